@@ -59,9 +59,9 @@ These rules hold for a whole tree. A change that breaks a rule is refused, and t
   A child may have a guarantee of a resource only if its parent has one for that resource; an explicit 0 counts.
   Top pools may be guaranteed more than the cluster has: a warning says so, and the guarantees are scaled down when shares are computed.
 * **Main resource**: a strong guarantee of any resource comes with a figure of the tree's `main_resource`, which may be 0.
-* **Savings**: below a pool whose `guarantee_type` is not `none` nobody has a flow or a burst; a relaxed pool has no burst.
-* **Presets** exist, and hold only attributes that may stand in a preset.
-  An attribute of the pool goes first, then an earlier preset before a later one.
+* **Savings**: no pool below a pool whose `guarantee_type` is not `none` has a flow or a burst; a relaxed pool has no burst.
+* **Presets**: a pool can name only presets that exist, and a preset can contain only attributes that are allowed in presets.
+  A value of the pool itself takes precedence over its presets, and an earlier preset over a later one.
 * **Options**: `aggressive_preemption_satisfaction_threshold` is not above `preemption_satisfaction_threshold`, and
   `fair_share_aggressive_starvation_timeout` not below `fair_share_starvation_timeout`.
 * **Spelling**: an option is set under one of its names at a time.
@@ -97,7 +97,7 @@ def _tables(schema: Schema, more: tuple[str, ...]) -> list[str]:
 
 
 def _table(group: str, rows: list[dict[str, str]], more: tuple[str, ...]) -> str:
-    columns = ["attribute", "what it is", "default", *more, "effect", "what for"]
+    columns = ["attribute", "type", "default", *more, "effect", "purpose"]
     lines = [f"\n### {group}\n", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
     for row in rows:
         also = f" (also {', '.join(f'`{name}`' for name in row['also'].split(', '))})" if row["also"] else ""

@@ -40,7 +40,7 @@ def subjects_page() -> str:
     for route in ROUTES:
         answered = "yes" if route.is_request else "no"
         lines.append(f"| `{route.subject}` | {_kinds(route.senders)} | {_kinds(route.receivers)} | {answered} |")
-    stores = ["| name | use | written by, with the keys | read by | values kept of a key |", "|---|---|---|---|---|"]
+    stores = ["| name | use | written by, with the keys | read by | values kept per key |", "|---|---|---|---|---|"]
     for store in STORES:
         writers = ", ".join(f"{_kinds([kind])} (`{key}`)" for kind, key in store.writers)
         kept = store.history if store.kind.value == "bucket" else "all"

@@ -285,7 +285,7 @@ class AdmissionService:
             # from then on.
             role, known = role_of("allocator", request.tree), self.engine.state.allocator_terms.get(request.tree, 0)
             if request.term > known and not await self._runtime.terms.believes(self._runtime.bus, role, request.term):
-                return NotReady(f"no process is known that took term {request.term} of {role}")
+                return NotReady(f"no known process has taken term {request.term} of {role}")
             return await self._decide(lambda moment: on_request(request, moment))
 
         return handle

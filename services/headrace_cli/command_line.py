@@ -23,59 +23,59 @@ COMMANDS: Final = {
     ),
     "run": (
         "headrace_cli.commands.run:run",
-        "Start an operation: so many jobs, each a process that runs the command.",
+        "Start an operation: a number of jobs, each a process that runs the command.",
     ),
-    "op": ("headrace_cli.commands.op:app", "List, look into, wait for, and end operations."),
+    "op": ("headrace_cli.commands.op:app", "List, show, wait for, change and end operations."),
     "top": (
         "headrace_cli.top.command:top",
-        "Show the cluster live: what is in use, pools, operations, nodes, what starves and who made room.",
+        "Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions.",
     ),
     "events": (
         "headrace_cli.commands.events:events",
-        "Print what happens as it happens: starts, ends, preemptions, starvation.",
+        "Print events as they happen: starts, ends, preemptions, starvation.",
     ),
     "pool": ("headrace_cli.commands.pool:app", "List, make, change and remove pools."),
     "tree": (
         "headrace_cli.commands.tree:app",
         "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
     ),
-    "node": ("headrace_cli.commands.node:app", "List nodes, let hosts join, drain nodes, and take them out."),
+    "node": ("headrace_cli.commands.node:app", "List nodes, let hosts join, drain nodes, and remove them."),
     "agent": ("headrace_cli.agent.command:app", "Make this host a node."),
     "bus": ("headrace_cli.commands.bus:app", "Make the buckets and streams that services need."),
-    "trace": ("headrace_cli.traces.command:trace", "Show where the time of a start went."),
-    "debug": ("headrace_cli.traces.debug:app", "Look at single messages between processes."),
-    "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their figures."),
+    "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
+    "debug": ("headrace_cli.traces.debug:app", "Trace single messages between processes."),
+    "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their metrics."),
     "cluster": (
         "headrace_cli.cluster.command:app",
-        "Make credentials and settings of services that run on their own, in containers or on hosts.",
+        "Make credentials and settings for services in containers or on hosts.",
     ),
-    "user": ("headrace_cli.persons.users:app", "Let people into a cluster, and shut them out."),
-    "login": ("headrace_cli.persons.login:login", "Let later commands go to a cluster, in your name."),
+    "user": ("headrace_cli.persons.users:app", "Admit people to a cluster, and remove them."),
+    "login": ("headrace_cli.persons.login:login", "Send later commands to a cluster, under your name."),
     "logout": (
         "headrace_cli.persons.login:logout",
-        "Forget the cluster of a login, and the credential for it on this machine.",
+        "Forget a login: remove its cluster and its credential from this machine.",
     ),
     "whoami": (
         "headrace_cli.persons.login:whoami",
-        "Show who you are to Headrace, where, and which rights you have.",
+        "Show your user name, your cluster and your rights.",
     ),
-    "tls": ("headrace_cli.cluster.tls:app", "Make certificates for a server, where nobody else makes them."),
+    "tls": ("headrace_cli.cluster.tls:app", "Make certificates for a server if you have no certificate authority."),
     "pause": (
         "headrace_cli.commands.pause:pause",
-        "Let no job start in a tree, or take nothing back in it, until it is resumed. It outlives every restart.",
+        "Pause starts or preemption in a tree until it is resumed. A pause survives restarts.",
     ),
     "resume": ("headrace_cli.commands.pause:resume", "End a pause."),
     "plan": (
         "headrace_cli.commands.plan:plan",
-        "Compute the shares of a tree in a file, or those of the running tree after changes that nobody makes.",
+        "Compute the shares of a tree in a file, or of the running tree after supposed changes.",
     ),
     "replay": (
         "headrace_cli.replay.command:replay",
-        "Run a day of the log again under another configuration of pools, in simulated time, beside the recorded one.",
+        "Replay a period of the log under another configuration of pools, and compare it with what happened.",
     ),
     "demo": (
         "headrace_cli.demo.command:demo",
-        "See Headrace at work: sixty jobs of three pools, then one that comes back and takes its share.",
+        "Show Headrace at work: sixty jobs in three pools, then a pool that comes back and gets its share.",
     ),
     "completion": (
         "headrace_cli.commands.completion:completion",
@@ -95,7 +95,7 @@ def version() -> None:
 
 def _panel(error: CycloptsError) -> Panel:
     unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
-    return CycloptsPanel(f"Words that are too many here: {shlex.join(unused)}" if unused else error)
+    return CycloptsPanel(f"Unexpected words: {shlex.join(unused)}" if unused else error)
 
 
 def _app(*, listing: bool) -> App:
@@ -134,7 +134,7 @@ def _tell_more(error: CycloptsError, words: list[str]) -> None:
     from headrace_cli.slurm_words import said_here
 
     command = " ".join(error.command_chain or ())
-    more = f"`headrace {command} --help` says what it takes" if isinstance(error, UnusedCliTokensError) else ""
+    more = f"`headrace {command} --help` shows what it accepts" if isinstance(error, UnusedCliTokensError) else ""
     if said := said_here(words) or more:
         print(said, file=sys.stderr)
 

@@ -21,6 +21,8 @@ def parse_memory(text: str, place: str) -> int:
     if 0 < memory < _LEAST:
         near = f"{text.strip()}M" if text.strip().isdigit() else "64M"
         raise BadInput(
-            place, text, f"a unit, such as {near}: without one it counts bytes, and no process runs in so few"
+            place,
+            text,
+            f"an amount with a unit, such as {near}: without a unit it is in bytes, and no process runs in so few bytes",
         )
     return memory

@@ -41,7 +41,7 @@ class Common:
     """Options of every command that sends requests to a running Headrace."""
 
     state: Path | None = None
-    """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
+    """State folder of `headrace up`. Default: `$HEADRACE_STATE`, else the login, else `~/.local/state/headrace`."""
     json: Json = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
@@ -52,7 +52,7 @@ class CommonOfLists:
     """The options of `Common` for a command that uses `--state` for the state of an operation."""
 
     state_folder: Path | None = None
-    """State folder of `headrace up`; else `$HEADRACE_STATE`, else the usual one."""
+    """State folder of `headrace up`. Default: `$HEADRACE_STATE`, else the login, else `~/.local/state/headrace`."""
     json: Json = False
     """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
 
@@ -67,9 +67,9 @@ class Watching:
     """Options of every list."""
 
     watch: Annotated[Switch, Parameter(name="--watch")] = False
-    """Show it again and again until Ctrl-C. With `--json` each document is one line."""
+    """Repeat the output until Ctrl-C. With `--json` each document is one line."""
     interval: float = 1.0
-    """Seconds from one look of `--watch` to the next."""
+    """Seconds between two updates of `--watch`."""
 
 
 def checked_interval_s(interval_s: float) -> float:
@@ -147,9 +147,9 @@ def confirmed(question: str) -> bool:
     """Ask on the terminal whether to go on. True only if the answer is yes; False without a terminal."""
     screen = Screen()
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        screen.say(f"{question} Nothing was changed: give --yes to do it.", style="red")
+        screen.say(f"{question} Nothing was changed: add --yes to confirm.", style="red")
         return False
-    screen.err.print(Text(f"{question} Go on? [y/N] "), end="")
+    screen.err.print(Text(f"{question} Continue? [y/N] "), end="")
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
     screen.say("nothing was changed", style="red")

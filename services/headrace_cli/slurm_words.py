@@ -34,8 +34,8 @@ _OPTIONS: Final = {
 }
 #: Options of Slurm without an equivalent option, and what to do instead.
 _DONE_OTHERWISE: Final = {
-    "--dependency": "a script that waits: `headrace op wait OPERATION` ends with 0 only if it completed",
-    "--nodes": "--gang, for jobs that start together or not at all; each is on one node",
+    "--dependency": "a script that waits: `headrace op wait OPERATION` exits with 0 only if the operation completed",
+    "--nodes": "--gang, for jobs that start together or not at all; each job runs on one node",
     "--time": "`timeout 10m` before the command: jobs have no time limit",
 }
 
@@ -44,15 +44,15 @@ def said_here(words: Sequence[str]) -> str:
     """Return a hint for the first word of Slurm in a command line, or an empty string if it has none.
 
     >>> said_here(["squeue", "-u", "ada"])
-    '`squeue` of Slurm is `headrace op list` here'
+    "Slurm's `squeue` is `headrace op list` in Headrace"
     """
     if words[:1] != ["run"]:
         command = _COMMANDS.get(words[0], "") if words else ""
-        return f"`{words[0]}` of Slurm is `headrace {command}` here" if command else ""
+        return f"Slurm's `{words[0]}` is `headrace {command}` in Headrace" if command else ""
     for word in words[1:]:
         if word == "--":
             break
         name = word.partition("=")[0]
         if here := _OPTIONS.get(name) or _DONE_OTHERWISE.get(name):
-            return f"for {name} of Slurm there is {here}"
+            return f"instead of Slurm's {name}, use {here}"
     return ""

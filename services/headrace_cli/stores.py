@@ -75,5 +75,5 @@ async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
                     await anyio.sleep(_LOOK_AGAIN_S)
         except HeadraceError as error:
             if throttle.due(str(error)):
-                logger().info("buckets and streams not looked at", error=str(error))
+                logger().info("buckets and streams not checked", error=str(error))
             await anyio.sleep(_REFUSED_S if isinstance(error, JetStreamRefused) else _TRY_AGAIN_S)

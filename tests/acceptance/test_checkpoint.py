@@ -106,7 +106,7 @@ def test_progress_goes_on_after_the_agent_was_killed(up: Up) -> None:
 
     victim = next(process for process in up.processes() if process.role == "agent")
     os.kill(victim.pid, 9)
-    up.wait_said("agent.* ended .*SIGKILL.* starting it again")
+    up.wait_said("agent.* ended .*SIGKILL.* restarting it")
     while (up.state / "logs" / "agent-alpha.log").read_text().count('"adopted"') < 1:
         time.sleep(0.02)
 

@@ -51,7 +51,7 @@ def test_without_wait_only_the_id_goes_to_stdout(up: Up) -> None:
 
     assert done.stdout.strip() in up.run("op", "list").stdout
     assert len(done.stdout.split()) == 1
-    assert "nobody made a pool 'adhoc'" in done.stderr
+    assert "pool 'adhoc' is not configured" in done.stderr
 
 
 def test_a_failed_operation_says_job_node_exit_code_and_stderr(up: Up) -> None:
@@ -164,7 +164,7 @@ def test_a_pool_that_was_made_can_be_used_at_once(up: Up) -> None:
 
     done = up.run("run", "--pool", "fresh", "--wait", "--", "true")
 
-    assert "nobody made" not in done.stderr
+    assert "is not configured" not in done.stderr
     near = up.run("run", "--pool", "fressh", "--", "true")
     assert "did you mean fresh?" in near.stderr
 
@@ -211,11 +211,11 @@ def test_a_reader_that_goes_away_is_no_error(up: Up) -> None:
         (("run", "--cpu", "many", "--", "true"), "--cpu"),
         (("run", "--pool", "Not Legal", "--", "true"), "pool name"),
         (("run", "--jobs", "0", "--", "true"), "--jobs"),
-        (("pool", "set", "x"), "something to change"),
+        (("pool", "set", "x"), "at least one attribute"),
         (("tree", "set", "max_operation_count=100"), "headrace tree set default max_operation_count=100"),
         (("op", "get", "UPPER"), "operation id"),
         (("up", "--node", "a:cpu"), "--node"),
-        (("up", "--wait", "--leave-running"), "one of the two"),
+        (("up", "--wait", "--leave-running"), "either --wait or --leave-running"),
     ],
 )
 def test_an_unusable_command_line_is_told_what_would_do(up: Up, words: tuple[str, ...], hint: str) -> None:

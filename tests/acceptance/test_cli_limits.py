@@ -42,9 +42,9 @@ def test_who_waits_is_listed_explained_and_goes_on_when_the_limit_is_raised(up: 
     up.run("op", "wait", second)
     up.run("op", "abort", first)
 
-    assert "1 of 1 operations run in narrow, it is number 1 of 1 that wait" in told.stderr
+    assert "1 of 1 operations run in narrow; the operation is number 1 of 1 that wait" in told.stderr
     assert (listed["operation"], listed["waiting"][0]["place"]) == (second, 1)
-    assert "place 1 of 1 at narrow (1 of 1 running)" in table
+    assert "position 1 of 1 at narrow (1 of 1 running)" in table
     assert "no running slot is free in narrow" in explained
     assert first in explained
     assert [(level["pool"], level["full"]) for level in levels] == [("<Root>", False), ("narrow", True)]
@@ -84,7 +84,7 @@ def test_a_misspelt_pool_is_told_with_the_one_that_was_meant(up: Up) -> None:
 
     told = up.run("run", "--pool", "astronmy", "--", "true")
 
-    assert "nobody made a pool 'astronmy'" in told.stderr
+    assert "pool 'astronmy' is not configured" in told.stderr
     assert "did you mean astronomy" in told.stderr
     refused = up.run("run", "--pool", "astronomie", "--existing-pool", "--", "true", expect=4)
     assert "there is no pool 'astronomie'; did you mean astronomy" in refused.stderr

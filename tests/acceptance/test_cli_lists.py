@@ -87,7 +87,7 @@ def test_whoever_waits_for_a_pending_operation_is_told_its_place(up: Up) -> None
     up.run("pool", "create", "shut", "max_running_operation_count=0")
     with up.begin("run", "-p", "shut", "--id", "in-the-queue", "-w", "--", "true") as waiting:
         assert waiting.stderr is not None
-        assert any("place 1 of 1 at shut (0 of 0 running)" in line for line in iter(waiting.stderr.readline, ""))
+        assert any("position 1 of 1 at shut (0 of 0 running)" in line for line in iter(waiting.stderr.readline, ""))
         up.run("op", "abort", "in-the-queue")
 
 
@@ -110,6 +110,6 @@ def test_what_is_not_in_force_is_said_when_it_is_set_and_only_counted_below_each
 
     assert "not in force: max_share_ratio of lab" in made.stderr
     assert "not in force: max_share_ratio of lab" in again.stderr
-    assert listed == "1 warning about its settings: headrace tree get default\n"
+    assert listed == "1 warning about the settings of the tree: headrace tree get default\n"
     for words in (("tree", "get", "default"), ("tree", "list")):
         assert "not in force: max_share_ratio of lab" in up.run(*words).stderr

@@ -82,7 +82,9 @@ def test_what_went_above_the_cap_is_told_where_it_is_missing(up: Up) -> None:
 
     first, *lines = up.run("op", "logs", operation).stdout.splitlines()
 
-    assert re.fullmatch(r"\[[0-9.]+ KiB are gone here: above the log cap a job's oldest output goes\]", first)
+    assert re.fullmatch(
+        r"\[[0-9.]+ KiB are missing here: above the log cap, the oldest output of a job is dropped\]", first
+    )
     assert lines[-1] == "100000"
     kept = json.loads(up.run("op", "logs", operation, "--json").stdout.splitlines()[0])
     shown = sum(len(line) + 1 for line in lines)

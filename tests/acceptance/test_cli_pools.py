@@ -146,13 +146,13 @@ def test_an_import_that_takes_much_away_is_confirmed_first(up: Up, tmp_path: Pat
 
     for done in (asked, looked):
         assert {"- /two", "- /three"} <= set(done.stdout.splitlines())
-        assert "2 of 3 pools are taken away: three, two" in done.stderr
-    assert "give --yes to do it" in asked.stderr
+        assert "2 of 3 pools are removed: three, two" in done.stderr
+    assert "add --yes to confirm" in asked.stderr
     assert exported(up) == before
     operation = up.start_operation("--pool", "two", "--", "sleep", "600")
     file.write_text("pools: {one: {}, three: {}}")
     in_use = up.run("pool", "import", str(file), expect=4)
-    assert "1 of 3 pools are taken away: two; 1 operation goes on" in " ".join(in_use.stderr.split())
+    assert "1 of 3 pools are removed: two; 1 operation continues" in " ".join(in_use.stderr.split())
     up.run("pool", "import", str(file), "--yes")
     assert set(exported(up)) == {"one", "three"}
     assert '"two"' in up.run("op", "get", operation, "--json").stdout

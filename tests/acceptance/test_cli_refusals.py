@@ -100,11 +100,11 @@ REFUSED = [
     (("user", "add", "ada", "--cluster", "nowhere"), "headrace cluster init"),
     (("run", "--memory", "64", "--", "true"), "a unit, such as 64M"),
     (("pool", "set", "lab", "wieght="), "wieght cannot be used; did you mean weight?"),
-    (("pool", "remove", "lab", "two words"), "too many here: 'two words'"),
+    (("pool", "remove", "lab", "two words"), "Unexpected words: 'two words'"),
     (("service", "figures", "alocator"), "no role begins with 'alocator': did you mean allocator.default?"),
-    (("run", "--", "echo a | wc"), "expected each word for itself, or sh -c 'echo a | wc': no shell reads it"),
+    (("run", "--", "echo a | wc"), "expected separate words, or sh -c 'echo a | wc': no shell reads the command"),
     (("plan", "nofile"), "expected a file that can be read"),
-    (("up", "--state", "/dev/null"), "a file stands there"),
+    (("up", "--state", "/dev/null"), "a file is there"),
     (("up", "--port", "70000"), "--port"),
 ]
 

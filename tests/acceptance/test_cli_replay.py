@@ -116,7 +116,7 @@ def test_what_cannot_be_replayed_is_refused_with_its_reason(up: Up, pools: Path,
     assert all(rule in refused for rule in rules)
     assert "no-such.yaml" in up.run("replay", "--with", "no-such.yaml", expect=2).stderr
     too_early = up.run("replay", "--with", str(pools), "--since", "2d", "--until", "1d", expect=2).stderr
-    assert "a time in which operations ran" in too_early
+    assert "a period in which operations ran" in too_early
     assert "--step" in up.run("replay", "--with", str(pools), "--step", "soon", expect=2).stderr
     assert ".png or .svg" in up.run("replay", "--with", str(pools), "--plot", "replay.txt", expect=2).stderr
     assert "--with" in up.run("replay", expect=2).stderr

@@ -62,7 +62,7 @@ def test_top_shows_the_cluster_opens_its_rows_and_leaves_the_terminal_as_it_was(
         terminal.type("1\x1b[B\r")
         terminal.until_text("estimated guarantee")
         terminal.type("q?")
-        terminal.until_text("Red: it starves")
+        terminal.until_text("Red: the pool starves")
         terminal.type("xq")
         assert terminal.end() == 0
     assert terminal.written.rindex("\x1b[?1049l") > terminal.written.rindex("\x1b[?1049h")
@@ -76,7 +76,7 @@ def test_top_writes_less_than_a_frame_where_little_changes_and_no_colour_where_n
         terminal.type("2")
         terminal.until(lambda lines: True)
         terminal.type("?")
-        terminal.until_text("Red: it starves")
+        terminal.until_text("Red: the pool starves")
         terminal.type("?")
         terminal.until_text("of-the-night")
         terminal.type("q")
@@ -101,7 +101,7 @@ def test_a_service_that_does_not_answer_is_named_until_it_does(up: Up) -> None:
         terminal.until_text("? help")
         os.kill(allocator, signal.SIGSTOP)
         try:
-            terminal.until_text("the allocator does not answer: nodes are as they were ")
+            terminal.until_text("the allocator does not answer: nodes are shown as of ")
             assert any("cpu 3 of 3" in line for line in terminal.screen.lines)
         finally:
             os.kill(allocator, signal.SIGCONT)
@@ -125,7 +125,7 @@ def test_without_a_terminal_top_prints_one_frame_and_with_json_one_document(up: 
 def test_a_terminal_that_cannot_move_its_cursor_is_told_so(up: Up) -> None:
     with LiveTerminal(["env", "TERM=dumb", *HEADRACE, "top"], up.environment, 100, 40) as terminal:
         assert terminal.end() == 0
-    assert "TERM=dumb cannot move its cursor, so this is one frame and no more" in terminal.written
+    assert "TERM=dumb cannot move its cursor, so only one frame is printed" in terminal.written
     assert "of-the-night" in terminal.written
     assert "\x1b" not in terminal.written
 

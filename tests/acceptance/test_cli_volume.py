@@ -85,14 +85,14 @@ def test_memory_and_the_whole_tree_have_a_record_too(up: Up) -> None:
 def test_a_time_without_records_is_no_error(up: Up) -> None:
     done = up.run("pool", "volume", "nightly", "--since", "2001-01-01", "--until", "2001-01-02")
 
-    assert "nothing was recorded in this time" in done.stderr
+    assert "nothing was recorded in this period" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "said", "status"),
     [
         (("nigthly",), "did you mean nightly?", 4),
-        (("nightly", "--since", "1h", "--until", "2h"), "a moment before --until", 2),
+        (("nightly", "--since", "1h", "--until", "2h"), "a time before --until", 2),
         (("nightly", "--plot", "picture.gif"), "--plot: 'picture.gif' cannot be used", 2),
         (("nightly", "--points", "0"), "1 to 4000", 2),
         (("nightly", "--resource", "disk"), "disk", 2),
@@ -134,4 +134,4 @@ def test_a_pool_is_shown_with_flow_burst_savings_and_capacity(up: Up) -> None:
 
     for words in (r"flow +\S+ +0\.5", r"burst guarantee +\S+ +1\.5", r"capacity +\S+ +12·h", r"saved +\S+ +\S+·s"):
         assert re.search(words, shown), f"{words} in\n{shown}"
-    assert "left over" in up.run("pool", "get", "<Root>").stdout
+    assert "not promised" in up.run("pool", "get", "<Root>").stdout

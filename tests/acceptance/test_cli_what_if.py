@@ -81,7 +81,7 @@ def test_jobs_and_nodes_are_supposed(up: Up) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--live",), "something to suppose"),
+        (("--live",), "a supposed change"),
         (("--live", "research"), "POOL.ATTRIBUTE=VALUE"),
         (("--live", "research.wieght=3"), "weight"),
         (("research.weight=3",), "--live"),

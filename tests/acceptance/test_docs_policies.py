@@ -21,7 +21,7 @@ SHORT = (
 EXPLAINED = {
     PreemptionPolicy.YTSAURUS: "nothing is preempted in pools that do not allow it: serving (off)",
     PreemptionPolicy.YARN: "under the tree's YARN policy it is due cpu ",
-    PreemptionPolicy.YARN_LEGACY: "under yarn_legacy places are taken for pools that starve",
+    PreemptionPolicy.YARN_LEGACY: "under yarn_legacy, allocations are preempted for starving pools",
 }
 
 

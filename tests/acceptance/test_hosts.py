@@ -91,7 +91,7 @@ def test_the_page_leads_from_an_empty_host_to_a_running_agent_and_out_again(flee
 
         told = fleet.run_typed("node get")
         assert re.search(r"tags +gpu\n", told)
-        assert re.search(r"cut .*tags fast: its agent says so, and its token does not", told)
+        assert re.search(r"cut .*tags fast: claimed by its agent, but not in its token", told)
         ran = fleet.administer("run", "--wait", "--memory=64M", "--", "true")
         assert "1 of 1 jobs completed" in ran.stdout + ran.stderr
 

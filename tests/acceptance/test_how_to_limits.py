@@ -26,14 +26,14 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     assert len(said) > 20
     (listed,) = [text for line, text in said.items() if "--state waiting" in line]
     assert "second-one" in listed
-    assert "place 1 of 1 at nightly (1 of 1 running)" in listed
+    assert "position 1 of 1 at nightly (1 of 1 running)" in listed
     (explained,) = [text for line, text in said.items() if line == "op explain second-one"]
     assert "no running slot is free in nightly (1)" in explained
     assert "first-one" in explained
     (closed,) = [text for line, text in said.items() if "pool=closed" in line]
     assert "its max_running_operation_count is 0" in closed
     (hub,) = [text for line, text in said.items() if "--pool teams" in line]
-    assert "nobody made a pool" not in hub
+    assert "is not configured" not in hub
     (placed,) = [text for line, text in said.items() if "--id placed-one" in line]
     assert "by the placement rule `nested_user default teams`" in placed
     (explained,) = [text for line, text in said.items() if "op explain placed-one" in line]

@@ -40,7 +40,7 @@ def test_every_command_of_the_page_does_what_it_says() -> None:
         said = typed(up, PAGE, after=lambda line: wait_for(up, line))
         assert "did you mean" in up.run("service", "figures", "alocator.default", expect=4).stderr
         assert "did you mean batch?" in up.run("pool", "explain", "bach", expect=4).stderr
-        assert "another pool than" in up.run("pool", "explain", "lab", "--against", "lab", expect=2).stderr
+        assert "a pool other than" in up.run("pool", "explain", "lab", "--against", "lab", expect=2).stderr
         assert "--follow" in up.run("events", expect=2).stderr
 
     explained = said["op explain night-two"]
@@ -48,15 +48,15 @@ def test_every_command_of_the_page_does_what_it_says() -> None:
     assert (
         "→ wait until a job below pool nightly ends, or raise the limit with `headrace pool set nightly`" in explained
     )
-    assert "nightly: 1 of 1 cpu in use, which holds it back" in explained
+    assert "nightly: 1 of 1 cpu in use, which blocks it" in explained
     poor = said["pool explain lab"]
-    assert "lab is owed cpu 1 (25%) of 8 that it wants: by weight, 1 of 4 among 2 that want more" in poor
-    assert "it lacks cpu 1 that it is owed and has not" in poor
+    assert "lab is owed cpu 1 (25%) of 8 that it wants: by weight, 1 of 4 among 2 elements that want more" in poor
+    assert "it lacks cpu 1 that it is owed and does not have" in poor
     (holder,) = [line for line in poor.splitlines() if line.startswith("operations (1)")]
     assert holder.split()[2:9] == ["batch-first", "batch", getpass.getuser(), "cpu", "4", "cpu", "1"]
     both = said["pool explain lab --against batch"]
     assert "lab is owed cpu 1, batch 3" in both
-    assert "the weight of lab is 1, that of batch 3" in both
+    assert "the weight of lab is 1, the weight of batch is 3" in both
     assert "completed (jobs done)" in said["op history night-two"]
     assert '"happened":"allocation_started"' in said["op history night-one --json"]
     assert "preempted_by_preemption" in said["service figures allocator"]

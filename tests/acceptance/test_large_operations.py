@@ -95,7 +95,7 @@ def test_an_operation_of_a_thousand_jobs_outlives_stops_and_kills_of_everything(
         for process in up.processes():
             if process.role in ("nats-server", "admission", "allocator"):
                 os.kill(process.pid, signal.SIGKILL)
-        up.wait_said("nats-server.* ended .*SIGKILL.* starting it again")
+        up.wait_said("nats-server.* ended .*SIGKILL.* restarting it")
 
         assert "completed" in wait_for(up, operation)
 

@@ -28,9 +28,9 @@ def test_what_would_be_taken_is_shown_until_it_is_switched_on_and_taken() -> Non
         (record,) = found
         assert (record["operation"], record["pool"], record["node"]) == (stays, "full", "alpha")
         assert (record["record"]["observed"], record["record"]["beneficiary"]) == (True, waits)
-        assert "would take 1" in up.run("pool", "starving").stdout
+        assert "would preempt 1" in up.run("pool", "starving").stdout
         shown = up.run("pool", "get", "full").stdout
-        assert f"a place of {stays} on alpha" in shown
+        assert f"an allocation of {stays} on alpha" in shown
         assert f"for {waits}, which starves" in shown
         assert json.loads(up.run("pool", "get", "full", "--json").stdout)["observed_preemptions"] == found
         assert "0 of 2 done, 2 running" in up.run("op", "get", stays).stdout

@@ -20,7 +20,7 @@ def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_r
     runs = up.start_operation("--", "sh", "-c", "echo up; until [ -e go ]; do sleep 0.1; done")
     up.wait_line(runs, "up")
 
-    assert "starts paused; what runs goes on" in up.run("pause", "starts").stdout
+    assert "starts paused; running jobs continue" in up.run("pause", "starts").stdout
     up.wait_said("starts are paused")
     waits = up.start_operation("--", "true")
     (up.state / "go").touch()
@@ -43,6 +43,6 @@ def test_paused_starts_are_kept_over_a_restart_obeyed_and_shown_until_they_are_r
 
 
 def test_a_pause_of_preemption_is_told_and_a_tree_that_is_not_there_is_refused(up: Up) -> None:
-    assert "what is on its way out goes" in up.run("pause", "preemption").stdout
+    assert "preemptions that have begun are completed" in up.run("pause", "preemption").stdout
     assert "preemption is paused: no allocation is preempted" in up.run("tree", "list").stderr
     up.run("pause", "starts", "--tree", "other", expect=4)

@@ -166,7 +166,7 @@ def test_a_person_who_was_let_in_logs_in_runs_and_is_shut_out(tmp_path: Path, op
 
     assert (known["user"], known["administrator"]) == ("ada", False)
     assert (own["user"], own["spec"]["pool"]) == ("ada", "ada")
-    assert "eve, whom the credential lets in" in foreign.stderr
+    assert "eve, the name in the credential" in foreign.stderr
     assert "refuses the connection" in shut_out.stderr
     assert "there is none" in forgotten.stderr
     assert list(team.home.rglob("credential")) == []

@@ -62,7 +62,7 @@ def kill(up: Up, role: str) -> None:
     """Kills a process, which is started again."""
     victim = next(process for process in up.processes() if process.role == role)
     os.kill(victim.pid, signal.SIGKILL)
-    up.wait_said(f"{role}.* ended .*SIGKILL.* starting it again")
+    up.wait_said(f"{role}.* ended .*SIGKILL.* restarting it")
 
 
 def allocations(up: Up) -> int | None:
@@ -148,7 +148,9 @@ def test_the_history_says_how_each_run_started_whatever_is_killed_before_it_ends
     kill(up, "allocator")
     kill(up, "admission")
     assert started() == running | {"happened": "job_ended"}
-    words = "; started by: normal preemptive stage, 1 place taken for it; cpu 0% of the cluster before, owed 50%"
+    words = (
+        "; started by: normal preemptive stage, 1 allocation preempted for it; cpu 0% of the cluster before, owed 50%"
+    )
     assert f"completed{words}" in up.run_until_answered("op", "history", owed).stdout
     (up.state / "enough").touch()
     up.run("op", "wait", operation)
@@ -241,12 +243,12 @@ def test_a_job_that_ignores_the_signal_is_killed_in_time_and_runs_again(up: Up) 
     seen = view(up, operation)
     assert (seen["completed_jobs"], seen["failed_jobs"], seen["aborted_jobs"]) == (0, 0, 1)
     told = up.run("op", "history", operation).stdout
-    assert "it runs again; preempted for " in told
+    assert "it is retried; preempted for " in told
     assert "cpu 100% → 50% of the cluster, owed 50%; preemptible: above 1 × fair share" in told
     assert len(up.run("op", "history", operation, "--limit", "1").stdout.splitlines()) == 2
     counted = json.loads(up.run("pool", "get", "research", "--json").stdout)["preemptions"]
     assert [(one["reason"], one["group"]) for one in counted] == [("preemption", "preemptible")]
-    assert "gave up" in up.run("pool", "get", "research").stdout
+    assert "preempted" in up.run("pool", "get", "research").stdout
     figures = {
         line.split()[2]: line.split()[3] for line in up.run("service", "figures", "allocator").stdout.splitlines()
     }

@@ -55,10 +55,10 @@ def test_the_next_attempt_is_told_and_comes_when_it_is_due_even_after_a_restart_
     wait_until_it_pauses(up, begun)
 
     shown = up.run("op", "get", long).stdout
-    assert "tried again  1 job that failed, in 59m" in shown
+    assert "to be retried  1 failed job, in 59m" in shown
     assert "0 running, 0 pending" in shown
-    assert "to be tried again: 1 job that failed, in 59m" in up.run("op", "explain", long).stdout
-    assert "failed, to be tried again" in up.run("op", "get", long, "--jobs").stdout
+    assert "to be retried: 1 failed job, in 59m" in up.run("op", "explain", long).stdout
+    assert "failed, to be retried" in up.run("op", "get", long, "--jobs").stdout
     due = view(up, begun)["next_retry_at_ms"]
 
     up.stop()

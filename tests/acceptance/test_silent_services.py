@@ -59,7 +59,7 @@ PARTLY: dict[str, list[tuple[tuple[str, ...], str, str]]] = {
         (("run", "--dry-run", "-p", "lab", "--", "true"), "no nodes with free resources", "it would run"),
     ],
     "fair_share": [
-        (("op", "get", ID), "no shares", "what would end it"),
+        (("op", "get", ID), "no shares", "what would end the waiting"),
         (("op", "explain", ID), "no shares", "no node has free resources"),
         (("run", "--dry-run", "-p", "lab", "--", "true"), "no shares", "1 take jobs"),
         (("node", "list", "--tree", "gpu"), "no settings of trees", "beta"),

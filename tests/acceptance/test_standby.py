@@ -121,7 +121,7 @@ def test_a_service_that_is_missing_is_told() -> None:
     with Up() as up:
         listed = up.run("service", "list").stdout
         assert [line.split()[0] for line in listed.splitlines()[1:]] == ROLES
-        assert listed.count("leads") == 4
+        assert listed.count("leader") == 4
         allocator = next(one for one in up.processes() if one.role == "allocator")
         os.kill(allocator.pid, signal.SIGSTOP)
         try:

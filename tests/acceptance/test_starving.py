@@ -41,7 +41,7 @@ def test_a_pool_whose_jobs_get_no_place_is_listed_with_the_operation_that_may_pr
         assert "nothing is preempted in pools that do not allow it: <Root> (off)" in explained
         assert "no node has free resources for a job of cpu 1" in explained
         assert "→ wait until jobs on a node end, or are preempted while it starves" in explained
-        assert "1 could run its job were they empty, 0 have room for one now" in explained
+        assert "1 could run its job if they were empty, 0 have free resources for it now" in explained
         (told,) = json.loads(up.run("op", "explain", waits, "--json").stdout)["trees"].values()
         assert [cause["kind"] for cause in told["waiting"]["causes"]] == ["places_kept", "no_room_on_any_node"]
         assert f"headrace op explain {waits}" in up.run("op", "get", waits).stdout

@@ -124,7 +124,7 @@ def test_people_see_a_waterfall(up: Up) -> None:
 def test_of_many_jobs_it_is_said_that_the_first_ones_have_spans(up: Up) -> None:
     up.run("run", "--id", "many-jobs", "--jobs", "18", "--cpu", "0.1", "--wait", "--", "true")
 
-    assert "of its jobs the first 16 have spans" in up.run("trace", "many-jobs").stderr
+    assert "only the first 16 of its jobs have spans" in up.run("trace", "many-jobs").stderr
     run(up, "few-jobs-0")
     assert up.run("trace", "few-jobs-0").stderr == ""
 

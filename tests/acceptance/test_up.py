@@ -99,7 +99,7 @@ def test_whoever_follows_events_is_told_that_all_was_stopped() -> None:
         try:
             assert "following" in follower.stderr.readline()
             assert up.stop() == 0
-            assert follower.stderr.readline() == "the bus is gone: what happens meanwhile is not told\n"
+            assert follower.stderr.readline() == "the bus does not answer: events until it answers again are missed\n"
             follower.send_signal(signal.SIGINT)
             assert (follower.wait(20), follower.stderr.read()) == (130, "")
         finally:
@@ -168,7 +168,7 @@ def test_whatever_dies_is_started_again_and_running_jobs_notice_nothing() -> Non
         for role in ("allocator", "fair_share", "integral", "admission", "agent", "nats-server"):
             victim = next(process for process in up.processes() if process.role == role)
             os.kill(victim.pid, signal.SIGKILL)
-            up.wait_said(f"{role}.* ended .*SIGKILL.* starting it again")
+            up.wait_said(f"{role}.* ended .*SIGKILL.* restarting it")
             up.run("node", "list")  # without its server nothing answers until `up` has started it again
         (up.state / "go").touch()
 

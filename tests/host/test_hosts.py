@@ -191,7 +191,7 @@ def test_jobs_of_a_killed_runner_are_ended_told_and_run_again(host: Guest, fleet
         host.run(f"kill -KILL {host.main_pid(RUNNER)}")
 
         host.until(lambda: fleet.attempts(operation) == {0: (2, "running"), 1: (2, "running")})
-        assert fleet.history(operation).count("lost: the runner was killed; it runs again") == 2
+        assert fleet.history(operation).count("lost: the runner was killed; it is retried") == 2
         assert len(host.sleeping("ada")) == 2
 
 
@@ -203,7 +203,7 @@ def test_no_jobs_fate_is_lost_by_a_reboot_or_a_loss_of_power(host: Guest, fleet:
 
     host.boot_again()
     host.until(lambda: fleet.attempts(operation) == {0: (1, "completed"), 1: (2, "running"), 2: (2, "running")})
-    assert fleet.history(operation).count("the agent of this host stopped; it runs again") == 2
+    assert fleet.history(operation).count("the agent of this host stopped; it is retried") == 2
 
     host.lose_power()
     host.until(lambda: fleet.attempts(operation) == {0: (1, "completed"), 1: (3, "running"), 2: (3, "running")})

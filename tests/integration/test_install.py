@@ -41,7 +41,10 @@ def test_join_shows_the_units_that_it_would_write_and_asks_nobody(tmp_path: Path
     [
         (("--account", "nobody"), "--account, --unit-folder, --dry-run: '(no --install)' cannot be used"),
         (("--dry-run",), "--account, --unit-folder, --dry-run: '(no --install)' cannot be used"),
-        (("--install", "--no-start"), "--no-start: '(with --install)' cannot be used; expected one of the two"),
+        (
+            ("--install", "--no-start"),
+            "--no-start: '(with --install)' cannot be used; expected either --install or --no-start",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_named(words: tuple[str, ...], said: str) -> None:

@@ -173,7 +173,7 @@ async def test_an_expired_token_is_refused_by_words(tmp_path: Path) -> None:
         with contextlib.suppress(BusError), anyio.fail_after(PATIENCE_S):
             async with cluster.bus(party, token.credential) as bus:
                 await bus.wait_closed()
-        with pytest.raises(NotAdmitted, match=r"expired .* ago; `headrace node token` makes another"):
+        with pytest.raises(NotAdmitted, match=r"expired .* ago; `headrace node token` makes a new token"):
             await cluster.join(token)
     assert not (tmp_path / "host" / "credential").exists()
 
@@ -191,7 +191,7 @@ async def test_a_server_that_another_authority_vouches_for_is_told_nothing(tmp_p
         token = await cluster.token(client)
         init_tls(tmp_path / "others", "127.0.0.1")
         other = sha256_of((tmp_path / "others" / "ca.pem").read_text())
-        with pytest.raises(NotAdmitted, match=f"no authority with SHA-256 {other}"):
+        with pytest.raises(NotAdmitted, match=f"no certificate authority with SHA-256 {other}"):
             await cluster.join(msgspec.structs.replace(token, authority_sha256=other))
         with pytest.raises(BadInput, match="tls://"):
             await anyio.to_thread.run_sync(join_host, token, cluster.url.replace("tls", "nats"), tmp_path / "host")

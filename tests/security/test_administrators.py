@@ -86,10 +86,10 @@ def test_a_cluster_in_which_everybody_administers_says_so_until_it_is_closed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     as_earlier_releases_made_it(tmp_path)
-    assert "everybody may do everything here" in capsys.readouterr().err
+    assert "everybody is an administrator here" in capsys.readouterr().err
     assert (administrators(tmp_path, "ada"), client_user(tmp_path)) == (["ada"], "")
     add("ada", cluster=tmp_path)
-    assert "everybody may do everything here" in capsys.readouterr().err
+    assert "everybody is an administrator here" in capsys.readouterr().err
 
     init(tmp_path, url=URL, administrators="eve")
     assert administrators(tmp_path, "ada", "eve", client_user(tmp_path)) == ["eve", "administrator"]

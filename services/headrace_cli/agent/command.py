@@ -33,13 +33,13 @@ class Units:
     """Options of commands that write systemd units."""
 
     account: str = ""
-    """As which account agent and jobs run; else the agent is root, and its setting `users` says as which accounts jobs run."""
+    """Account of the agent and its jobs. Default: the agent runs as root, and its setting `users` chooses the accounts of jobs."""
 
     unit_folder: Path = Path("/etc/systemd/system")
-    """Where the units go."""
+    """Folder of the units."""
 
     dry_run: Switch = False
-    """Print the units, and do nothing."""
+    """Only print the units."""
 
     def words(self) -> list[str]:
         """Return the options as arguments of `headrace_agent.install`."""
@@ -55,14 +55,14 @@ class AtOnce(Units):
     """Have systemd run the agent, now and whenever the host starts."""
 
     users: str = ""
-    """Accounts as which jobs run, for an agent that is root: `same`, PERSON=ACCOUNT with commas between them, or `agent`."""
+    """Accounts of jobs, for an agent that runs as root: `same`, PERSON=ACCOUNT pairs separated by commas, or `agent`."""
 
     def refuse_nonsense(self, *, no_start: bool) -> None:
         """Check that the options can be combined. Raises `BadInput`."""
         if not self.install and self != AtOnce(users=self.users):
-            raise BadInput("--account, --unit-folder, --dry-run", "(no --install)", "`--install` with them")
+            raise BadInput("--account, --unit-folder, --dry-run", "(no --install)", "--install together with them")
         if self.install and no_start:
-            raise BadInput("--no-start", "(with --install)", "one of the two")
+            raise BadInput("--no-start", "(with --install)", "either --install or --no-start")
 
 
 @app.command
@@ -76,7 +76,7 @@ def join(
     no_start: Switch = False,
     units: AtOnce | None = None,
 ) -> int:
-    """Let this host join by a token, and run its agent.
+    """Make this host a node with a token, and run its agent.
 
     The token can be used only once. The node's key is made on this host and never leaves it.
 
@@ -93,15 +93,15 @@ def join(
     Parameters
     ----------
     url
-        Where the server is reached from here; else as the token says.
+        Address of the server as seen from this host. Default: the address in the token.
     token
-        The token that `headrace node token` printed, or `-`: it is read from the standard input.
+        The token that `headrace node token` printed, or `-` to read it from standard input.
     token_file
-        The file that has it.
+        File that contains the token.
     folder
-        State folder of the node; else `agent-NODE` in the user's state folder, with `--install` in `/var/lib/headrace`.
+        State folder of the node. Default: `agent-NODE` in the user's state folder, with `--install` in `/var/lib/headrace`.
     no_start
-        Print the command that runs the agent, in place of running it.
+        Print the command that runs the agent, instead of running it.
     """
     units = units or AtOnce()
     units.refuse_nonsense(no_start=no_start)
@@ -143,7 +143,7 @@ def install(*, config: Path, units: Units | None = None) -> int:
 
 @app.command
 def uninstall(node: str, /, *, unit_folder: Path = Units.unit_folder) -> int:
-    """Stop the agent of a node with its jobs, and have systemd run it no more. Its state folder stays.
+    """Stop a node's agent and its jobs, and remove its systemd units. Its state folder stays.
 
     Examples:
 
@@ -154,18 +154,18 @@ def uninstall(node: str, /, *, unit_folder: Path = Units.unit_folder) -> int:
     node
         Name of the node.
     unit_folder
-        Where the units are.
+        Folder of the units.
     """
     _run_installer("uninstall", "--node", node_name(node), "--unit-folder", str(unit_folder.absolute()))
 
 
 @app.command
 def selftest(*, config: Path | None = None, unit_folder: Path = Units.unit_folder) -> int:
-    """Try whether jobs can run on this host: limits, processes that they leave behind, accounts, folders. It needs no server.
+    """Test whether jobs can run on this host: limits, processes left by jobs, accounts, folders. It needs no server.
 
-    For a node under systemd, the trials run in a unit like the runner's, drop-ins included. That needs root.
+    For a node under systemd, the tests run in a unit like the runner's, with its drop-ins. That needs root.
 
-    The exit status is 1 if one of the trials failed.
+    The exit status is 1 if a test failed.
 
     Examples:
 
@@ -176,9 +176,9 @@ def selftest(*, config: Path | None = None, unit_folder: Path = Units.unit_folde
     Parameters
     ----------
     config
-        Settings of the agent; else those of the environment, `HEADRACE_AGENT_USERS` for example.
+        Settings file of the agent. Default: settings from the environment, such as `HEADRACE_AGENT_USERS`.
     unit_folder
-        Where the units are.
+        Folder of the units.
     """
     options = ["--unit-folder", str(unit_folder.absolute())]
     options += ["--config", str(config.absolute())] if config is not None else []
@@ -209,7 +209,9 @@ def _run_installer(verb: str, *words: str) -> NoReturn:
 
 def _text(token: str, file: Path | None) -> str:
     if bool(token) == (file is not None):
-        raise BadInput("--token", "(both)" if token else "(nothing)", "--token TOKEN, --token - or --token-file FILE")
+        raise BadInput(
+            "--token", "(both)" if token else "(nothing)", "one of --token TOKEN, --token - and --token-file FILE"
+        )
     if file is not None:
         return file.read_text(encoding="ascii", errors="replace")
     return sys.stdin.readline() if token == "-" else token

@@ -57,7 +57,9 @@ def join_host(token: JoinToken, url: str, folder: Path, users: str = "") -> Join
     clock = SystemClock()
     urls = parse_server_urls(url, place="URL")
     if token.authority_sha256 and not all(each.startswith("tls://") for each in urls):
-        raise BadInput("URL", url, "an address with tls://, since the token names the authority of the server")
+        raise BadInput(
+            "URL", url, "an address with tls://, because the token names the certificate authority of the server"
+        )
     make_folder_durably(folder)
     ca_file = ""
     if token.authority_sha256:
@@ -108,7 +110,7 @@ def _told(where: str, expired_since_ms: Callable[[], int]) -> Iterator[None]:
             # The server's clock decides whether the token has expired. The clock of this host may be wrong and is used
             # only for the explanation.
             why = f"the token expired {format_duration(expired_ms)} ago" if expired_ms >= 0 else str(error)
-            raise NotAdmitted(where, f"{why}; `headrace node token` makes another") from error
+            raise NotAdmitted(where, f"{why}; `headrace node token` makes a new token") from error
         if isinstance(error, Unanswered):
             raise
         raise NotRunning(where, str(error)) from error

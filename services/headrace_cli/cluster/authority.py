@@ -113,7 +113,7 @@ class Operator:
         operator = self._word(self._folder / "operator.jwt", self._operator, claims)
         preload = "\n".join(f"  {public}: {word}" for public, word in accounts.items())
         return (
-            "# The rights of a service stand in the first line that it sends.\nmax_control_line: 32KB\n"
+            "# The first line that a service sends contains its permissions.\nmax_control_line: 32KB\n"
             f"operator: {operator}\nsystem_account: {self._system.public}\n"
             f"resolver {{ type: full, dir: {json.dumps(str(server / 'accounts'))}, allow_delete: false }}\n"
             f"resolver_preload {{\n{preload}\n}}\n"
@@ -131,8 +131,8 @@ class Operator:
         """Make new signing keys for admission. What the former keys signed counts until they are ended. Raises OSError, `BadInput`."""
         kinds = {_OPERATOR_SIGNING: KeyKind.OPERATOR, _ACCOUNT_SIGNING: KeyKind.ACCOUNT}
         if all(self._former_of(name) for name in kinds):
-            expected = "one key: `headrace cluster rekey --end-old` ends those that were replaced before"
-            raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "keys that were replaced", expected)
+            expected = "no former keys; `headrace cluster rekey --end-old` revokes them first"
+            raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "former keys", expected)
         # Continue an interrupted replacement: skip the keys that were already replaced.
         for name in (name for name in kinds if not self._former_of(name)):
             former = self._key(self._folder / name, kinds[name]).public
@@ -143,8 +143,8 @@ class Operator:
     def end_former_keys(self) -> None:
         """End the replaced keys and all that they signed. Raises OSError, and `BadInput` if no key was replaced."""
         if not self._has_former():
-            expected = "keys that were replaced: `headrace cluster rekey` does it"
-            raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "one key", expected)
+            expected = "former keys; `headrace cluster rekey` replaces the present keys first"
+            raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "no former keys", expected)
         for name in (_OPERATOR_SIGNING, _ACCOUNT_SIGNING):
             seed = (self._folder / name).read_text(encoding="utf-8").split()[0]
             replace_durably(self._folder / name, seed + "\n")
@@ -170,9 +170,7 @@ class Operator:
         try:
             return file.read_text(encoding="utf-8").strip()
         except FileNotFoundError:
-            raise BadInput(
-                str(file), "(nothing)", "the word about the account, as `headrace cluster init` wrote it"
-            ) from None
+            raise BadInput(str(file), "(nothing)", "the account JWT that `headrace cluster init` wrote") from None
 
     def _issue_system(self, file: str, name: str) -> KeyCredential:
         """Return the credential of a user in the server's system account, who may look up and update the account JWT."""
@@ -222,7 +220,9 @@ class Operator:
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError as error:
-            raise BadInput(str(file), str(error), "names with public keys, as they were written") from None
+            raise BadInput(
+                str(file), str(error), "names with public keys, as `headrace cluster init` wrote them"
+            ) from None
 
     def _issue(
         self, file: Path, issuer: SigningKey, claims: Callable[[SigningKey], Mapping[str, object]]

@@ -101,7 +101,9 @@ def _authority(folder: Path, now: datetime.datetime) -> tuple[ec.EllipticCurvePr
             authority = x509.load_pem_x509_certificate(file.read_bytes())
         except (ValueError, TypeError, FileNotFoundError):
             raise BadInput(
-                str(folder), "(an authority)", f"{_AUTHORITY_KEY} and {AUTHORITY_FILE} as they were written"
+                str(folder),
+                "(an authority)",
+                f"{_AUTHORITY_KEY} and {AUTHORITY_FILE} as `headrace tls init` wrote them",
             ) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != authority.public_key():
             raise BadInput(str(key_file), "(secret)", f"the key of {file}")

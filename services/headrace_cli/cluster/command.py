@@ -15,19 +15,17 @@ from headrace_cli.cluster.push import tell_server
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
-app = App(
-    name="cluster", help="Make credentials and settings of services that run on their own, in containers or on hosts."
-)
+app = App(name="cluster", help="Make credentials and settings for services in containers or on hosts.")
 
 Nodes = Annotated[list[str] | None, Parameter(negative=())]
 
 
 @app.command
 def push(folder: Path, /) -> int:
-    """Tell the running server which keys count no more. Connections that use them end at once.
+    """Send the running server the keys that are revoked. Connections that use them end at once.
 
     For a folder with an operator, after the folder of a node was removed and `headrace cluster init` was run. The server remembers
-    the keys that no longer count.
+    revoked keys.
 
     Examples:
 
@@ -39,17 +37,18 @@ def push(folder: Path, /) -> int:
         The folder of the cluster.
     """
     anyio.run(tell_server, folder.absolute())
-    Screen().out.print(f"{folder}: the server knows which keys count")
+    Screen().out.print(f"{folder}: the server knows the revoked keys")
     return Exit.DONE
 
 
 @app.command
 def rekey(folder: Path, /, *, end_old: bool = False) -> int:
-    """Replace the keys by which admission lets hosts join, or end what the former ones signed.
+    """Replace the keys with which admission lets hosts join, or revoke the former keys.
 
     For a folder with an operator. Restart the servers afterwards, then admission: they read the keys when they start.
-    What the former keys signed counts until they are ended. A host that has joined gets a credential signed by the new keys
-    automatically, after half of the lifetime of its credential. A host without a new credential by the end must join again with a token.
+    Credentials that the former keys signed are valid until the former keys are revoked. A host that has joined gets a credential signed
+    by the new keys automatically, after half of the lifetime of its credential. A host that has none when the former keys are revoked
+    must join again with a token.
 
     Examples:
 
@@ -62,11 +61,15 @@ def rekey(folder: Path, /, *, end_old: bool = False) -> int:
     folder
         The folder of the cluster.
     end_old
-        End the keys that were replaced before, and all that they signed. Do this at once if the keys are in the wrong hands.
+        Revoke the former keys, and all credentials that they signed. Do this at once if the keys were stolen.
     """
     ClusterFolder(folder.absolute()).rekey(end_old=end_old)
-    done = "what the former keys signed counts no more" if end_old else "new keys, beside the former ones"
-    Screen().out.print(f"{folder}: {done}, once the servers and then admission were started anew")
+    done = (
+        "the former keys and their credentials are revoked"
+        if end_old
+        else "new keys are used, and the former keys stay valid"
+    )
+    Screen().out.print(f"{folder}: {done}, as soon as the servers and then admission are restarted")
     return Exit.DONE
 
 
@@ -99,28 +102,28 @@ def init(
     Parameters
     ----------
     folder
-        Made if it is missing. `client` in it is for people: `HEADRACE_STATE=cluster/client headrace node list`.
+        Folder of the cluster; made if missing. People use `client` in it: `HEADRACE_STATE=cluster/client headrace node list`.
     url
-        Where people and agents reach the server.
+        Address at which people and agents reach the server.
     listen
         Address and port at which the server listens.
     health
-        Loopback address and port at which the server answers `/healthz`, and all else that NATS tells of itself. Else nowhere.
+        Loopback address and port at which the server answers `/healthz` and all other monitoring of NATS. Default: none.
     node
         A host that may join, with the files in `client/nodes/NAME`; may be repeated.
     beside
         The same for an agent that runs beside the services, with its credential in `nodes/NAME`.
     administrators
-        People who may do everything besides the holder of `client/credential`, with commas between them; `*` is everybody. Unless
-        given, it stays as it was; a new cluster has no other administrator. Services read it when they start.
+        People who may do everything, besides the holder of `client/credential`, separated by commas; `*` means everybody. Unless
+        given, it stays unchanged; a new cluster has no other administrator. Services read it when they start.
     operator
-        Let the server believe an operator's word on each credential, in place of passwords in its configuration, from now on. The keys
-        are in `authority`, which belongs on no host of the cluster. `headrace cluster push` tells of keys that count no more.
+        From now on, the server accepts credentials signed by an operator, instead of passwords in its configuration. The keys are in
+        `authority`; keep that folder off all hosts of the cluster. `headrace cluster push` sends the server revoked keys.
     tls
-        Folder of `headrace tls init`, or other files of its names: the server speaks TLS by `server.pem` and `server.key`, and is
-        believed by the word of `ca.pem` alone. Copies of the files are kept in FOLDER.
+        Folder of `headrace tls init`, or other files with its names: the server uses TLS with `server.pem` and `server.key`, and clients
+        trust only `ca.pem`. Copies of the files are stored in FOLDER.
     servers
-        The hosts of a cluster of servers, with commas: each has its `nats.conf` in a folder of its name. A certificate names them all.
+        Hosts of a cluster of servers, separated by commas; each has its `nats.conf` in a folder of its name. A certificate names all.
     """
     parse_server_urls(url, place="--url")
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
@@ -136,7 +139,7 @@ def init(
 def say_administrators(screen: Screen, options: ClusterOptions, folder: Path) -> None:
     """Print who administers a cluster, as a warning if everybody does."""
     if options.everybody_administers:
-        words = "everybody may do everything here; `headrace cluster init … --administrators NAME` names those who may"
+        words = "everybody is an administrator here; `headrace cluster init … --administrators NAME` restricts that"
         screen.say(words, style="yellow", whole=True)
         return
     named = [name for name in options.administrator_names if name != ADMINISTRATOR]

@@ -122,7 +122,7 @@ class ClusterFolder:
         _check_loopback(options.health)
         holder = ADMINISTRATOR if ADMINISTRATOR in options.administrator_names else ""
         if holder and (holder in people or self.person(ADMINISTRATOR).exists()):
-            raise BadInput("name of a person", holder, f"another name: {self._path / 'client'} speaks by this one")
+            raise BadInput("name of a person", holder, f"another name: {self._path / 'client'} uses this one")
         if has_operator or self.authority.exists():
             self._proofs = self.operator()
         authority = self._take_certificates(servers, url, tls)
@@ -150,7 +150,7 @@ class ClusterFolder:
         names = [NodeName(folder.name) for folder in known]
         for name in map(node_name, names):
             if names.count(name) > 1:
-                raise BadInput("node", name, f"a name that stands in one of {handed_out} and {inside}")
+                raise BadInput("node", name, f"a name that is in only one of {handed_out} and {inside}")
         for folder in known:
             settings = {"common": {"nats_url": url, "tree": _TREE}}
             self._write_node(folder, authority, settings if folder.parent == handed_out else None)
@@ -163,7 +163,7 @@ class ClusterFolder:
         """Replace the keys with which hosts join, or end what the replaced keys signed. Raises OSError, `BadInput`."""
         options = self.options()
         if options is None or not self.authority.exists():
-            raise BadInput(str(self.authority), "(nothing)", "the folder of a cluster with an operator")
+            raise BadInput(str(self.authority), "(nothing)", "a cluster made with `headrace cluster init … --operator`")
         operator = self.operator()
         if end_old:
             operator.end_former_keys()
@@ -191,7 +191,7 @@ class ClusterFolder:
         if tls is None and not (source / AUTHORITY_FILE).exists():
             return ""
         if not all(each.startswith("tls://") for each in parse_server_urls(url, place="--url")):
-            raise BadInput("--url", url, f"addresses with tls://, since there is {source / AUTHORITY_FILE}")
+            raise BadInput("--url", url, f"addresses with tls://, because there is {source / AUTHORITY_FILE}")
         texts = {name: (source / name).read_text(encoding="ascii") for name in (*SERVER_FILES, AUTHORITY_FILE)}
         authority, shown = texts[AUTHORITY_FILE], texts[SERVER_FILES[0]]
         # The server must present its authority's certificate too: joining hosts know only the SHA-256 of that certificate.
@@ -277,7 +277,7 @@ def _check_loopback(health: str) -> None:
     if not health:
         return
     expected = (
-        "a loopback address and a port, such as 127.0.0.1:8222: the server answers all of its monitoring there, with the names "
+        "a loopback address and a port, such as 127.0.0.1:8222: the server publishes all of its monitoring there, with the names "
         "of connections and streams"
     )
     try:

@@ -11,12 +11,12 @@ from headrace_cli.cluster.certificates import write_certificates
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
-app = App(name="tls", help="Make certificates for a server, where nobody else makes them.")
+app = App(name="tls", help="Make certificates for a server if you have no certificate authority.")
 
 
 @app.command
 def init(folder: Path, name: str, /, *others: str) -> int:
-    """Make an authority for development, and the certificate of a server by its word.
+    """Make a development certificate authority, and a server certificate signed by it.
 
     If run again, it keeps the authority and makes a new certificate for the server, which is valid for 397 days.
 
@@ -29,11 +29,11 @@ def init(folder: Path, name: str, /, *others: str) -> int:
     Parameters
     ----------
     folder
-        Made if it is missing. `ca.key` in it belongs on no host of the cluster.
+        Folder for the files; made if missing. Keep `ca.key` in it off all hosts of the cluster.
     name
         DNS name or address at which the server is reached.
     others
-        More of them.
+        More DNS names or addresses of the server.
     """
     fingerprint = write_certificates(folder.absolute(), [name, *others], datetime.datetime.now(datetime.UTC))
     Screen().out.print(f"{folder}: server.pem, server.key, and ca.pem with SHA-256 {fingerprint}", soft_wrap=True)

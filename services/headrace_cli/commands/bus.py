@@ -35,10 +35,10 @@ def provision(
     ca_file: Path | None = None,
     common: Common | None = None,
 ) -> int:
-    """Make the buckets and streams that services need, and say what was made, changed and found.
+    """Make the buckets and streams that services need, and report which were made, changed and found.
 
     The column `copies` counts the servers that have a complete copy.
-    Services make no buckets or streams: they wait for missing ones. What exists is kept, so the command can be run again at any time.
+    Services wait for missing buckets and streams, and make none. Existing ones are kept, so the command can be run at any time.
     `headrace up` does this automatically.
 
     Examples:
@@ -52,17 +52,17 @@ def provision(
     Parameters
     ----------
     tree
-        A tree that is served, each of which has streams of its own. May be repeated. Else `$HEADRACE_TREE`, else default.
+        A tree to serve; each tree has streams of its own. May be repeated. Default: `$HEADRACE_TREE`, else `default`.
     replicas
-        Servers of a cluster that keep each of them. Unless given, what exists keeps its number and what is made gets 1.
+        Number of servers that store each bucket and stream. Unless given, existing ones keep their number and new ones get 1.
     history_age
-        How long records of pools are kept, such as 30d. Also changes existing records, as `--history-room` does; else 7d for new ones.
+        How long records of pools are kept, such as 30d. Existing streams are changed too. Default for new streams: 7d.
     history_room
-        Room that records of the pools of a tree may take, such as 2G; else 512 MiB.
+        Space for the records of a tree's pools, such as 2G. Existing streams are changed too. Default for new streams: 512 MiB.
     credential_file
-        Credential of the provisioner. Else that of the state folder, or `$HEADRACE_CREDENTIAL_FILE`.
+        Credential of the provisioner. Default: the credential in the state folder, or `$HEADRACE_CREDENTIAL_FILE`.
     ca_file
-        The authority by whose word the server is believed. Else `ca.pem` beside the credential, or `$HEADRACE_CA_FILE`.
+        Certificate authority of the server. Default: `ca.pem` beside the credential, or `$HEADRACE_CA_FILE`.
     """
     common = common or Common()
     place = find_place(state=common.state, credential_file=credential_file, ca_file=ca_file)

@@ -26,11 +26,11 @@ def events(
     op: str | None = None,
     common: Common | None = None,
 ) -> int:
-    """Print what happens as it happens: starts, ends, preemptions, starvation.
+    """Print events as they happen: starts, ends, preemptions, starvation.
 
     Events of operations come from all trees, events of allocations and starvation only from this tree. If this command or its reader
     is too slow, a line says how many events are missing. With `--json` each line is one JSON object. Ctrl-C ends it.
-    If the bus is gone, a line says so, and the output continues when the bus is back. After a minute without the bus the command ends
+    If the bus does not answer, a line says so, and the output continues when it answers again. After a minute without the bus it ends
     with exit status 3.
 
     Examples:
@@ -42,14 +42,14 @@ def events(
     Parameters
     ----------
     follow
-        Go on until Ctrl-C. Required for now; `headrace op history` shows earlier events.
+        Print events until Ctrl-C. Required for now; `headrace op history` shows earlier events.
     pool
-        Only operations of this pool, and its own starvation.
+        Only events of this pool's operations, and the starvation of the pool itself.
     op
-        Only this operation, by its id or the beginning of it.
+        Only events of this operation, by its id or the beginning of the id.
     """
     if not follow:
-        raise BadInput("events", "", "--follow; of what was before tells `headrace op history ID`")
+        raise BadInput("events", "", "--follow; `headrace op history ID` shows earlier events")
 
     async def work(client: Client, screen: Screen) -> None:
         operation = (await client.get(await whole_id(client, op))).operation if op else ""
@@ -64,7 +64,11 @@ def events(
                 screen.print_raw(happening_words(happening))
 
         def say_connection(is_there: bool) -> None:
-            screen.say("the bus is back" if is_there else "the bus is gone: what happens meanwhile is not told")
+            screen.say(
+                "the bus answers again"
+                if is_there
+                else "the bus does not answer: events until it answers again are missed"
+            )
 
         await client.happenings.follow(
             wanted, show, lambda: screen.say("following; Ctrl-C ends it"), on_connection=say_connection

@@ -21,16 +21,16 @@ from headrace_cli.session import Common, Watching, talk
 from headrace_cli.show.nodes import node_facts, node_table
 from headrace_cli.show.screen import Screen
 
-app = App(name="node", help="List nodes, let hosts join, drain nodes, and take them out.")
+app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove them.")
 
 #: Slots of a node whose token names other amounts but no slots: the most that an agent offers.
 _MOST_SLOTS: Final = "1000"
-_NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and nothing vouches for the server"
+_NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and the host cannot verify the server"
 
 
 @app.command(name="list")
 def list_(*, tree: str = "", watching: Watching | None = None, common: Common | None = None) -> int:
-    """List nodes with what they offer and what of it is in use.
+    """List nodes, with their resources and how much of each is in use.
 
     Examples:
 
@@ -43,7 +43,7 @@ def list_(*, tree: str = "", watching: Watching | None = None, common: Common | 
     Parameters
     ----------
     tree
-        The tree whose nodes these are; `default` unless given.
+        Tree whose nodes are listed; `default` unless given.
     """
 
     async def work(client: Client, screen: Screen) -> None:
@@ -57,7 +57,7 @@ def list_(*, tree: str = "", watching: Watching | None = None, common: Common | 
 
 @app.command
 def get(node: str, /, *, tree: str = "", common: Common | None = None) -> int:
-    """Show one node: what it has and does, and what its agent says beyond what its token gives.
+    """Show one node: its resources and usage, and what its agent claims beyond its token.
 
     Examples:
 
@@ -68,7 +68,7 @@ def get(node: str, /, *, tree: str = "", common: Common | None = None) -> int:
     node
         The node.
     tree
-        Its tree; `default` unless given.
+        Tree of the node; `default` unless given.
     """
     name = node_name(node)
 
@@ -96,9 +96,9 @@ def token(
     url: str = "",
     common: Common | None = None,
 ) -> int:
-    """Print a token by which one host joins as this node, within ten minutes. For administrators.
+    """Print a token with which one host can join as this node, within ten minutes. For administrators.
 
-    Anyone who has the token can join as the node. Hand it on as you would a password.
+    Anyone who has the token can join as the node, so treat it like a password.
 
     A token without amounts lets the node offer all resources of its host. Name amounts for a host that you do not trust. If any amount
     is named, the node offers no GPU and no network unless the token names them, and at most 1000 slots.
@@ -114,21 +114,21 @@ def token(
     node
         The name of the node. If a node of that name exists, its key changes and its previous agent is shut out.
     tree
-        Its tree.
+        Tree of the node.
     tag
-        A tag that it has; may be repeated. All other tags that its agent reports are ignored.
+        A tag of the node; may be repeated. All other tags that its agent reports are ignored.
     cpu
-        The most cores that it may offer.
+        Largest number of cores that the node may offer.
     memory
-        The most memory that it may offer.
+        Largest amount of memory that the node may offer.
     gpu
-        The most GPUs that it may offer.
+        Largest number of GPUs that the node may offer.
     slots
-        The most jobs that it may offer to run at a time, if each takes one slot.
+        Largest number of slots that the node may offer. A job usually takes one slot.
     network
-        The most network units that it may offer.
+        Largest number of network units that the node may offer.
     url
-        Where the host reaches the server; else as this command does.
+        Address at which the host reaches the server. Default: the address that this command uses.
     """
     from headrace_cli.agent.pinning import sha256_of  # cryptography takes longer to import than `node list` takes
     from headrace_cli.agent.token import JoinToken, new_user_key
@@ -154,7 +154,7 @@ def token(
 
 @app.command
 def drain(node: str, /, *, common: Common | None = None) -> int:
-    """Let nothing more start on a node. Jobs that run there continue to their end. For administrators.
+    """Drain a node: no new jobs start on it. Running jobs continue to their end. For administrators.
 
     Examples:
 
@@ -165,7 +165,7 @@ def drain(node: str, /, *, common: Common | None = None) -> int:
     node
         The node.
     """
-    return _change(node, NodeChange.DRAIN, "nothing more starts on it", common)
+    return _change(node, NodeChange.DRAIN, "no new jobs start on it", common)
 
 
 @app.command
@@ -177,15 +177,15 @@ def undrain(node: str, /, *, common: Common | None = None) -> int:
     node
         The node.
     """
-    return _change(node, NodeChange.UNDRAIN, "jobs may start on it", common)
+    return _change(node, NodeChange.UNDRAIN, "jobs may start on it again", common)
 
 
 @app.command
 def shut_out(node: str, /, *, common: Common | None = None) -> int:
-    """Cut a host off at once that somebody else may have got hold of. For administrators.
+    """Cut off at once a host that may be compromised. For administrators.
 
-    For a node that joined with a token. Its key is revoked: its connection ends, and it can come back only with a new token.
-    Its jobs run on until its lease ends, and are then run elsewhere. `headrace node remove` runs them elsewhere at once.
+    For a node that joined with a token. Its key is revoked: its connection ends, and the host can join again only with a new token.
+    Its jobs keep running until its lease ends, and are then retried elsewhere. `headrace node remove` retries them elsewhere at once.
 
     Examples:
 
@@ -196,19 +196,19 @@ def shut_out(node: str, /, *, common: Common | None = None) -> int:
     node
         The node.
     """
-    return _change(node, NodeChange.SHUT_OUT, "it is cut off, and comes back by a new token alone", common)
+    return _change(node, NodeChange.SHUT_OUT, "it is cut off, and can join again only with a new token", common)
 
 
 @app.command
 def remove(node: str, /, *, common: Common | None = None) -> int:
-    """Forget a node that is gone for good. For administrators.
+    """Remove a node that is gone for good. For administrators.
 
-    It must have been silent for a minute, or be drained with nothing on it.
+    The node must have been silent for a minute, or be drained with no jobs on it.
 
-    The jobs of a silent node count as lost and run elsewhere at once. Make sure that its host is off: on a host that is only cut off,
-    the jobs run on until its lease ends.
+    The jobs of a silent node count as lost and are retried elsewhere at once. Make sure that its host is off: on a host that is only
+    cut off, the jobs keep running until its lease ends.
 
-    If the node joined with a token, its key is revoked: its connection ends, and it can come back only with a new token.
+    If the node joined with a token, its key is revoked: its connection ends, and the host can join again only with a new token.
     Any other node enrols itself again if its agent runs.
 
     Examples:
@@ -220,7 +220,7 @@ def remove(node: str, /, *, common: Common | None = None) -> int:
     node
         The node.
     """
-    return _change(node, NodeChange.REMOVE, "it is enrolled no more", common)
+    return _change(node, NodeChange.REMOVE, "it is no longer enrolled", common)
 
 
 def _change(node: str, change: NodeChange, what: str, common: Common | None) -> int:

@@ -30,7 +30,7 @@ from headrace_cli.show.operations import failure_lines, job_table, operation_fac
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 
-app = App(name="op", help="List, look into, wait for, and end operations.")
+app = App(name="op", help="List, show, wait for, change and end operations.")
 
 
 @app.command(name="list")
@@ -55,20 +55,22 @@ def list_(
     Parameters
     ----------
     pool
-        Only those of this pool, by its name or its path.
+        Only operations of this pool, by its name or its path.
     user
-        Only those of this user.
+        Only operations of this user.
     op_state
-        Only those in this state: pending (or waiting), running, completed, failed, aborted, …
+        Only operations in this state: pending (or waiting), running, completed, failed, aborted, …
     live
-        Only those that are not over.
+        Only operations that have not ended.
     limit
-        At most so many.
+        Largest number of operations to list.
     """
 
     at_least("--limit", limit, 1)
     if op_state is not None and "/" in op_state:
-        raise BadInput("--state", op_state, "an operation's state; here the state folder is --state-folder")
+        raise BadInput(
+            "--state", op_state, "a state of operations; the option for the state folder is --state-folder here"
+        )
 
     async def work(client: Client, screen: Screen) -> None:
         views = await client.list(
@@ -80,12 +82,12 @@ def list_(
         screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle))
         if more and not screen.json:
             screen.say(
-                f"these are the newest {limit}; more with --limit, or only some with --live, --pool, --user, --state"
+                f"only the newest {limit} are shown: raise --limit, or filter with --live, --pool, --user, --state"
             )
         if not all_told:
-            screen.say("the allocator does not answer at once: no reasons of waiting are shown", style="yellow")
+            screen.say("the allocator does not answer in time: no reasons of waiting are shown", style="yellow")
         if not views and not screen.json:
-            screen.say("no operations" + (" of that kind" if pool or user or op_state or live else " yet"))
+            screen.say("no operations" + (" match these options" if pool or user or op_state or live else " yet"))
             await _say_if_no_pool(screen, client, pool or "")
 
     return talk(common.common() if common else None, work, watching=watching)
@@ -102,7 +104,7 @@ async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
 
 @app.command
 def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None) -> int:
-    """Show one operation: its state, its jobs, what it uses and is owed, and the heaviest reason why jobs wait.
+    """Show one operation: its state, jobs, usage and fair share, and the heaviest reason why jobs wait.
 
     Examples:
 
@@ -113,7 +115,7 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     jobs
         List its jobs too: where each runs or ran, and its exit code.
     """
@@ -182,7 +184,7 @@ def logs(
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
     common: Common | None = None,
 ) -> int:
-    """Print what jobs wrote. With several jobs each line begins with its job's index.
+    """Print the output of jobs. With several jobs, each line begins with the index of its job.
 
     A node keeps the newest output of each job, up to its log cap. A line in brackets says how much is missing.
 
@@ -197,15 +199,15 @@ def logs(
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     job
         Only this job, by its index from 0.
     attempt
-        What this run of the job wrote, from 1. Unless given: the newest run that ended, and the run in progress.
+        Number of the attempt whose output is printed, from 1. Unless given: the newest attempt that ended, and the running one.
     stderr
-        What was written to stderr instead of stdout.
+        Print stderr instead of stdout.
     follow
-        Go on printing until the operation is over. Part of the output of a job that writes very fast is left out.
+        Keep printing until the operation is over. If a job writes very fast, part of its output is left out.
     """
     wishes: LogWishes = {"stderr": stderr, "follow": follow}
     if attempt is not None:
@@ -237,7 +239,7 @@ def wait(
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     abort_on_interrupt
         Ctrl-C aborts the operation.
     """
@@ -259,7 +261,7 @@ def abort(
     reason: str | None = None,
     common: Common | None = None,
 ) -> int:
-    """End operations: no new jobs start, running ones are interrupted.
+    """Abort operations: no new jobs start, and running jobs are interrupted.
 
     Examples:
 
@@ -268,9 +270,9 @@ def abort(
     Parameters
     ----------
     operations
-        Ids of the operations, or their beginnings.
+        Ids of the operations, or the beginnings of the ids.
     reason
-        Words for the record.
+        Reason that the log records.
     """
 
     async def work(client: Client, screen: Screen) -> None:

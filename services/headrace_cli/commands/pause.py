@@ -7,11 +7,11 @@ from typing import Final, Literal
 from headrace_cli.session import Common, change
 
 What = Literal["starts", "preemption"]
-_NOTE: Final = {"starts": "what runs goes on", "preemption": "what is on its way out goes"}
+_NOTE: Final = {"starts": "running jobs continue", "preemption": "preemptions that have begun are completed"}
 
 
 def pause(what: What, /, *, tree: str | None = None, common: Common | None = None) -> int:
-    """Let no job start in a tree, or take nothing back in it, until it is resumed. It outlives every restart.
+    """Pause starts or preemption in a tree until it is resumed. A pause survives restarts.
 
     Examples:
 
@@ -22,7 +22,7 @@ def pause(what: What, /, *, tree: str | None = None, common: Common | None = Non
     Parameters
     ----------
     what
-        `starts`: no job starts, what runs goes on. `preemption`: nothing is taken back for others.
+        `starts`: no job starts, and running jobs continue. `preemption`: nothing is preempted.
     tree
         The tree; `default` unless given.
     """

@@ -39,13 +39,13 @@ class Suppositions:
     """Options for what is supposed of the running tree, other than changes of its pools. Each option may be repeated."""
 
     create: Several = None
-    """With `--live`: a pool that is supposed to be made, such as research/vision."""
+    """With `--live`: suppose a new pool, such as research/vision."""
     remove: Several = None
-    """With `--live`: a pool that is supposed to be gone, with all below it."""
+    """With `--live`: suppose that a pool is removed, with all pools below it."""
     jobs: Several = None
-    """With `--live`: jobs that are supposed to come, such as research:200,cpu=1,memory=4G. Each needs a core unless it is said."""
+    """With `--live`: suppose more jobs, such as research:200,cpu=1,memory=4G. Each needs one core unless `cpu` is given."""
     node_changes: Annotated[list[str] | None, Parameter(name="--nodes", negative=(), allow_leading_hyphen=True)] = None
-    """With `--live`: nodes that are supposed to come or go: -2 or +2 of the kind that there are most of, -2,cpu=16,memory=64G, or -NODE."""
+    """With `--live`: suppose more or fewer nodes: -2 or +2 of the most frequent kind, -2,cpu=16,memory=64G, or -NODE."""
 
     def given(self) -> str:
         """Return the name of the first option that was given, or an empty string."""
@@ -63,15 +63,15 @@ def plan(
     total: str | None = None,
     common: Common | None = None,
 ) -> int:
-    """Compute the shares of a tree in a file, or those of the running tree after changes that nobody makes.
+    """Compute the shares of a tree in a file, or of the running tree after supposed changes.
 
     A file is a plan, or the output of `headrace pool export` together with `--total`. No server is needed.
-    Figures are those of each element's dominant resource, unless `--resource` names one: its demand, its guarantee, its fair share
-    (as an amount and as a share of the cluster), and the parts of the fair share that come from its strong guarantee, from its integral
-    guarantee and by weight.
+    The figures of an element are for its dominant resource, unless `--resource` names one: demand, guarantee, fair share (as an amount
+    and as a share of the cluster), and the parts of the fair share that come from its strong guarantee, from its integral guarantee and
+    by weight.
 
-    The last column says what bounds the fair share: `met` its demand is met, `limit` a limit of its own or of a pool above, `fifo`
-    operations before it, `gang` it gets all or nothing, the name of a used up resource, or `no` and a resource the cluster lacks.
+    The last column says what bounds the fair share: `met` (its demand is met), `limit` (its own limit or that of a pool above), `fifo`
+    (operations ahead of it), `gang` (all or nothing), the name of a used up resource, or `no` and a resource that the cluster lacks.
 
     With `--live` the running tree computes its shares before and after the changes, and what would starve when. Nothing is changed.
     Changes are `POOL.ATTRIBUTE=VALUE` with the attributes of `headrace pool set`.
@@ -91,15 +91,15 @@ def plan(
     Parameters
     ----------
     file
-        YAML or JSON; `-` reads standard input. docs/examples/plan.yaml is one with everything in it. With `--live` the first change.
+        A YAML or JSON file; `-` reads standard input. docs/examples/plan.yaml shows all that it may contain. With `--live`: a change.
     changes
-        With `--live`: what is supposed of pools, such as research.weight=3.
+        With `--live`: supposed changes of pools, such as research.weight=3.
     live
-        Ask the running tree. Nothing is changed.
+        Compute the shares of the running tree. Nothing is changed.
     resource
         Show figures of this resource. Not with `--live`.
     total
-        Share this, such as `cpu=100,memory=400G`, in place of the `total` of the file.
+        Resources to share, such as `cpu=100,memory=400G`, in place of the `total` of the file.
     """
     words = [file, *changes] if file else []
     if live:
@@ -107,7 +107,9 @@ def plan(
         return _ask_live(common, words, supposed or Suppositions())
     stray = (supposed or Suppositions()).given()
     if stray or len(words) != 1 or _is_change(words[0]):
-        raise BadInput("plan", stray or " ".join(words), "one FILE, or --live and what is supposed of the running tree")
+        raise BadInput(
+            "plan", stray or " ".join(words), "one FILE, or --live with supposed changes of the running tree"
+        )
     figures = parse_figures("--total", total) if total is not None else None
     return _show(Screen(json=(common or Common()).json), _ask(file, figures), resource)
 
@@ -115,7 +117,7 @@ def plan(
 def _refuse_of_a_file(resource: str | None, total: str | None) -> None:
     if resource or total:
         given = "--resource" if resource else "--total"
-        raise BadInput("plan --live", given, f"no {given}: it shows all resources of what runs")
+        raise BadInput("plan --live", given, f"no {given}: --live shows all resources of the running tree")
 
 
 def _is_change(word: str) -> bool:
@@ -127,7 +129,7 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
     operations, node_changes = supposed_jobs(supposed.jobs or []), supposed.node_changes or []
     if not (changes or operations or node_changes):
         raise BadInput(
-            "plan --live", "", "something to suppose, such as research.weight=3, --jobs research:200 or --nodes -2"
+            "plan --live", "", "a supposed change, such as research.weight=3, --jobs research:200 or --nodes -2"
         )
 
     async def work(client: Client, screen: Screen) -> int:

@@ -63,7 +63,10 @@ async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> Non
     if screen.json:
         return
     if answer.frame.usage_version == NEVER:
-        screen.say("usage and shares are not known yet: no allocator has told fair_share of nodes", style="yellow")
+        screen.say(
+            "usage and shares are not known yet: the allocator has reported no nodes; check `headrace service list`",
+            style="yellow",
+        )
     if not answer.frame.errors:
         return
     (tree,) = (await client.trees.list(answer.tree)).trees
@@ -73,15 +76,17 @@ async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> Non
             screen.say(error, style="yellow")
     if known := len(set(answer.frame.errors) & lasting):
         words = "1 warning" if known == 1 else f"{known} warnings"
-        screen.say(f"{words} about its settings: headrace tree get {answer.tree}", style="yellow", whole=True)
+        screen.say(
+            f"{words} about the settings of the tree: headrace tree get {answer.tree}", style="yellow", whole=True
+        )
 
 
 @app.command
 def get(name: str, /, *fields: str, common: Common | None = None) -> int:
     """Show one pool. For every resource: usage, demand, limit, guarantee and parts of the fair share. Other facts follow.
 
-    With FIELDS it prints only these fields, one on each line. docs/reference/fields.md lists all fields. A part of a field follows
-    it behind a slash or a dot. A field that the pool does not have is `null`.
+    With FIELDS it prints only these fields, one on each line. docs/reference/fields.md lists all fields. Write a part of a field after
+    a slash or a dot. A field that the pool does not have is `null`.
 
     Examples:
 
@@ -100,7 +105,7 @@ def get(name: str, /, *fields: str, common: Common | None = None) -> int:
     name
         The pool, or its path; `/` or `<Root>` for the whole tree.
     fields
-        What to print of it, such as accumulated_resource_volume/cpu.
+        Fields to print, such as accumulated_resource_volume/cpu.
     """
     pool_or_path(name)
     for key in fields:
@@ -176,7 +181,7 @@ def _show_fields(screen: Screen, pool: PoolView, fields: Sequence[str]) -> None:
 
 @app.command
 def tree(*, operations: Switch = False, watching: Watching | None = None, common: Common | None = None) -> int:
-    """Draw the tree: what each pool uses, is owed and wants, as shares of the cluster by its dominant resource.
+    """Draw the tree: usage, fair share and demand of each pool as shares of the cluster, by its dominant resource.
 
     Examples:
 
@@ -198,7 +203,7 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
         terminal = screen.out.is_terminal
         screen.print(tree_table(answer, screen.width, bars=terminal, ascii_only=not draws_more_than_ascii(screen.out)))
         if answer.operations_left_out:
-            screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
+            screen.say(f"{answer.operations_left_out} operations did not fit into the answer and are not shown")
         await _say_troubles(screen, client, answer)
 
     return talk(common, work, watching=watching)
@@ -206,11 +211,11 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
 
 @app.command
 def starving(*, watching: Watching | None = None, common: Common | None = None) -> int:
-    """Show what starves: pools and operations that are below their fair share, or strong guarantee, for too long.
+    """Show pools and operations that are starving: below their fair share or strong guarantee for too long.
 
     Each line shows since when an element starves, for which share, its satisfaction, and which operations may preempt for it. `!` marks
     aggressive starvation. If pools only observe preemption, it shows how many allocations would have been preempted there. Under a YARN
-    policy it shows what is due to a pool's guarantee and to its fair share, with everything below the pool.
+    policy it shows the resources that are due to a pool, with everything below it, for its guarantee and for its fair share.
 
     Examples:
 
@@ -228,6 +233,6 @@ def starving(*, watching: Watching | None = None, common: Common | None = None) 
         else:
             screen.say("nothing starves")
         if answer.operations_left_out:
-            screen.say(f"{answer.operations_left_out} operations had no room in the answer and are not shown")
+            screen.say(f"{answer.operations_left_out} operations did not fit into the answer and are not shown")
 
     return talk(common, work, watching=watching)

@@ -52,18 +52,18 @@ def create(
     Parameters
     ----------
     name
-        1 to 100 of a-z, 0-9, '-' and '_', or a path with the pool above. Administrators may use A-Z and ':' too.
+        1 to 100 characters of a-z, 0-9, '-' and '_', or a path with the parent pool. Administrators may use A-Z and ':' too.
     assigned
         Attributes, such as max_operation_count=20.
     parent
-        The pool above; the root unless given.
+        The parent pool; the root unless given.
     dry_run
-        Only say what would become of it and of all shares, and every rule that it breaks.
+        Only show what would change, with all shares and every broken rule.
     """
     changes, name = _changes(assigned, options), slashed(name)
     if "/" in name:
         if parent != ROOT_POOL:
-            raise BadInput("--parent", parent, f"none, as the path {name} says below which pool it is")
+            raise BadInput("--parent", parent, f"no --parent: the path {name} already names the parent pool")
         parent, _, name = name.rstrip("/").rpartition("/")
     made = Create(pool_name(name), pool_or_path(parent or ROOT_POOL), msgspec.json.encode(changes))
     return change(common, _asking([made], dry_run=dry_run), f"pool {name} made")
@@ -78,10 +78,10 @@ def set_(
     dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
-    """Change a pool: what is given changes, the rest stays.
+    """Change attributes of a pool. All other attributes stay.
 
     Attributes are given as key=value. `headrace pool attributes` lists them. Write a part of an attribute after a slash or a dot. A value
-    in braces is a map. `key=` takes an attribute back to its default.
+    in braces is a map. `key=` resets an attribute to its default.
 
     Examples:
 
@@ -100,13 +100,15 @@ def set_(
     assigned
         Attributes, such as weight=3.
     unset
-        An attribute to take back to its default. May be repeated.
+        An attribute to reset to its default. May be repeated.
     dry_run
-        Only say what would become of it and of all shares, and every rule that it breaks.
+        Only show what would change, with all shares and every broken rule.
     """
     changes = _changes(assigned, options, unset or [])
     if not changes:
-        raise BadInput("pool set", name, "something to change, such as weight=3; `headrace pool attributes` lists what")
+        raise BadInput(
+            "pool set", name, "at least one attribute, such as weight=3; `headrace pool attributes` lists all"
+        )
     asked = Set(pool_or_path(name), msgspec.json.encode(changes))
     return change(common, _asking([asked], dry_run=dry_run), f"pool {name} changed")
 
@@ -120,7 +122,7 @@ def remove(
     dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
-    """Take a pool away that has neither child pools nor operations.
+    """Remove a pool that has no child pools and no operations.
 
     Examples:
 
@@ -133,11 +135,11 @@ def remove(
     name
         The pool, or its path.
     recursive
-        Take away all below it too.
+        Remove all pools below it too.
     in_use
-        Though it has operations: they go on in an ephemeral pool of its name.
+        Remove a pool that has operations: they continue in an ephemeral pool of its name.
     dry_run
-        Only say what would become of it and of all shares, and every rule that it breaks.
+        Only show what would change, with all shares and every broken rule.
     """
     asked = Remove(pool_or_path(name), recursive, in_use)
     return change(common, _asking([asked], dry_run=dry_run), f"pool {name} removed")
@@ -154,7 +156,7 @@ def move(
     dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
-    """Put a pool, with all below it, under another parent, or into another tree.
+    """Move a pool with all pools below it to another parent or tree.
 
     Examples:
 
@@ -169,15 +171,15 @@ def move(
     name
         The pool, or its path.
     parent
-        The pool above from now on, or its path; `/` or `<Root>` for none.
+        The new parent pool, or its path; `/` or `<Root>` for the root.
     new_name
-        Another name for it.
+        New name of the pool.
     tree
-        Another tree: it is made there first and then taken away here.
+        Another tree: the pool is made there first, and then removed here.
     in_use
-        With a tree: though it has operations, which go on here in an ephemeral pool of its name.
+        With a tree: move a pool that has operations. They continue here in an ephemeral pool of its name.
     dry_run
-        Only say what would become of it and of all shares, and every rule that it breaks.
+        Only show what would change, with all shares and every broken rule.
     """
     if tree:
         request = MovePoolToTree(
@@ -196,7 +198,7 @@ def move(
 
 
 def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: Common | None = None) -> int:
-    """Give a pool another name. Operations stay with the old one, in an ephemeral pool.
+    """Rename a pool. Its operations stay in an ephemeral pool with the old name.
 
     Examples:
 
@@ -207,18 +209,18 @@ def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: Comm
     name
         The pool, or its path.
     new_name
-        Its name from now on.
+        New name of the pool.
     dry_run
-        Only say what would become of it and of all shares, and every rule that it breaks.
+        Only show what would change, with all shares and every broken rule.
     """
     asked = Move(pool_or_path(name), new_name=pool_name(new_name))
-    return change(common, _asking([asked], dry_run=dry_run), f"pool {name} is {new_name} now")
+    return change(common, _asking([asked], dry_run=dry_run), f"pool {name} renamed to {new_name}")
 
 
 def transfer(
     source: str, destination: str, /, *given: str, dry_run: Switch = False, common: Common | None = None
 ) -> int:
-    """Give of one pool's guarantees and limits to another.
+    """Transfer part of a pool's guarantees and limits to another pool.
 
     The amount is subtracted from every pool from the source up to the pool that contains both, and added to every pool down to the
     destination. The pool that contains both is unchanged. Source or destination may be `/` or `<Root>`, the root.
@@ -239,11 +241,11 @@ def transfer(
         How much of strong_guarantee_resources, resource_flow, burst_guarantee_resources, max_operation_count or
         max_running_operation_count.
     dry_run
-        Only say what would become of it and of all shares, and every rule that it breaks.
+        Only show what would change, with all shares and every broken rule.
     """
     delta = msgspec.json.encode(assignments(given, POOL_ATTRIBUTES))
     asked = Transfer(pool_or_path(source), pool_or_path(destination), delta)
-    return change(common, _asking([asked], dry_run=dry_run), f"given from {source} to {destination}")
+    return change(common, _asking([asked], dry_run=dry_run), f"transferred from {source} to {destination}")
 
 
 def import_(
@@ -257,7 +259,7 @@ def import_(
     dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
-    """Make the pools of the tree those of a file, all of it or nothing. `headrace pool export` writes such files, YAML or JSON.
+    """Replace the pools of the tree by the pools in a file, all or nothing. `headrace pool export` writes such files, YAML or JSON.
 
     Pools that the file does not name are removed. The command asks first if operations are in them, or if they are more than half of
     the tree; without a terminal the exit status is 4 unless --yes is given. Options of the tree stay unless the file has them.
@@ -279,15 +281,15 @@ def import_(
     file
         The file; `-` for standard input.
     yarn_site
-        The yarn-site.xml that goes with a fair-scheduler.xml. It says whether YARN preempts.
+        The yarn-site.xml that belongs to a fair-scheduler.xml. It says whether YARN preempts.
     tree
-        The tree; else `$HEADRACE_TREE`, else the first that is served.
+        The tree. Default: `$HEADRACE_TREE`, else the first tree that is served.
     keep
-        Leave pools that the file does not name.
+        Keep pools that the file does not name.
     yes
-        Take away pools in use, or most of the tree, without a question.
+        Remove pools in use, or most of the tree, without a question.
     dry_run
-        Only say what would become of it and of all shares, and every rule that it breaks.
+        Only show what would change, with all shares and every broken rule.
     """
     from headrace_cli.pools.importing import Importing
     from headrace_cli.pools.imports import read_import  # YAML and XML take longer to import than most commands take
@@ -319,7 +321,7 @@ def export(*, options: Switch = False, common: Common | None = None) -> int:
     Parameters
     ----------
     options
-        The options of the tree too.
+        Print the options of the tree too.
     """
 
     from headrace_cli.pools.files import configured, exported  # imported here for the same reason
@@ -336,7 +338,7 @@ def export(*, options: Switch = False, common: Common | None = None) -> int:
 
 
 def attributes(name: str = "", /, *, json: Json = False) -> int:
-    """List everything that can be set on a pool. Each with its kind and range, default, who may set it, and whether it has an effect.
+    """List all attributes of pools, with type and range, default, who may set them, and whether they have an effect.
 
     Examples:
 
@@ -347,7 +349,7 @@ def attributes(name: str = "", /, *, json: Json = False) -> int:
     Parameters
     ----------
     name
-        One attribute, or those whose name has this in it.
+        Only attributes whose name contains this.
     json
         Print JSON.
     """
@@ -369,7 +371,7 @@ def _changes(
     changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
     for key, value in (options or PoolOptions()).changes().items():
         if key in changes:
-            raise BadInput("command line", key, f"{key} once")
+            raise BadInput("command line", key, f"{key} only once")
         changes[key] = value
     checked(changes, POOL_ATTRIBUTES)
     return changes

@@ -37,11 +37,11 @@ def volume(
     points: MaybeWhole = None,
     common: Common | None = None,
 ) -> int:
-    """Draw a pool over time: what it used, wanted, was guaranteed and had saved, and how fair it was.
+    """Draw a pool over time: usage, demand, guarantees, savings and fairness.
 
-    Without `--plot` it prints figures and draws usage and savings in characters. `--plot` also draws what was delivered of the fair share,
-    the smallest job that waited, and what preemption cost. Records go back seven days unless the service is set otherwise (`headrace bus
-    provision --history-age`). Lines are broken where nothing was recorded.
+    Without `--plot` it prints figures and draws usage and savings in characters. `--plot` also draws how much of the fair share was
+    delivered, the smallest job that waited, and what preemption cost. Records go back seven days; `headrace bus provision --history-age`
+    changes that. A gap in a line means that nothing was recorded.
 
     Examples:
 
@@ -58,15 +58,15 @@ def volume(
     name
         The pool, or its path; `/` or `<Root>` for the whole tree.
     since
-        How long ago it begins (90s, 6h, 7d), or when (2026-11-20T18:00, 18:00).
+        Begin of the period: how long ago (90s, 6h, 7d), or a time (2026-11-20T18:00, 18:00).
     until
-        When it ends, written likewise.
+        End of the period, written in the same way.
     plot
-        A file that ends in .png or .svg, or - for characters alone.
+        A file that ends in .png or .svg, or - to draw in characters only.
     resource
-        What is drawn.
+        The resource to draw.
     points
-        Stretches of equal length that the time is divided into, 1 to 4000; as many as can be seen unless given.
+        Number of points in the period, 1 to 4000; as many as the picture can show unless given.
     """
     since_ms, until_ms = stretch_ms(since, until)
     if points is not None and not 1 <= points <= MOST_POINTS:
@@ -102,7 +102,7 @@ def stretch_ms(since: str, until: str) -> tuple[int, int]:
     since_ms = parse_moment_ms(since, place="--since", now_ms=now_ms)
     until_ms = min(parse_moment_ms(until, place="--until", now_ms=now_ms), now_ms) + 1
     if since_ms >= until_ms:
-        raise BadInput("--since", since, f"a moment before --until, which is {until}")
+        raise BadInput("--since", since, f"a time before --until, which is {until}")
     return since_ms, until_ms
 
 
@@ -140,10 +140,10 @@ def _show(history: PoolHistory, lost: LostWorkTold | None, screen: Screen, width
     if figures:
         screen.print(Text(), summary(history), Text(), fairness_facts(history, lost))
     if not history.points:
-        screen.say("nothing was recorded in this time")
+        screen.say("nothing was recorded in this period")
         return
     if width < NARROWEST:
-        screen.say(f"a picture needs {NARROWEST} columns, there are {width}")
+        screen.say(f"a picture needs {NARROWEST} columns, and the terminal has {width}")
         return
     ascii_only = not screen.out.encoding.lower().startswith("utf")
     colours = screen.out.color_system is not None and not ascii_only

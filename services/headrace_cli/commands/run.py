@@ -41,33 +41,33 @@ class JobOptions:
     """Options for the jobs of an operation."""
 
     jobs: Annotated[Whole, Parameter(name=["--jobs", "-n"])] = 1
-    """How many."""
+    """Number of jobs."""
     cpu: Annotated[str, Parameter(name=["--cpu", "-c"])] = "1"
     """Cores of each job, such as 1 or 0.5."""
     memory: Annotated[str, Parameter(name=["--memory", "-m"])] = "0"
-    """Memory of each job, such as 512M or 2GiB; 0: none is asked for and none is limited."""
+    """Memory of each job, such as 512M or 2GiB; 0: no memory is requested, and memory is not limited."""
     gpu: Annotated[Whole, Parameter(name=["--gpu", "-g"])] = 0
     """GPUs of each job."""
     env: Annotated[list[str] | None, Parameter(name=["--env", "-e"], negative=())] = None
-    """NAME=VALUE, or NAME to hand on the value it has here. May be repeated."""
+    """Environment variable of the jobs: NAME=VALUE, or NAME to copy its value from here. May be repeated."""
     cwd: Path | None = None
-    """Folder the jobs start in, on the nodes; where you are now unless given, and with `--upload` the folder of those files."""
+    """Working directory of the jobs on the nodes. Default: your current directory, or with `--upload` the folder of the uploaded files."""
     upload: Annotated[list[Path] | None, Parameter(negative=())] = None
-    """A file that goes with the operation, or a folder, of which all that is in it goes. Jobs find the files in
-    their first folder on the node, which `HEADRACE_FILES` names. May be repeated; at most 64 MiB together, packed."""
+    """A file to send with the operation, or a folder whose contents are sent. On the node, jobs find the files in the
+    folder that `HEADRACE_FILES` names. May be repeated; at most 64 MiB in total, packed."""
     max_failed_job_count: Whole = 10
-    """With so many failed runs the operation fails; until then each failed job is tried again."""
+    """Number of failed runs of jobs at which the operation fails. Until then each failed job is retried."""
     retry_backoff: str = "500ms"
-    """From a failure of a job until it is tried again, such as 10s. The delay doubles with each failure of that job. 0: no delay."""
+    """Time between a failure of a job and its retry, such as 10s. It doubles with each failure of that job. 0: no delay."""
     longest_retry_backoff: str = "10s"
-    """The most that grows to."""
+    """Longest time between a failure of a job and its retry."""
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
-    """Whether a job runs again when its node is lost, or waits for the node."""
+    """Whether a job is retried when its node is lost, or waits for the node."""
     log_cap: str | None = None
-    """Output that is kept of each job, of stdout and stderr each, such as 100M; older output goes. Unless given, the node's own cap;
+    """Largest stdout, and largest stderr, that is kept of each job, such as 100M; older output is dropped. Default: the node's cap;
     at most the node's largest cap."""
     node_filter: str | None = None
-    """Nodes that may run its jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
+    """Nodes that may run the jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
 
     def resources(self) -> Resources:
         """Return the resources of each job. Raises `BadInput`."""
@@ -85,21 +85,22 @@ class ShareOptions:
     """Options for an operation's share of the cluster."""
 
     weight: Number = 1.0
-    """Its part among the operations of its pool."""
+    """Weight of the operation among the operations of its pool."""
     gang: Switch = False
-    """Its jobs are of use only together: all start at once or none, and all start anew when one does not complete. If the pool and the
-    tree are configured for it, the operation's fair share is its whole demand or nothing."""
+    """Start all jobs together or none, and start all of them again if one does not complete. If the pool and the tree are configured
+    for it, the operation's fair share is its whole demand or nothing."""
     first_job_is_master: Switch = False
-    """Its other jobs are of no use without job 0: under a YARN policy that is interrupted last of all on its node."""
+    """Job 0 is the master of the other jobs: under a YARN policy it is preempted last on its node."""
     pool_tree: Annotated[list[str] | None, Parameter(negative=())] = None
-    """A pool tree that runs it, such as gpu or gpu:pool=vision,weight=2 where it is different there; may be repeated. With several,
-    each tree runs a part of the jobs as soon as it has free resources. Else the first tree of `headrace up`, or `$HEADRACE_TREE`."""
+    """A pool tree that runs the operation, such as gpu, or gpu:pool=vision,weight=2 for another pool and weight there; may be repeated.
+    With several trees, each runs some of the jobs when it has free resources. Default: `$HEADRACE_TREE`, else the first tree of
+    `headrace up`."""
     max_cpu: str | None = None
-    """Cores that it is owed at most, all its jobs together. No limit unless given."""
+    """Limit of the operation's fair share in cores, for all its jobs together. No limit unless given."""
     max_memory: str | None = None
-    """Memory likewise, such as 64G."""
+    """Memory limit of the operation's fair share, such as 64G."""
     max_gpu: MaybeWhole = None
-    """GPUs likewise."""
+    """GPU limit of the operation's fair share."""
 
     def limits(self) -> PartialResources:
         """Return the limits of the operation's fair share. Raises `BadInput`."""
@@ -116,13 +117,13 @@ class PreemptionOptions:
     """Options for how an operation's jobs are preempted."""
 
     interruptible: Switch = False
-    """Its jobs understand the signal of an interruption: status 0 after it means done, 75 saved and to be run again."""
+    """The jobs handle the interruption signal: exit status 0 after it means done, 75 means saved and to be retried."""
     interrupt_signal: str = "TERM"
-    """The signal that tells a job that its place is taken back: TERM, INT, HUP, QUIT, USR1 or USR2, or its number."""
+    """Signal that tells a job that it is being preempted: TERM, INT, HUP, QUIT, USR1 or USR2, or its number."""
     interruption_timeout: str | None = None
-    """What a job gets between that signal and SIGKILL. Unless given: 10s, and the tree's timeout if the job is preempted."""
+    """Time between that signal and SIGKILL. Unless given: 10s, and the tree's timeout if the job is preempted."""
     preemption_mode: PreemptionMode = PreemptionMode.NORMAL
-    """With graceful its jobs are asked to end as soon as it has more than its fair share, with more time, and never otherwise."""
+    """With graceful, jobs are preempted as soon as the operation has more than its fair share, get more time, and never otherwise."""
 
     def wishes(self) -> dict[str, Any]:
         """Return the fields of the operation spec for these options. Raises `BadInput`."""
@@ -134,7 +135,7 @@ class PreemptionOptions:
         if self.interruption_timeout is not None:
             timeout_ms = parse_duration_ms(self.interruption_timeout, place="--interruption-timeout")
             if timeout_ms > LONGEST_INTERRUPTION_MS:
-                raise BadInput("--interruption-timeout", self.interruption_timeout, "an hour, 1h, at most")
+                raise BadInput("--interruption-timeout", self.interruption_timeout, "at most an hour, 1h")
             for name in ("interruption", "allocation_preemption", "allocation_graceful_preemption"):
                 wishes[f"{name}_timeout_ms"] = timeout_ms
         return wishes
@@ -146,14 +147,14 @@ class WaitOptions:
     """Options for what to do after the start, or instead of a start."""
 
     wait: Annotated[Switch, Parameter(name=["--wait", "-w"])] = False
-    """Wait until it is over, with a progress bar on stderr. For failed jobs the end of the output is shown."""
+    """Wait until the operation is over, with a progress bar on stderr. For failed jobs the end of the output is shown."""
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False
-    """Wait until it is over, and print what its jobs write as it comes, with the job's index where there are several."""
+    """Wait until the operation is over, and print the output of its jobs as it is written; with several jobs, after the job's index."""
     abort_on_interrupt: Switch = False
     """With `--wait` or `--follow`: Ctrl-C aborts the operation."""
     dry_run: Switch = False
-    """Only check all that a start checks, and tell its pool, whether it would wait and for what, which nodes could run its jobs, and what
-    everybody would be owed. Nothing is recorded, and no file is sent."""
+    """Only check everything that a start checks, and show the pool, whether the operation would wait and for what, which nodes could
+    run its jobs, and all fair shares. Nothing is recorded, and no file is sent."""
 
     @property
     def is_wanted(self) -> bool:
@@ -179,7 +180,7 @@ def run(
     wait_options: WaitOptions | None = None,
     common: Common | None = None,
 ) -> int:
-    """Start an operation: so many jobs, each a process that runs the command.
+    """Start an operation: a number of jobs, each a process that runs the command.
 
     Options come before `--`, the command after it. A job finds its index in `HEADRACE_JOB_INDEX` (from 0) and the number of jobs in
     `HEADRACE_JOB_COUNT`. It sees only the environment variables that `--env` names.
@@ -204,13 +205,13 @@ def run(
     command
         Program and arguments.
     pool
-        Where it runs: a pool that was made or its path, or a new name, which lives as long as its operations. Else the tree decides.
+        A configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
     title
-        Words by which you know it again.
+        Title of the operation in lists.
     existing_pool
-        Be refused where there is no such pool, instead of making an ephemeral one.
+        Refuse the start if there is no such pool, instead of making an ephemeral pool.
     id
-        Id of the operation; the same one again starts nothing new. Unless given, a new one is made.
+        Id of the operation. A second start with the same id starts nothing new. Default: a new id.
     """
     own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
     named = _spec(command, own_pool, jobs, share_options or ShareOptions())
@@ -295,10 +296,10 @@ async def _completed(spec: OperationSpec, packed: Packed | None, client: Client)
 def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:
     if not command:
         raise BadInput(
-            "command", "", "a program and its arguments behind `--`, such as: headrace run -- python3 work.py"
+            "command", "", "a program and its arguments after `--`, such as: headrace run -- python3 work.py"
         )
     if len(command) == 1 and " " in command[0] and "/" not in command[0]:
-        near = f"each word for itself, or sh -c {shlex.quote(command[0])}: no shell reads it"
+        near = f"separate words, or sh -c {shlex.quote(command[0])}: no shell reads the command"
         raise BadInput("command", command[0], near)
     trees = parse_pool_trees(share.pool_tree or [])
     return OperationSpec(
@@ -332,7 +333,7 @@ def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str,
             raise BadInput("--env", item, "NAME=VALUE or NAME")
         if not equals:
             if name not in own:
-                raise BadInput("--env", name, "a variable that is set here, or NAME=VALUE")
+                raise BadInput("--env", name, "a variable of the environment here, or NAME=VALUE")
             value = own[name]
         environment[name] = value
     return environment
@@ -362,19 +363,20 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
     elif not screen.json:
         screen.say(f"operation {operation.id}")
     if answer.repeated:
-        screen.say("this id was known already: nothing new was started")
+        screen.say("an operation with this id exists already: nothing new was started")
     for each in answer.waiting:
         place = f"{each.running} of {each.limit} operations run in {pool_words(each.blocked_by)}"
-        screen.say(f"pending: {place}, it is number {each.place} of {each.waiting} that wait")
+        screen.say(f"pending: {place}; the operation is number {each.place} of {each.waiting} that wait")
     if answer.rule and (named or answer.rule != RuleName.USER):
         screen.say(
-            f"it runs in pool {answer.pool!r}, by the placement rule `{answer.rule}` of its tree", style="yellow"
+            f"the operation runs in pool {answer.pool!r}, by the placement rule `{answer.rule}` of its tree",
+            style="yellow",
         )
     # A hub makes its pools itself, so a new pool of a hub is not a typing error.
     elif answer.ephemeral_pool and named and "$" not in answer.pool:
         near = f"; did you mean {' or '.join(answer.near[:3])}?" if answer.near else ""
         screen.say(
-            f"nobody made a pool {answer.pool!r}: this one is ephemeral, it lives as long as its operations{near}",
+            f"pool {answer.pool!r} is not configured: it is ephemeral, and exists as long as its operations{near}",
             style="yellow",
         )
     for warning in answer.warnings:

@@ -12,12 +12,12 @@ from headrace_cli.session import Common, Watching, talk
 from headrace_cli.show.nodes import figures_table, roles_without_leader, service_table
 from headrace_cli.show.screen import Screen
 
-app = App(name="service", help="List the processes of Headrace itself, and their figures.")
+app = App(name="service", help="List the processes of Headrace itself, and their metrics.")
 
 
 @app.command(name="list")
 def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
-    """Show every process of every service: its role, whether it leads or stands by, term, age and lag.
+    """Show every process of every service: role, leader or standby, term, age and lag.
 
     The lag is the duration of one turn of its event loop. `behind` counts the entries of the log that it has not processed yet.
     A role without a leader is shown as missing. If the log accepts no entries, the reason is printed below the table.
@@ -48,7 +48,7 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
 
 @app.command
 def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
-    """Show the figures that services tell of themselves, such as preemptions by reason and by group.
+    """Show the metrics of services, such as preemptions by reason and by group.
 
     Counters start at zero when a process starts.
 
@@ -61,7 +61,7 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
     Parameters
     ----------
     role
-        Only of roles that begin so, such as allocator.
+        Only roles whose names begin with this, such as allocator.
     """
 
     async def work(client: Client, screen: Screen) -> int:
@@ -73,7 +73,7 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
             screen.show({"figures": told}, figures_table(told))
             return Exit.DONE
         if not role:
-            screen.say("nobody answers")
+            screen.say("no service answers")
             return Exit.FAILED
         screen.say(f"no role begins with {role!r}: {hint(role, [each.role for each in everybody if each.role])}")
         return Exit.REFUSED

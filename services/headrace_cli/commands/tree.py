@@ -29,16 +29,16 @@ app = App(
     name="tree",
     help="""List, make, change and remove pool trees, each with pools, options and nodes of its own.
 
-    A tree is configuration. It is shared out by a fair_share, an integral and an allocator of its own, started with the setting
-    `tree`, and by agents with the same setting; until somebody serves it, it does nothing. `headrace up --tree NAME` serves the
-    trees that it is given, else `default`.
+    A tree is configuration. It needs a fair_share, an integral and an allocator of its own, started with the setting `tree`, and
+    agents with the same setting. Without them no job runs in it. `headrace up --tree NAME` serves the named trees, else
+    `default`.
     """,
 )
 
 
 @app.command(name="list")
 def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
-    """Show all trees: how many pools each has, what is set on it, and what is not in force.
+    """Show all trees: the number of pools, options that are set, and settings that are not in force.
 
     Examples:
 
@@ -88,7 +88,7 @@ def get(name: str, /, *, all_: Annotated[Switch, Parameter(name="--all")] = Fals
     name
         The tree.
     all_
-        All options, those at their defaults too.
+        Show all options, also options at their defaults.
     """
 
     async def work(client: Client, screen: Screen) -> None:
@@ -118,7 +118,7 @@ def create(name: str, /, *assigned: str, dry_run: Switch = False, common: Common
     assigned
         Options, such as max_operation_count=1000.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only show what would change, and every broken rule.
     """
     options = assignments(assigned, TREE_ATTRIBUTES)
     checked(options, TREE_ATTRIBUTES)
@@ -143,9 +143,9 @@ def set_(
     dry_run: Switch = False,
     common: Common | None = None,
 ) -> int:
-    """Change options of a tree: what is given changes, the rest stays.
+    """Change options of a tree. All other options stay.
 
-    Options are given as key=value. `headrace tree options` lists them. `key=` takes one back to its default.
+    Options are given as key=value. `headrace tree options` lists them. `key=` resets an option to its default.
 
     Examples:
 
@@ -162,15 +162,17 @@ def set_(
     assigned
         Options, such as max_operation_count=1000.
     unset
-        An option to take back to its default. May be repeated.
+        An option to reset to its default. May be repeated.
     dry_run
-        Only say what would become of it, and every rule that it breaks.
+        Only show what would change, and every broken rule.
     """
     if "=" in name:
         raise BadInput("tree set", name, f"the name of a tree first, such as `headrace tree set default {name}`")
     options = assignments(assigned, TREE_ATTRIBUTES, unset or [])
     if not options:
-        raise BadInput("tree set", name, "something to change; `headrace tree options` lists what")
+        raise BadInput(
+            "tree set", name, "at least one option, such as max_operation_count=1000; `headrace tree options` lists all"
+        )
     checked(options, TREE_ATTRIBUTES)
 
     async def ask(client: Client) -> PoolPlan | WhatIfAnswer:
@@ -183,7 +185,7 @@ def set_(
 
 @app.command
 def remove(name: str, /, *, recursive: Switch = False, dry_run: Switch = False, common: Common | None = None) -> int:
-    """Take a tree away that has no pools. Stop its services first: a running fair_share makes its tree again.
+    """Remove a tree that has no pools. Stop its services first: a running fair_share makes its tree again.
 
     Examples:
 
@@ -196,9 +198,9 @@ def remove(name: str, /, *, recursive: Switch = False, dry_run: Switch = False, 
     name
         The tree.
     recursive
-        Take away its pools too.
+        Remove its pools too.
     dry_run
-        Only say what would become of it.
+        Only show what would change.
     """
     return change(
         common, lambda client: client.trees.remove(name, recursive=recursive, dry_run=dry_run), f"tree {name} removed"
@@ -207,7 +209,7 @@ def remove(name: str, /, *, recursive: Switch = False, dry_run: Switch = False, 
 
 @app.command
 def options(name: str = "", /, *, json: Json = False) -> int:
-    """List everything that can be set on a tree: its kind and range, default, and whether it has an effect.
+    """List all options of trees, with type and range, default, and whether they have an effect.
 
     Examples:
 
@@ -218,7 +220,7 @@ def options(name: str = "", /, *, json: Json = False) -> int:
     Parameters
     ----------
     name
-        One option, or those whose name has this in it.
+        Only options whose name contains this.
     json
         Print JSON.
     """

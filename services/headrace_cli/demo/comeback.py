@@ -81,9 +81,9 @@ class Comeback:
 
     def _judge_given_up(self, returning: Operation) -> None:
         if not self.given_up:
-            self.troubles.append(f"{LENDER.pool} gave nothing up")
+            self.troubles.append(f"{LENDER.pool}: no job was preempted")
         for each in self.given_up:
             if each.record.beneficiary != returning.id:
-                self.troubles.append(f"job {each.job} of {LENDER.pool} made room for {each.record.beneficiary}")
+                self.troubles.append(f"job {each.job} of {LENDER.pool} was preempted for {each.record.beneficiary}")
             if each.record.share_after[_CPU] < each.record.fair_share[_CPU] - EPS:
-                self.troubles.append(f"job {each.job} of {LENDER.pool} was owed its place")
+                self.troubles.append(f"job {each.job} of {LENDER.pool} was within the fair share of its operation")

@@ -25,7 +25,7 @@ from headrace_cli.up.supervisor import Ready, run_up
 
 
 def demo() -> int:
-    """See Headrace at work: sixty jobs of three pools, then one that comes back and takes its share.
+    """Show Headrace at work: sixty jobs in three pools, then a pool that comes back and gets its share.
 
     It runs a separate Headrace on a free port, in a temporary folder that it removes. Another Headrace may run beside it.
 
@@ -43,11 +43,11 @@ def demo() -> int:
             screen.say("the demo was stopped before its end", style="yellow")
             return Exit.INTERRUPTED
         if outcome.crashes:
-            show.troubles.append(f"{outcome.crashes} processes ended unasked")
+            show.troubles.append(f"{outcome.crashes} processes ended unexpectedly")
         show.troubles.extend(f"still running: {process.role} {process.pid}" for process in marks.find(state))
         keep = not outcome.ready or bool(show.troubles)
         for trouble in show.troubles:
-            screen.say(f"not as it should be: {trouble}", style="red")
+            screen.say(f"problem: {trouble}", style="red")
         return Exit.FAILED if keep else Exit.DONE
     finally:
         if keep:
@@ -107,7 +107,7 @@ class _Demo:
         await comeback.run()
         self.troubles.extend(comeback.troubles)
         self._screen.say(
-            f"{RETURNING.pool} was short for {STARVATION_TIMEOUT_MS / 1000:g} s (a tree has 30 s by default), so {LENDER.pool} "
-            f"gave up its youngest jobs for it; they ran again:"
+            f"{RETURNING.pool} was below its fair share for {STARVATION_TIMEOUT_MS / 1000:g} s (by default 30 s), so the "
+            f"youngest jobs of {LENDER.pool} were preempted for it; they ran again:"
         )
         self._screen.print(given_up_table(comeback.given_up))

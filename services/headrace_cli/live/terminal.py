@@ -96,7 +96,7 @@ class Terminal:
 def why_not_live(screen: Screen) -> str:
     """Return why this terminal cannot show a live display, or an empty string."""
     if not (screen.out.is_terminal and sys.stdin.isatty()):
-        return "this is no terminal"
+        return "this is not a terminal"
     if screen.out.is_dumb_terminal:
         return f"TERM={os.environ.get('TERM', '')} cannot move its cursor"
     return ""

@@ -66,7 +66,7 @@ async def _show(terminal: Terminal, look: Callable[[Screen], Awaitable[object]],
         lines = [line for thing in shown for line in terminal.lines(thing, width)]
         room = height - (2 if words else 1)
         if len(lines) > room:
-            left_out = Text(f"… {len(lines) - room + 1} lines more", style="yellow")
+            left_out = Text(f"… {len(lines) - room + 1} more lines", style="yellow")
             lines[room - 1 :] = terminal.lines(left_out, width)
         terminal.paint(terminal.lines(head, width) + terminal.lines(Text(words, style), width)[: bool(words)] + lines)
 

@@ -35,7 +35,7 @@ def login(
     user: str = "",
     tree: str = "",
 ) -> int:
-    """Let later commands go to a cluster, in your name.
+    """Send later commands to a cluster, under your name.
 
     The command first asks the cluster who you are, and stores nothing if that fails. Copies that only you can read are stored below
     `$XDG_CONFIG_HOME/headrace/places`, or `~/.config`. If you have several logins, commands use the last, or the one in `$HEADRACE_PLACE`.
@@ -49,28 +49,28 @@ def login(
     Parameters
     ----------
     url
-        Where its server listens. Separate several servers by commas.
+        Address of the cluster's server. Separate several servers by commas.
     credential_file
-        The credential that you were given, readable by you alone.
+        File with the credential that you were given, readable only by you.
     ca_file
-        The authority by whose word the server is believed. Else `ca.pem` beside the credential, or the system's.
+        Certificate authority of the server. Default: `ca.pem` beside the credential, or the system's authorities.
     name
-        Name of the cluster on this machine. Else the host in the address.
+        Name of the cluster on this machine. Default: the host in the address.
     user
-        Your name, where the credential lets in any.
+        Your user name, if the credential allows any name.
     tree
-        The tree that commands mean where they name none. Else default.
+        Tree for commands that name no tree. Default: `default`.
     """
     places = KeptPlaces()
     urls = parse_server_urls(url, place="address")
     for each in urls:
         if urlsplit(each).password is not None or urlsplit(each).username is not None:
-            raise BadInput("address", "(with a password)", "an address without one, and --credential-file")
+            raise BadInput("address", "(with a password)", "an address without a password, and --credential-file")
     chosen = name or (urlsplit(urls[0]).hostname or "").lower()
     places.folder(chosen)
     person = _person_in(read_credential(str(credential_file))) or user
     if user and user != person:
-        raise BadInput("--user", user, f"{person}, whom the credential lets in")
+        raise BadInput("--user", user, f"{person}, the name in the credential")
     place = find_place(url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
 
     async def rights() -> Rights:
@@ -81,12 +81,12 @@ def login(
     known = anyio.run(rights)
     endpoint = Endpoint(url=url, tree=place.tree, user=known.user)
     kept = places.keep(chosen, endpoint, place.credential_file, place.ca_file)
-    Screen().say(f"{known.user} at {url}, kept as {chosen} in {kept}", whole=True)
+    Screen().say(f"{known.user} at {url}, stored as {chosen} in {kept}", whole=True)
     return Exit.DONE
 
 
 def logout(name: str = "", /) -> int:
-    """Forget the cluster of a login, and the credential for it on this machine.
+    """Forget a login: remove its cluster and its credential from this machine.
 
     The credential itself stays valid: `headrace user remove` revokes it.
 
@@ -99,20 +99,20 @@ def logout(name: str = "", /) -> int:
     Parameters
     ----------
     name
-        Its name. Else the one that is used now.
+        Name of the login. Default: the login that is used now.
     """
     places = KeptPlaces()
     chosen = name or places.current()
     if not chosen:
-        raise BadInput("name", "", hint("", places.names()) if places.names() else "a login, of which there is none")
+        raise BadInput("name", "", hint("", places.names()) if places.names() else "a login, and there is none")
     places.forget(chosen)
     left = ", ".join(places.names())
-    Screen().say(f"{chosen} is forgotten" + (f"; there are {left}" if left else ""))
+    Screen().say(f"{chosen} is forgotten" + (f"; other logins: {left}" if left else ""))
     return Exit.DONE
 
 
 def whoami(*, common: Common | None = None) -> int:
-    """Show who you are to Headrace, where, and which rights you have.
+    """Show your user name, your cluster and your rights.
 
     A right on a pool also holds for all pools below it. A pool that is not listed has the rights of its parent.
 
@@ -132,7 +132,7 @@ def whoami(*, common: Common | None = None) -> int:
             return
         screen.print(_facts(told), "", _rights_table(rights))
         if rights.left_out:
-            screen.say(f"and {rights.left_out} pools more")
+            screen.say(f"and {rights.left_out} more pools")
 
     return talk(common, work)
 

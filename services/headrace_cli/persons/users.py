@@ -18,12 +18,12 @@ from headrace_cli.cluster.push import tell_server
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
-app = App(name="user", help="Let people into a cluster, and shut them out.")
+app = App(name="user", help="Admit people to a cluster, and remove them.")
 
 
 @app.command
 def add(name: str, /, *, cluster: Path) -> int:
-    """Make a credential by which a person speaks in their own name, and in no other.
+    """Make a credential for a person, which is valid only under the name of that person.
 
     Give the person the folder that the command prints, in a way that nobody else can read it.
 
@@ -34,7 +34,7 @@ def add(name: str, /, *, cluster: Path) -> int:
     Parameters
     ----------
     name
-        The person's name, as operations and rights on pools have it.
+        The person's name, as operations and rights on pools show it.
     cluster
         Folder of `headrace cluster init`.
     """
@@ -44,9 +44,11 @@ def add(name: str, /, *, cluster: Path) -> int:
     screen = Screen()
     ca_file = f" --ca-file {AUTHORITY_FILE}" if (person / AUTHORITY_FILE).exists() else ""
     screen.print_raw(str(person))
-    screen.say(f"in it: headrace login {options.url} --credential-file {CREDENTIAL_FILE}{ca_file}", whole=True)
+    screen.say(
+        f"run in that folder: headrace login {options.url} --credential-file {CREDENTIAL_FILE}{ca_file}", whole=True
+    )
     if not folder.authority.exists():
-        screen.say("the server knows the credential once it was sent a SIGHUP")
+        screen.say("the server accepts the credential after it was sent a SIGHUP")
     if options.everybody_administers:
         say_administrators(screen, options, cluster)
     return Exit.DONE
@@ -54,7 +56,7 @@ def add(name: str, /, *, cluster: Path) -> int:
 
 @app.command
 def remove(name: str, /, *, cluster: Path) -> int:
-    """Let a person in no more. Their operations stay as they are.
+    """Remove a person from the cluster. The person's operations stay as they are.
 
     With an operator, the running server is informed and the person's connections end at once. Otherwise send the server a SIGHUP.
 
@@ -73,16 +75,16 @@ def remove(name: str, /, *, cluster: Path) -> int:
     person = folder.person(user_name(name))
     if not person.is_dir():
         people = [path.name for path in person.parent.iterdir()] if person.parent.is_dir() else []
-        raise BadInput("name", name, hint(name, people) if people else "nobody was let in yet")
+        raise BadInput("name", name, hint(name, people) if people else "a person of the cluster, and there is none")
     shutil.rmtree(person)
     folder.write(options)
     screen = Screen()
     if not folder.authority.exists():
-        screen.say(f"{name} is let in no more once the server was sent a SIGHUP")
+        screen.say(f"{name} is no longer admitted after the server was sent a SIGHUP")
         return Exit.DONE
-    screen.say(f"the credential of {name} is revoked; telling the server, as `headrace cluster push` does")
+    screen.say(f"the credential of {name} is revoked; sending that to the server, as `headrace cluster push` does")
     anyio.run(tell_server, cluster.absolute())
-    screen.say("the server knows it")
+    screen.say("the server has revoked it")
     return Exit.DONE
 
 

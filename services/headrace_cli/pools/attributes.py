@@ -22,7 +22,7 @@ def attribute_table(schema: Schema, name: str = "") -> tuple[list[dict[str, str]
     rows = [row for row in rows_of(schema) if name in row["name"] or name in row["also"].split(", ")]
     if not rows:
         raise BadInput("attribute", name, hint(name, schema.names, most_listed=12))
-    made = table("attribute", "what it is", "default", "who", "effect", "what for")
+    made = table("attribute", "type", "default", "who", "effect", "purpose")
     for row in rows:
         named = f"{row['name']} (also {row['also']})" if row["also"] else row["name"]
         made.add_row(named, row["kind"], row["default"], row["who"], row["effect"], row["help"])
@@ -45,7 +45,7 @@ def _row(schema: Schema, attribute: Attribute, above: str) -> dict[str, str]:
         "kind": "a map, below" if isinstance(attribute.kind, Record) else attribute.kind.words,
         "default": attribute.default or value_words(attribute, schema.default(attribute.name)),
         "who": str(attribute.who),
-        "effect": "a part at a time" if isinstance(attribute.kind, Record) else str(attribute.support),
+        "effect": "per part" if isinstance(attribute.kind, Record) else str(attribute.support),
         "help": attribute.help,
         "preset": "yes" if attribute.preset else "",
         "group": attribute.group,

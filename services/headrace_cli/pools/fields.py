@@ -20,7 +20,7 @@ from headrace_cli.show.plain_values import plain
 _SHARE = "share of the cluster, by resource"
 _AMOUNT = "amount, by resource: cores, bytes, pieces"
 _SECONDS = "amount × seconds, by resource: core-seconds, byte-seconds"
-_RATIO = "share of the cluster, the largest of any resource"
+_RATIO = "share of the cluster, the largest of all resources"
 _MOMENT = "milliseconds of Unix time"
 _COUNT = "count"
 _TEXT = "text"
@@ -68,67 +68,84 @@ def _or_nothing(text: str) -> str | None:
 FIELDS: Final = (
     # --- identity and settings ---
     Field("name", _TEXT, "The pool; `<Root>` is the whole tree."),
-    Field("parent", _TEXT, "The pool above it; empty for the root."),
-    Field("path", _TEXT, "Names from the top down, with slashes.", aliases=("full_path",)),
-    Field("ephemeral", _YES, "Nobody made it: it is there while operations name it.", aliases=("is_ephemeral",)),
+    Field("parent", _TEXT, "The parent pool; empty for the root."),
+    Field("path", _TEXT, "Names of the pools from the top down, separated by slashes.", aliases=("full_path",)),
     Field(
-        "settings", "as in [the reference of pools](pools.md)", "What is configured; what is not set has its default."
+        "ephemeral",
+        _YES,
+        "True if the pool is not configured and exists only while operations name it.",
+        aliases=("is_ephemeral",),
+    ),
+    Field(
+        "settings",
+        "as in [the reference of pools](pools.md)",
+        "Attributes as configured; attributes that are not set have their defaults.",
     ),
     Field("mode", _TEXT, "`fair_share` or `fifo`.", path="settings/mode"),
-    Field("operation_count", _COUNT, "Operations of the pool and of all below it."),
-    Field("running_operation_count", _COUNT, "Those of them that may run jobs and are not lightweight."),
-    Field("lightweight_running_operation_count", _COUNT, "Those of them that may run jobs and are lightweight."),
-    Field("schedulable_operation_count", _COUNT, "Those of them that wait for more than they have."),
-    Field("pool_operation_count", _COUNT, "Operations of the pool itself."),
-    Field("child_pool_count", _COUNT, "Pools directly below it that were made."),
-    Field("max_operation_count", _COUNT, "Limit in force: its own, or the tree's for every pool."),
-    Field("max_running_operation_count", _COUNT, "Likewise, of running operations."),
+    Field("operation_count", _COUNT, "Number of operations in the pool and in all pools below it."),
+    Field("running_operation_count", _COUNT, "Number of these operations that may run jobs and are not lightweight."),
+    Field(
+        "lightweight_running_operation_count",
+        _COUNT,
+        "Number of these operations that may run jobs and are lightweight.",
+    ),
+    Field("schedulable_operation_count", _COUNT, "Number of these operations that wait for more than they have."),
+    Field("pool_operation_count", _COUNT, "Number of operations in the pool itself."),
+    Field("child_pool_count", _COUNT, "Number of configured pools directly below it."),
+    Field("max_operation_count", _COUNT, "Limit of operations in force: its own, or the tree's limit for every pool."),
+    Field(
+        "max_running_operation_count",
+        _COUNT,
+        "Limit of running operations in force: its own, or the tree's limit for every pool.",
+    ),
     Field(
         "fifo_sort_parameters",
         "list of words",
-        "What operations are ranked by, where `mode` is `fifo`.",
+        "Criteria by which operations are ordered if `mode` is `fifo`.",
         path="settings/fifo_sort_parameters",
     ),
     # --- usage, demand and limits ---
-    Field("usage", _AMOUNT, "What its jobs hold.", aliases=("resource_usage",)),
-    Field("usage_share", _SHARE, "The same as shares.", path="share/usage_share"),
+    Field("usage", _AMOUNT, "Resources that its jobs hold.", aliases=("resource_usage",)),
+    Field("usage_share", _SHARE, "`usage` as shares.", path="share/usage_share"),
     Field(
         "dominant_usage_share",
         _RATIO,
-        "The largest of these.",
+        "The largest share of `usage_share`.",
         aliases=("usage_ratio",),
         path="share/usage_share",
         derive=_largest,
     ),
-    Field("demand", _AMOUNT, "What its jobs hold and its waiting jobs want.", aliases=("resource_demand",)),
-    Field("demand_share", _SHARE, "The same as shares.", path="share/demand_share"),
-    Field("demand_ratio", _RATIO, "The largest of these.", path="share/demand_share", derive=_largest),
+    Field(
+        "demand", _AMOUNT, "Resources that its jobs hold, and that its waiting jobs want.", aliases=("resource_demand",)
+    ),
+    Field("demand_share", _SHARE, "`demand` as shares.", path="share/demand_share"),
+    Field("demand_ratio", _RATIO, "The largest share of `demand_share`.", path="share/demand_share", derive=_largest),
     Field(
         "resource_limits",
         _AMOUNT,
-        "The most that it may be owed, by its limits and the nodes that match its filters; else the whole cluster.",
+        "The most that it may be owed by its limits and by the nodes that match its filters; else the whole cluster.",
     ),
-    Field("limits_share", _SHARE, "The same as shares.", path="share/limits_share"),
+    Field("limits_share", _SHARE, "The limits as shares.", path="share/limits_share"),
     Field(
         "specified_resource_limits",
         _AMOUNT,
-        "Limits as configured; null where none is.",
+        "Limits as configured; null if there is no limit.",
         path="settings/resource_limits",
     ),
     Field(
         "scheduling_tag_filter_resource_limits",
         _AMOUNT,
-        "All that the nodes have which match its scheduling tag filters, those of pools above it included; null where there is none.",
+        "Resources of the nodes that match its scheduling tag filter and the filters of pools above it; null without a filter.",
         path="share/tag_filter_limits",
     ),
-    Field("limited_resource_demand", _AMOUNT, "The demand, as far as the limits let it."),
+    Field("limited_resource_demand", _AMOUNT, "The demand, cut to the limits."),
     Field("dominant_resource", _TEXT, "The resource with the largest share.", path="share/dominant_resource"),
     # --- fair share and guarantees ---
-    Field("weight", _NUMBER, "In force among its siblings: as configured, inferred, or 1.", path="share/weight"),
+    Field("weight", _NUMBER, "Weight in force among its siblings: as configured, inferred, or 1.", path="share/weight"),
     Field(
         "fair_share",
         f"{_SHARE}, below `total`, `strong_guarantee`, `integral_guarantee`, `weight_proportional`",
-        "What it is owed at this moment, and for what.",
+        "Fair share now, in total and by its parts.",
         aliases=("detailed_fair_share",),
         path="share/fair_share",
     ),
@@ -146,7 +163,7 @@ FIELDS: Final = (
     Field(
         "strong_guarantee_resources",
         _AMOUNT,
-        "Strong guarantee as configured; null where none is.",
+        "Strong guarantee as configured; null if there is none.",
         aliases=("min_share_resources",),
         path="settings/strong_guarantee_resources",
     ),
@@ -154,22 +171,28 @@ FIELDS: Final = (
     Field(
         "strong_guarantee_share",
         _SHARE,
-        "Strong guarantee in force: what was left out is inferred, and what the cluster cannot hold is scaled down.",
+        "Strong guarantee in force: missing amounts are inferred, and amounts that the cluster does not have are scaled down.",
         aliases=("min_share",),
         path="share/strong_guarantee_share",
     ),
-    Field("min_share_ratio", _RATIO, "The largest of these.", path="share/strong_guarantee_share", derive=_largest),
+    Field(
+        "min_share_ratio",
+        _RATIO,
+        "The largest share of `strong_guarantee_share`.",
+        path="share/strong_guarantee_share",
+        derive=_largest,
+    ),
     Field(
         "promised_fair_share",
         _SHARE,
-        "What it would get if all of its siblings wanted all they could get; where that is reckoned.",
+        "Share that it would get if all of its siblings wanted all that they could get; only where that is computed.",
         stable=False,
         path="share/promised_fair_share",
     ),
     Field(
         "estimated_guarantee_share",
         _SHARE,
-        "What it could count on if everybody wanted everything; with YARN's shares its steady share.",
+        "Share that it could count on if all pools wanted everything; with YARN's shares, its steady fair share.",
         stable=False,
         path="share/estimated_guarantee_share",
     ),
@@ -179,14 +202,14 @@ FIELDS: Final = (
     Field(
         "satisfaction_ratio",
         f"{_NUMBER}; 10⁹ stands for infinite",
-        "The least usage over fair share of all its operations.",
+        "The smallest ratio of usage to fair share of all its operations.",
         stable=False,
         path="share/satisfaction_ratio",
     ),
     Field(
         "local_satisfaction_ratio",
         f"{_NUMBER}; 10⁹ stands for infinite",
-        "Its own usage over its own fair share.",
+        "Ratio of its own usage to its own fair share.",
         stable=False,
         path="share/local_satisfaction_ratio",
     ),
@@ -194,48 +217,48 @@ FIELDS: Final = (
     Field(
         "starvation_status",
         _TEXT,
-        "`non_starving`, `starving` or `aggressively_starving`: below its fair share for long.",
+        "`non_starving`, `starving` or `aggressively_starving`: below its fair share for longer than a timeout.",
         path="share/starvation_status",
     ),
     Field(
         "below_fair_share_since_ms",
         _MOMENT,
-        "Since when it is below its fair share; null while it is not.",
+        "Time since which it is below its fair share; null while it is not.",
         stable=False,
         path="share/below_fair_share_since_ms",
     ),
     Field(
         "starving_since_ms",
         _MOMENT,
-        "Since when it starves; null while it does not.",
+        "Time since which it starves; null while it does not.",
         stable=False,
         path="share/starving_since_ms",
     ),
     Field(
         "starvation_reason",
         _TEXT,
-        "What it is short of while it starves: `fair_share`, or `min_share`, its strong guarantee; else null.",
+        "Share that it lacks while it starves: `fair_share`, or `min_share`, its strong guarantee; else null.",
         path="share/starvation_reason",
         derive=_or_nothing,
     ),
     Field(
         "due_to_fair_share",
         _AMOUNT,
-        "Under a YARN policy: what it and all below it are due to their fair shares; null while that is nothing.",
+        "Under a YARN policy: amounts due to the fair shares of the pool and of everything below it; null while there are none.",
         stable=False,
         path="share/due_to_fair_share",
     ),
     Field(
         "due_to_min_share",
         _AMOUNT,
-        "The same to minimums, which are strong guarantees.",
+        "The same for minimums, which are strong guarantees.",
         stable=False,
         path="share/due_to_min_share",
     ),
     Field(
         "effective_options",
         "as in [the reference of pools](pools.md), lengths of time in milliseconds",
-        "Options of starvation and preemption in force: its own, else those above it.",
+        "Options of starvation and preemption in force: its own, else those of pools above it.",
         stable=False,
         path="share/options",
     ),
@@ -247,46 +270,57 @@ FIELDS: Final = (
         "`none`, `burst` or `relaxed`.",
         path="settings/integral_guarantees/guarantee_type",
     ),
-    Field("specified_resource_flow_ratio", _RATIO, "What flows in, as configured over the cluster.", only=_INTEGRAL),
+    Field(
+        "specified_resource_flow_ratio", _RATIO, "Resource flow as configured, divided by the cluster.", only=_INTEGRAL
+    ),
     Field(
         "specified_resource_flow",
         _AMOUNT,
-        "That ratio of each resource; of all but one not what was configured, but what flows in.",
+        "Flow of each resource: the ratio times the cluster. It may differ from the configured amount in all resources but one.",
         only=_INTEGRAL,
     ),
     Field(
         "specified_burst_ratio",
         _RATIO,
-        "The most that its savings may give at once, as configured over the cluster; 0 of a relaxed pool.",
+        "Burst guarantee as configured, divided by the cluster; 0 for a relaxed pool.",
         only=_INTEGRAL,
     ),
-    Field("specified_burst_guarantee_resources", _AMOUNT, "That ratio of each resource.", only=_INTEGRAL),
-    Field("total_resource_flow_ratio", _RATIO, "`specified_resource_flow_ratio` of the pool and all below it, in sum."),
-    Field("total_burst_ratio", _RATIO, "`specified_burst_ratio` of the pool and all below it, in sum."),
-    Field("accumulated_resource_volume", _SECONDS, "What it has saved.", only=_INTEGRAL),
+    Field(
+        "specified_burst_guarantee_resources",
+        _AMOUNT,
+        "Burst of each resource: the ratio times the cluster.",
+        only=_INTEGRAL,
+    ),
+    Field(
+        "total_resource_flow_ratio",
+        _RATIO,
+        "Sum of `specified_resource_flow_ratio` of the pool and all pools below it.",
+    ),
+    Field("total_burst_ratio", _RATIO, "Sum of `specified_burst_ratio` of the pool and all pools below it."),
+    Field("accumulated_resource_volume", _SECONDS, "Its savings.", only=_INTEGRAL),
     Field(
         "accumulated_resource_ratio_volume",
         "share × seconds, the smallest of any resource that the cluster has",
-        "What it has saved, as one number.",
+        "Its savings as one number.",
         only=_INTEGRAL,
     ),
     Field(
         "integral_pool_capacity",
         _SECONDS,
-        "The most that it can save: the flow of a saturation period.",
+        "The most that it can save: its flow in a saturation period.",
         only=_INTEGRAL,
     ),
-    Field("integral_pool_capacity_ratio", "share × seconds", "The same as one number.", only=_INTEGRAL),
+    Field("integral_pool_capacity_ratio", "share × seconds", "`integral_pool_capacity` as one number.", only=_INTEGRAL),
     Field(
         "estimated_burst_usage_duration_seconds",
         "seconds",
-        "How long its savings last at full burst while the flow goes on; null where the burst is not above the flow.",
+        "How long its savings last at full burst while the flow continues; null if the burst is not above the flow.",
         only=_INTEGRAL,
     ),
     Field(
         "proposed_integral_share",
         _SHARE,
-        "What its savings gave at the last update, used or not: what they are charged for.",
+        "Share that its savings gave at the last update. The savings are charged for it, used or not.",
         stable=False,
         path="share/proposed_integral_share",
     ),
@@ -334,7 +368,7 @@ def read(pool: PoolView, key: str) -> object:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise BadInput("field", key, f"{field.name} alone: it has no parts")
+            raise BadInput("field", key, f"{field.name} without a part: it has no parts")
         if part not in value:
             raise BadInput("field", key, hint(part, value))
         value = value[part]

@@ -52,12 +52,14 @@ class Removals(NamedTuple):
     def words(self) -> str:
         """Return the removals in words, for a question or a warning."""
         more = f" and {len(self.removed) - _MOST_NAMED} more" if len(self.removed) > _MOST_NAMED else ""
-        said = f"{len(self.removed)} of {self.configured} pools are taken away: {', '.join(self.removed[:_MOST_NAMED])}{more}"
+        said = (
+            f"{len(self.removed)} of {self.configured} pools are removed: {', '.join(self.removed[:_MOST_NAMED])}{more}"
+        )
         if not self.in_use:
             return said
         count = sum(self.in_use.values())
-        operations = "1 operation goes" if count == 1 else f"{count} operations go"
-        return f"{said}; {operations} on in ephemeral pools of these names"
+        operations = "1 operation continues" if count == 1 else f"{count} operations continue"
+        return f"{said}; {operations} in ephemeral pools of these names"
 
     def allowing_use(self, changes: Sequence[PoolChange]) -> list[PoolChange]:
         """Return the changes with permission to remove pools that are in use."""
@@ -87,7 +89,7 @@ class Importing:
     async def ask(self, client: Client) -> PoolPlan | WhatIfAnswer:
         """Make the changes. If they must be confirmed first, only return what they would do. Raises `BadInput`."""
         if self._read.tree and self._read.tree != client.trees.own:
-            raise BadInput(f"{self._file}: tree", self._read.tree, f"{client.trees.own}, the tree that is asked")
+            raise BadInput(f"{self._file}: tree", self._read.tree, f"{client.trees.own}, the tree of this command")
         listed = await client.pools.list()
         self._revision = listed.revision if self._revision is None else self._revision
         changes, warnings = self._read.changes(configured(listed), listed.frame.total, keep=self._keep)
@@ -96,7 +98,7 @@ class Importing:
         if removals.are_asked_about and not self._confirmed:
             if not self._dry_run:
                 self.asks_about = removals
-            warnings = [*warnings, f"{removals.words()}; that has to be confirmed, or --yes given"]
+            warnings = [*warnings, f"{removals.words()}; confirm this, or add --yes"]
         if self._dry_run or self.asks_about is not None:
             answer = await client.pools.what_if(changes)
             return msgspec.structs.replace(answer, plan=_warned(answer.plan, warnings))

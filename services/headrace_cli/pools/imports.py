@@ -44,10 +44,10 @@ def read_import(path: str, yarn_site: str | None) -> Import:
     data = read(path, problems)
     if not _is_xml(path, data):
         if yarn_site is not None:
-            raise BadInput("--yarn-site", yarn_site, f"it beside a fair-scheduler.xml; {path} is none")
+            raise BadInput("--yarn-site", yarn_site, f"a fair-scheduler.xml to import with it; {path} is not one")
         return _Pools(described(data, path))
     if path == yarn_site == STDIN:
-        raise BadInput("--yarn-site", yarn_site, "another file: standard input is read once")
+        raise BadInput("--yarn-site", yarn_site, "another file: standard input can be read only once")
     warnings = Warnings(path)
     file = read_allocation_file(data, problems, warnings)
     site: YarnSite | None = None

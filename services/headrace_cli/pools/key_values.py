@@ -43,13 +43,13 @@ def assignments(
     for each in given:
         key, equals, text = each.partition("=")
         if not equals or not key:
-            raise BadInput("command line", each, "key=value, such as weight=2; key= takes it back to its default")
+            raise BadInput("command line", each, "key=value, such as weight=2; key= resets it to its default")
         if key in changes:
-            raise BadInput("command line", each, f"{key} once")
+            raise BadInput("command line", each, f"{key} only once")
         changes[key] = read_written(text, kind_at(schema, key), above + key) if text else None
     for key in unset:
         if key in changes:
-            raise BadInput("--unset", key, f"{key} either set or unset")
+            raise BadInput("--unset", key, f"{key} either with a value or with --unset")
         changes[key] = None
     return changes
 
@@ -107,7 +107,7 @@ def _as_json(token: re.Match[str]) -> str:
 def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return found
 
 

@@ -16,15 +16,15 @@ class PoolOptions:
     """Settings of a pool that have options of their own."""
 
     weight: float | None = None
-    """Its part among its siblings; unless given, by its guarantee, or 1."""
+    """Weight among sibling pools. Unless given: by its guarantee, else 1."""
     guarantee: str | None = None
-    """What it is owed at any time, such as `cpu=4,memory=16G`; `none` for nothing."""
+    """Strong guarantee, such as `cpu=4,memory=16G`; `none`: no guarantee."""
     integral: Literal["none", "burst", "relaxed"] | None = None
-    """Kind of its integral guarantee: savings that accrue while it uses less than its flow."""
+    """Kind of integral guarantee: savings that accrue while the pool uses less than its flow."""
     flow: str | None = None
-    """What accrues, such as `cpu=2`: cores, and so on, per second of time."""
+    """Resource flow: the amount that accrues per second, such as `cpu=2`."""
     burst: str | None = None
-    """The most that it may draw from its savings at once, such as `cpu=8`."""
+    """Burst guarantee: the most that the pool may draw from its savings at once, such as `cpu=8`."""
 
     def changes(self) -> dict[str, object]:
         """Return the keys that were given, with their values as the user wrote them. Raises `BadInput`."""

@@ -78,7 +78,7 @@ def nodes_in_words(nodes: SupposedNodes) -> str:
     """Return in words which nodes are meant, such as `2 nodes less of cpu 4, memory 8 GiB`."""
     count = abs(nodes.count)
     tagged = f", tags {', '.join(nodes.tags)}" if nodes.tags else ""
-    which = "more" if nodes.count > 0 else "less"
+    which = "more" if nodes.count > 0 else "fewer"
     return f"{count} {'node' if count == 1 else 'nodes'} {which} of {amounts(nodes.resources)}{tagged}"
 
 
@@ -100,7 +100,9 @@ def _nodes(text: str, there: Sequence[NodeView]) -> SupposedNodes:
     elif kinds:
         ((each, tags), _), *_ = kinds.most_common(1)
     else:
-        raise BadInput("--nodes", text, "what each has, such as +2,cpu=16,memory=64G: no node is online")
+        raise BadInput(
+            "--nodes", text, "the resources of each node, such as +2,cpu=16,memory=64G, because no node is online"
+        )
     return SupposedNodes(int(sign + digits), each, list(tags))
 
 

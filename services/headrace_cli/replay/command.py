@@ -44,9 +44,10 @@ def replay(
     plot: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     common: Common | None = None,
 ) -> int:
-    """Run a day of the log again under another configuration of pools, in simulated time, beside the recorded one.
+    """Replay a period of the log under another configuration of pools, and compare it with what happened.
 
-    The services' own engines decide again when each job starts and which jobs are preempted. Nothing is changed, and no job runs.
+    In simulated time, the services' own engines decide again when jobs start and which jobs are preempted. No job runs, and nothing is
+    changed.
     For each pool it shows usage, fair share and waiting times, before and after. The first lines say how well the replay under the
     recorded configuration agrees with what happened. The recorded configuration and the nodes are the present ones: the log does not
     contain how pools were changed, or when nodes came and went.
@@ -64,17 +65,17 @@ def replay(
     Parameters
     ----------
     with_
-        The other configuration: a file as of `headrace pool export`, or YARN's fair-scheduler.xml; - for standard input.
+        The other configuration: a file of `headrace pool export`, or YARN's fair-scheduler.xml; - for standard input.
     since
-        How long ago it begins (90s, 6h, 1d), or when (2026-11-20T18:00, 18:00).
+        Begin of the period: how long ago (90s, 6h, 1d), or a time (2026-11-20T18:00, 18:00).
     until
-        When it ends, written likewise.
+        End of the period, written in the same way.
     step
-        The time between two updates of shares while all goes on changing, such as 200ms; by the length of the time unless given.
+        Simulated time between two updates of shares, such as 200ms. Unless given, it depends on the length of the period.
     resource
-        What is counted.
+        The resource to count.
     plot
-        A file that ends in .png or .svg.
+        File for a picture; its name ends in .png or .svg.
     """
     since_ms, until_ms = stretch_ms(since, until)
     step_ms = parse_duration_ms(step, place="--step") if step is not None else None
@@ -96,7 +97,7 @@ def _asked(file: str, wished: Wished, common: Common | None) -> ReplayTask | Non
 
     async def work(client: Client, screen: Screen) -> None:
         if importing.tree and importing.tree != client.trees.own:
-            raise BadInput(f"{file}: tree", importing.tree, f"{client.trees.own}, the tree that is asked")
+            raise BadInput(f"{file}: tree", importing.tree, f"{client.trees.own}, the tree of this command")
         listed = await client.pools.list()
         changes, warnings = importing.changes(configured(listed), listed.frame.total, keep=False)
         plan = await client.pools.change(changes, dry_run=True)

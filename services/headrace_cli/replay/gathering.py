@@ -52,7 +52,7 @@ async def gathered(
         raise BadInput("replay", "an empty log", "a cluster on which operations ran")
     since_ms = max(wished.since_ms, log.first_ms)
     if not log.tells:
-        raise BadInput("--since", "a time of which the log tells nothing", "a time in which operations ran")
+        raise BadInput("--since", "a period without entries in the log", "a period in which operations ran")
     length_ms = wished.until_ms - since_ms
     return ReplayTask(
         tree=tree,

@@ -42,7 +42,7 @@ class NeededLog:
         if self._runs > self._most_runs:
             self.cut()
         if self._runs > self._most_runs:
-            raise BadInput("--since", f"a time with more than {self._most_runs} runs of jobs", "a shorter one")
+            raise BadInput("--since", f"a period with more than {self._most_runs} runs of jobs", "a shorter period")
 
     def cut(self) -> None:
         """Drop the events that are not needed."""

@@ -40,7 +40,7 @@ def draw_replay(answer: Replay, path: Path) -> None:
                 _panel(axes, answer, side, recorded)
             name = "<Root>" if pool.pool == ROOT_POOL else pool.path
             row[0].set_title(f"{name}: recorded configuration", loc="left", fontsize=10)
-            row[1].set_title(f"{name}: the other one", loc="left", fontsize=10)
+            row[1].set_title(f"{name}: other configuration", loc="left", fontsize=10)
             row[0].set_ylabel(f"{UNITS[answer.resource][0]}s")
             row[0].set_ylim(0, _top(answer, pool) * 1.06)
         for axes in rows[-1]:

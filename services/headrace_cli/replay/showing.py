@@ -47,7 +47,7 @@ def replay_table(answer: Replay) -> Table:
     heads = (f"recorded\n{hours}", f"usage\n{hours}", f"fair share\n{hours}", "median\nwait", "longest\nwait")
     made = table()
     made.add_column("\npool", overflow="fold")
-    for head in (*heads, "never\nstarted", "places\ntaken", "done\nsooner", "done\nlater"):
+    for head in (*heads, "never\nstarted", "jobs\npreempted", "done\nsooner", "done\nlater"):
         made.add_column(head, justify="right", no_wrap=True)
     leads = branches((each.path, _above(each)) for each in answer.pools)
     for lead, each in zip(leads, answer.pools, strict=True):

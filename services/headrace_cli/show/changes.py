@@ -14,7 +14,7 @@ def plan_lines(plan: PoolPlan) -> list[Text]:
     """Return the lines of a plan; one line if nothing changes."""
     lines = list(_lines(plan))
     if plan.left_out:
-        lines.append(Text(f"and {plan.left_out} pools more"))
+        lines.append(Text(f"and {plan.left_out} more pools"))
     return lines or [Text("nothing changes")]
 
 

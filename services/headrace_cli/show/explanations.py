@@ -56,7 +56,7 @@ def explanation(
         done = f"{view.completed_jobs} of {view.spec.job_count} jobs done, over for {ago}"
         return [*parts, f"{done}; what happened: headrace op history {view.operation}"]
     if view.pausing_jobs:
-        parts.append(Text(f"to be tried again: {retry_words(view, now_ms)} (run --retry-backoff)"))
+        parts.append(Text(f"to be retried: {retry_words(view, now_ms)} (run --retry-backoff)"))
     pending = view.state is OperationState.PENDING
     for tree, each in in_trees.items():
         facts = facts_table()
@@ -73,29 +73,32 @@ def _rows_of_pending(told: OperationExplanation) -> Iterator[Row]:
     full = [level for level in told.levels if level.full]
     for level in full:
         set_it = "tree set" if level.pool == ROOT_POOL else f"pool set {level.pool}"
-        cure = f"an end of one that holds a slot, or `headrace {set_it} max_running_operation_count=…`"
+        cure = f"the end of an operation that holds a slot, or `headrace {set_it} max_running_operation_count=…`"
         counts = f"{level.running_operation_count} of {level.max_running_operation_count}"
-        reason = f"{pool_words(level.pool)} runs as many operations as it may: {counts}"
+        reason = f"{pool_words(level.pool)} runs as many operations as its limit allows: {counts}"
         yield from _numbered("waits because" if level is full[0] else "", [(reason, f"→ {cure}")])
 
 
 def _rows(here: InTree) -> Iterator[Row]:
     waiting, share = here.waiting, here.share
     if waiting is not None:
-        doubt = f", {waiting.in_doubt_jobs} in doubt" if waiting.in_doubt_jobs else ""
+        doubt = f", {waiting.in_doubt_jobs} unconfirmed" if waiting.in_doubt_jobs else ""
         each = amounts(waiting.needed, leave_out=_SLOTS)
         yield "jobs", f"{waiting.running_jobs} running, {waiting.pending_jobs} pending{doubt}; each needs {each}"
     if share is not None:
         yield from _share_rows(share, here)
     if waiting is None:
-        yield "waits because", "not known: the allocator of this tree is away, or has not heard of the operation yet"
+        yield (
+            "waits because",
+            "not known: the allocator of this tree does not answer, or does not know the operation yet",
+        )
         return
     yield "nodes", _nodes(waiting)
     yield from _numbered("waits because", [(cause.words, f"→ {cause.cure}") for cause in waiting.causes])
     if not waiting.causes and waiting.pending_jobs:
-        yield "waits because", "nothing holds it: the next node with room gets a job"
+        yield "waits because", "nothing blocks it: the next node with free resources gets a job"
     if not waiting.causes and not waiting.pending_jobs:
-        yield "waits", "no job of it waits"
+        yield "waits", "none of its jobs waits"
         return
     yield from _pace(waiting)
     yield from _numbered(
@@ -104,7 +107,7 @@ def _rows(here: InTree) -> Iterator[Row]:
     )
     yield from _numbered("limits", [(_limit(limit),) for limit in waiting.limits])
     if any(cause.kind == "starts_paused" for cause in waiting.causes):
-        yield "preemption", "time does not count for starvation while starts are paused, so nobody may take places"
+        yield "preemption", "time does not count for starvation while starts are paused, so nothing is preempted"
         return
     yield from _numbered("preemption", _tries(waiting.tries, share))
 
@@ -119,14 +122,14 @@ def _pace(waiting: WaitingExplained) -> Iterator[Row]:
         each = format_duration(waiting.mean_job_ms)
         yield (
             "at this pace",
-            f"its last job starts in about {left}: {waiting.running_jobs} at a time, {each} each of late",
+            f"its last job starts in about {left}: {waiting.running_jobs} jobs run at a time, lately for {each} each",
         )
     if waiting.preempted:
         times = "once" if waiting.preempted == 1 else f"{waiting.preempted} times"
-        most = f", {waiting.preempted_most} times the same one" if waiting.preempted_most > 1 else ""
+        most = f", {waiting.preempted_most} times the same job" if waiting.preempted_most > 1 else ""
         yield (
             "preempted",
-            f"its jobs lost their places {times} within the last hour{most}: headrace op history {waiting.operation}",
+            f"its jobs were preempted {times} within the last hour{most}: headrace op history {waiting.operation}",
         )
 
 
@@ -155,7 +158,11 @@ def _nodes(waiting: WaitingExplained) -> str:
     words = [f"{nodes.enrolled} enrolled", f"{nodes.accepting} take jobs"]
     words += [f"{nodes.matching} match its tags"] if nodes.matching < nodes.accepting else []
     return ", ".join(
-        [*words, f"{nodes.large_enough} could run its job were they empty", f"{nodes.with_room} have room for one now"]
+        [
+            *words,
+            f"{nodes.large_enough} could run its job if they were empty",
+            f"{nodes.with_room} have free resources for it now",
+        ]
     )
 
 
@@ -169,7 +176,7 @@ def _level(own: Ahead, ahead: int, first: list[Ahead], pool: str) -> str:
 def _satisfaction(one: Ahead) -> str:
     if one.satisfaction >= INFINITE_SATISFACTION:
         return "more than it is owed" if one.used or not one.resource else "nothing, and is owed nothing"
-    part = f"{one.satisfaction:.2f} of its share"
+    part = f"{one.satisfaction:.2f} of its fair share"
     if not one.resource:
         return part
     return f"{part}, {one.resource} {format_amount(one.resource, one.used)} of {format_amount(one.resource, one.owed)}"
@@ -178,14 +185,14 @@ def _satisfaction(one: Ahead) -> str:
 def _limit(room: PoolRoom) -> str:
     used, limit = format_amount(room.resource, room.used), format_amount(room.resource, room.limit)
     whose = pool_words(room.pool) if room.pool else "its own"
-    return f"{whose}: {used} of {limit} {room.resource} in use" + (", which holds it back" if room.holds else "")
+    return f"{whose}: {used} of {limit} {room.resource} in use" + (", which blocks it" if room.holds else "")
 
 
 def _due(due: Resources, *, claims: bool) -> str:
     when = (
-        "the next pass of preemption sees to it"
+        "the next preemption pass serves it"
         if claims
-        else "preemption has seen to it, and does again after a pause"
+        else "the last preemption pass served it, and a later pass will serve it again"
     )
     return f"under the tree's YARN policy it is due {amounts(due, leave_out=_SLOTS)}: {when}"
 
@@ -195,37 +202,39 @@ def _tries(tries: Tries, share: ShareItem | None) -> list[tuple[str, ...]]:
         due = Resources.sum(each for each in (share.due_to_fair_share, share.due_to_min_share) if each is not None)
         return [(_due(due, claims=share.claims),), *([(_kept(tries.kept),)] if tries.kept else [])]
     if tries.policy is PreemptionPolicy.YARN_LEGACY:
-        return [("under yarn_legacy places are taken for pools that starve: headrace pool starving",)]
+        return [("under yarn_legacy, allocations are preempted for starving pools: headrace pool starving",)]
     if tries.priority is PreemptionPriority.NONE:
         below = share is not None and share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
         why = "neither it nor a pool above it starves yet" if below else "it is not below its fair share"
-        return [(f"it may take no place of others: {why}",)]
+        return [(f"it may not preempt: {why}",)]
     if not tries.nodes:
-        return [("no node was looked at yet: each is at its next heartbeat, and not again before its pause is over",)]
+        return [("no node was checked yet: each node is checked at its next heartbeat, and again after a pause",)]
     figures = {
-        "started a job of it": tries.started,
-        "gave the room to another": tries.started_others,
-        "had too little to take": tries.short,
+        "started one of its jobs": tries.started,
+        "started a job of another operation": tries.started_others,
+        "had too little to preempt": tries.short,
         "have other tags": tries.unmatched,
-        "had enough, but a limit or its demand held it back": tries.held_back,
+        "had enough, but a limit or its demand blocked it": tries.held_back,
     }
     counted = ", ".join(f"{count} {words}" for words, count in figures.items() if count)
     nodes = "1 node was" if tries.nodes == 1 else f"{tries.nodes} nodes were"
-    return [(f"{nodes} looked at: {counted}",), *((_try(one),) for one in tries.nearest)]
+    return [(f"{nodes} checked: {counted}",), *((_try(one),) for one in tries.nearest)]
 
 
 def _kept(kept: Sequence[KeptPlaces]) -> str:
-    return f"kept: {', '.join(f'{one.places} ({one.words})' for one in kept)}"
+    return f"protected: {', '.join(f'{one.places} ({one.words})' for one in kept)}"
 
 
 def _try(one: Try) -> str:
     ago = format_duration(one.age_ms)
     may_go = "1 allocation" if one.candidates == 1 else f"{one.candidates} allocations"
     room = amounts(one.room, leave_out=_SLOTS)
-    words = f"{one.node}, {ago} ago: with {may_go} that could be taken there is {room}"
+    words = f"{one.node}, {ago} ago: with {may_go} preempted, the free resources are {room}"
     if one.exempt:
         more, left = f"{one.exempt} more", format_duration(one.exempt_ms)
-        words += f", and {more} once their jobs have run for preemption_exempt_time, the first in {left}"
+        words += (
+            f", and {more} can be preempted once their jobs have run for preemption_exempt_time, the first in {left}"
+        )
     if one.started:
         return f"{words}; {one.started} started there"
     if one.kept:

@@ -32,12 +32,12 @@ from headrace_cli.volume.times import moment
 
 _GROUPS: Final = ("non-preemptible", "aggressively preemptible", "preemptible")
 _MISSED: Final = {
-    "admission": "entries of the log",
+    "admission": "log entries",
     "allocator": "decisions of the allocator",
     "fair_share": "changes of shares",
 }
 _STARVES: Final = {
-    StarvationStatus.NON_STARVING: "does not starve any more",
+    StarvationStatus.NON_STARVING: "no longer starves",
     StarvationStatus.STARVING: "starves",
     StarvationStatus.AGGRESSIVELY_STARVING: "starves aggressively",
 }
@@ -126,7 +126,7 @@ def _what(happening: Happening) -> str:
             words = f"starts job{'s' if len(happening.slots) > 1 else ''} {jobs} on {happening.node}"
             return "; ".join([words, *_how_it_started(happening)])
         case AllocationPreempted():
-            job = "a place" if happening.slot is None else f"job {_job(happening.slot)}"
+            job = "an allocation" if happening.slot is None else f"job {_job(happening.slot)}"
             return f"{job} on {happening.node} {'would be ' if happening.record.observed else ''}{preemption_words(happening.record)}"
         case StarvationChanged():
             of = "its strong guarantee" if happening.reason is StarvationReason.MIN_SHARE else "its fair share"
@@ -135,7 +135,7 @@ def _what(happening: Happening) -> str:
         case Missed():
             what = _MISSED[happening.of]
             many = f"some {what}" if happening.count is None else f"{happening.count} {what}"
-            return f"missed: {many} did not come here; op history has what the log keeps"
+            return f"missed: {many} did not arrive; `headrace op history` shows what the log has"
         case _:
             assert_never(happening)
 
@@ -148,7 +148,7 @@ def _how_it_started(start: AllocationStarted | JobEnded) -> Iterator[str]:
     """
     if start.stage is not None:
         many = start.places_taken
-        yield _STARTS[start.stage] + (f", {many} place{'s' if many > 1 else ''} taken for it" if many else "")
+        yield _STARTS[start.stage] + (f", {many} allocation{'s' if many > 1 else ''} preempted for it" if many else "")
     if start.share_before is not None and start.fair_share is not None:
         owed = max(start.fair_share, start.share_before, key=max)
         at = owed.index(max(owed))
@@ -171,7 +171,7 @@ def _end(end: JobEnded) -> str:
     said = f": {end.reason}" if end.reason and end.preemption is None else ""
     if end.preemption is not None and end.result is JobResult.ABORTED and end.ran_ms is None:
         said = ", before it began"
-    again = "; it runs again" if end.runs_again else ""
+    again = "; it is retried" if end.runs_again else ""
     proof = f"; {preemption_words(end.preemption)}" if end.preemption is not None else ""
     return f"{end.result.value}{how}{said}{again}{proof}"
 

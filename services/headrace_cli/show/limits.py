@@ -37,7 +37,7 @@ def sentence(told: OperationExplanation) -> str:
         why = f"no running slot is free in {', '.join(full)}" if full else "the next scan gives it a slot"
         return f"{begins}: {why}; {waiting_words(view)}"
     if told.lightweight:
-        return f"{begins}: it is lightweight, running limits do not count it"
+        return f"{begins}: it is lightweight, so running limits do not apply"
     where = ", ".join(each.pool for each in view.placements if each.blocked_by is None)
     return f"{begins}: it holds a running slot in {where}"
 

@@ -24,9 +24,9 @@ _LIMITS: Final = {
     "cgroup2": ("memory, cpu", "memory and cpu of all processes of a job together"),
     "rlimit": (
         "memory, loosely",
-        "memory of each process of a job alone, and that with room on top. Cpu is not limited. With cgroups both are",
+        "the memory of each single process, with a margin. Cpu is not limited. With cgroups, both are limited for the whole job",
     ),
-    "none": ("nothing", "nothing: a job may use more than it asked for"),
+    "none": ("nothing", "nothing: a job may use more than it requested"),
 }
 _STYLES = {
     "online": "green",
@@ -42,7 +42,7 @@ _STYLES = {
 
 def figures_table(told: Sequence[FiguresAnswer]) -> Table:
     """Return a table with one line for each metric of each process. A histogram is shown by its count and mean."""
-    made = table("role", "instance", "figure", "value", "unit", right=("value",))
+    made = table("role", "instance", "metric", "value", "unit", right=("value",))
     for answer in told:
         for figure in answer.figures:
             made.add_row(answer.role or answer.service, answer.instance, figure.name, _value(figure.value), figure.unit)
@@ -115,7 +115,7 @@ def node_facts(node: NodeView) -> Table:
         *([f"tags {', '.join(node.cut_tags)}"] if node.cut_tags else []),
     ]
     if cut:
-        facts.add_row("cut", Text(f"{'; '.join(cut)}: its agent says so, and its token does not", style="yellow"))
+        facts.add_row("cut", Text(f"{'; '.join(cut)}: claimed by its agent, but not in its token", style="yellow"))
     return facts
 
 
@@ -145,7 +145,7 @@ def service_table(views: Sequence[ServiceView], missing: Sequence[str]) -> Table
     """Return a table with one line for each process, and one for each role without a leader."""
     made = table("role", "instance", "state", "term", "age", "lag", "behind", right=("term", "age", "lag", "behind"))
     for view in views:
-        state = Text("leads", style="green") if view.leads else Text("stands by")
+        state = Text("leader", style="green") if view.leads else Text("standby")
         term = str(view.term) if view.leads else "–"
         behind = "–" if view.entries_behind is None else str(view.entries_behind)
         age, lag = format_duration(view.age_ms), f"{view.lag_ms:.1f} ms"

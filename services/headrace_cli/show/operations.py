@@ -98,7 +98,7 @@ def operation_facts(
         rule = next((f", by the placement rule `{each.rule}`" for each in view.placements if each.rule), "")
         facts.add_row("pool", Text(spec.pool + (" (ephemeral)" if view.ephemeral_pool else "") + rule))
     if view.erased_trees:
-        facts.add_row("left out", "without room for it, or removed: " + ", ".join(view.erased_trees))
+        facts.add_row("left out", "a limit was reached there, or the tree was removed: " + ", ".join(view.erased_trees))
     if view.waiting:
         facts.add_row("waits for", waiting_words(view))
     facts.add_row("user", view.user)
@@ -106,7 +106,7 @@ def operation_facts(
     if accounts:
         facts.add_row("jobs run as", ", ".join(account_words(each) for each in sorted(accounts)))
     facts.add_row("time", time_words(view, now_ms))
-    withheld = " …  (the rest is for its owner, and those who may manage its pool)" if view.is_withheld else ""
+    withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
     facts.add_row("command", Text(" ".join(spec.argv) + withheld))
     if spec.files is not None:
         size = format_amount("memory", spec.files.size_bytes)
@@ -116,7 +116,7 @@ def operation_facts(
     if places is not None and (told := _progress_words(view, places)):
         facts.add_row("progress", told)
     if view.pausing_jobs:
-        facts.add_row("tried again", retry_words(view, now_ms))
+        facts.add_row("to be retried", retry_words(view, now_ms))
     if places is not None and view.state not in FINAL_STATES:
         for reason in places.reasons[:1]:
             more = len(places.reasons) - 1
@@ -124,7 +124,8 @@ def operation_facts(
             if view.state is not OperationState.PENDING:
                 facts.add_row("waits because", Text(reason))
             facts.add_row(
-                "", f"{f'{more} more, and ' if more else ''}what would end it: headrace op explain {view.operation}"
+                "",
+                f"{f'{more} more, and ' if more else ''}what would end the waiting: headrace op explain {view.operation}",
             )
     return facts
 
@@ -143,7 +144,7 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
     words = [f"{view.completed_jobs} of {view.spec.job_count} done"]
     if places is not None and view.state not in FINAL_STATES:
         words += [f"{places.running_jobs} running", f"{places.pending_jobs} pending"]
-        words += [f"{places.in_doubt_jobs} in doubt"] if places.in_doubt_jobs else []
+        words += [f"{places.in_doubt_jobs} unconfirmed"] if places.in_doubt_jobs else []
     words += [failed_runs(view)] if view.failed_jobs else []
     words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
     words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
@@ -172,8 +173,8 @@ def retry_words(view: OperationView, now_ms: int) -> str:
     left_ms = view.next_retry_at_ms - now_ms
     when = f"in {format_duration(left_ms)}" if left_ms > 0 else "now"
     if view.pausing_jobs == 1:
-        return f"1 job that failed, {when}"
-    return f"{view.pausing_jobs} jobs that failed, the next of them {when}"
+        return f"1 failed job, {when}"
+    return f"{view.pausing_jobs} failed jobs, the next {when}"
 
 
 def failed_runs(view: OperationView) -> str:
@@ -216,7 +217,7 @@ def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
             made.add_row(str(place.index), str(place.attempt), state, place.node, *limited, account, "")
             continue
         words = row.result.value if row.result is not None else "pending"
-        words += ", to be tried again" if row.retry_at_ms else ""
+        words += ", to be retried" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         account = account_words(row.account) if row.result is not None else ""
         made.add_row(

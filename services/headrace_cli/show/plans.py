@@ -33,7 +33,7 @@ def plan_title(plan: Plan, resource: str | None) -> Text:
     words = f"{plan.file}: {amounts(plan.total)}"
     if resource is not None:
         return Text(f"{words}; figures in {resource}", style="bold")
-    return Text(f"{words}; figures of each one's dominant resource", style="bold")
+    return Text(f"{words}; figures of each element's dominant resource", style="bold")
 
 
 def plan_table(plan: Plan, resource: str | None, width: int) -> Table:
@@ -107,15 +107,15 @@ def _words(bound: Bound) -> str:
         case BoundKind.LIMIT:
             return f"limit of {bound.pool}: {bound.resource}" if bound.pool else f"its limit: {bound.resource}"
         case BoundKind.NODES:
-            return f"{bound.resource} of the nodes that match is handed out"
+            return f"{bound.resource} of the nodes that match is used up"
         case BoundKind.BELOW:
-            return "limits in it"
+            return "limits of its children"
         case BoundKind.FIFO:
-            return f"those before it in {bound.pool}"
+            return f"operations ahead of it in {bound.pool}"
         case BoundKind.GANG:
             return "all or nothing" + (f", by {bound.resource}" if bound.resource else "")
         case BoundKind.FULL:
-            return f"{bound.resource} is handed out"
+            return f"{bound.resource} is used up"
         case BoundKind.SHAPE:
             return "what is left does not fit"
         case _:

@@ -70,7 +70,7 @@ class _Display:
         running = min(self._running, view.open_jobs)
         parts = [f"{view.completed_jobs} of {view.spec.job_count} done", f"{running} running"]
         parts += [f"{view.failed_jobs} failed"] if view.failed_jobs else []
-        parts += [f"{view.pausing_jobs} to be tried again"] if view.pausing_jobs else []
+        parts += [f"{view.pausing_jobs} to be retried"] if view.pausing_jobs else []
         reason = waiting_words(view) or self._reason
         return ", ".join(parts) + (f"; {reason}" if reason else "")
 
@@ -126,7 +126,7 @@ async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bo
             final = await operation.wait(display.on_view)
             tasks.cancel_scope.cancel()
     if final is None:
-        screen.say(f"{operation.id} goes on running. Follow it:  headrace op wait {operation.id}", whole=True)
+        screen.say(f"{operation.id} keeps running. Follow it:  headrace op wait {operation.id}", whole=True)
         screen.say(f"                  end it:  headrace op abort {operation.id}", whole=True)
         return Exit.INTERRUPTED
     if screen.json:
@@ -138,11 +138,11 @@ async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bo
 
 
 async def _abort(screen: Screen, operation: Operation) -> None:
-    screen.say(f"aborting {operation.id}; Ctrl-C again leaves without waiting for that")
+    screen.say(f"aborting {operation.id}; Ctrl-C again exits without waiting for the end")
     try:
         await operation.abort("Ctrl-C at the terminal that waited for it")
     except (ClientError, Refused) as error:
-        screen.say(f"it could not be aborted: {error}", style="red")
+        screen.say(f"the operation could not be aborted: {error}", style="red")
 
 
 async def _refresh(operation: Operation, display: _Display) -> None:

@@ -8,14 +8,14 @@ from headrace.wire.placements import WaitingFor
 
 
 def waiting_words(view: OperationView) -> str:
-    """Return the position in each tree, such as `place 3 of 12 at research (2 of 2 running)`."""
+    """Return the position in each tree, such as `position 3 of 12 at research (2 of 2 running)`."""
     several = len(view.placements) > 1
     return "; ".join(_one(each, named=several) for each in view.waiting)
 
 
 def _one(waiting: WaitingFor, *, named: bool) -> str:
     tree = f"in tree {waiting.tree}: " if named else ""
-    place = f"place {waiting.place} of {waiting.waiting} at " if waiting.place else "waits at "
+    place = f"position {waiting.place} of {waiting.waiting} at " if waiting.place else "waits at "
     return f"{tree}{place}{pool_words(waiting.blocked_by)} ({waiting.running} of {waiting.limit} running)"
 
 

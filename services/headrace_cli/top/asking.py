@@ -108,7 +108,7 @@ class Asking:
                 lines = [line for pool in answer.pools for line in pool_facts(pool, frame, width, told, (), outlooks)]
             case _:
                 nodes = (await self._client.nodes()).nodes
-                lines = [node_facts(node) for node in nodes if node.node == opened.name] or ["it is no node any more"]
+                lines = [node_facts(node) for node in nodes if node.node == opened.name] or ["it is no longer a node"]
         return lines + [Text(words, style="yellow") for words in self._client.silence.words()]
 
     def _questions(self) -> dict[str, Callable[[], Awaitable[float]]]:
@@ -143,7 +143,7 @@ class Asking:
         told_ms = self._told_ms.get(part)
         if told_ms is None:
             return why
-        return f"{why}: {part} are as they were {format_duration(self._clock.wall_ms() - told_ms)} ago"
+        return f"{why}: {part} are shown as of {format_duration(self._clock.wall_ms() - told_ms)} ago"
 
     async def _ask_shares(self) -> float:
         known = self._shares or await self._client.pools.list()

@@ -27,7 +27,7 @@ _BETWEEN_FRAMES_S: Final = 0.1
 
 
 def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: Common | None = None) -> int:
-    """Show the cluster live: what is in use, pools, operations, nodes, what starves and who made room. `?` explains the keys.
+    """Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions. `?` explains the keys.
 
     If the output is not a terminal, it prints one frame, as with `--once`. With `--json` it prints one document.
 
@@ -44,7 +44,7 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
     once
         Print one frame as text.
     interval
-        Seconds from one look at the cluster to the next.
+        Seconds between two updates of the display.
     tree
         The tree; `default` unless given.
     """
@@ -54,7 +54,7 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
         reason = why_not_live(screen)
         if once or screen.json or reason:
             if reason.startswith("TERM"):
-                screen.say(f"{reason}, so this is one frame and no more")
+                screen.say(f"{reason}, so only one frame is printed")
             await _print(client, screen)
             return
         with opened_terminal(screen) as terminal:

@@ -29,20 +29,20 @@ _KEPT_PART: Final = 8
 _FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  s order  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"
 HELP: Final = """\
-Tab 1 2 3 4 5   the next section, or one of them
-↑ ↓ PgUp PgDn   the next row; also j and k, Home and End
+Tab 1 2 3 4 5   go to the next section, or to the section with this number
+↑ ↓ PgUp PgDn   choose another row; also j and k, Home and End
 Enter           open the row: a pool's details, why an operation waits, a node
-s               another order of the section
+s               change the order of the rows in the section
 /               filter by a part of a name, user, title or state; Enter keeps it
-Esc             close the page, or take the filter away
+Esc             close the page, or remove the filter
 q               quit; so does Ctrl-C
 
 The bar of a pool is as wide as the cluster, by the resource in «of»:
-  █ #  what it uses     ░ .  what it wants beyond that
-  │ |  its fair share   ◇ +  its guarantee   ◈ *  both
-Red: it starves. Figures are usage, fair share, demand and guarantee, as
-shares of the cluster, and operations that run of those that there are.
-Preemptions are those since you began to watch.
+  █ #  usage        ░ .  demand beyond the usage
+  │ |  fair share   ◇ +  guarantee   ◈ *  both
+Red: the pool starves. Figures are usage, fair share, demand and guarantee as
+shares of the cluster, then running operations out of all operations.
+Preemptions are listed from the start of this command on.
 """
 
 
@@ -65,7 +65,7 @@ def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, la
     first = min(view.first_line, max(0, len(lines) - (height - 1)))
     foot = Text(_OF_A_PAGE, style="dim")
     if first + height - 1 < len(lines):
-        foot.append(f"  {len(lines) - first - height + 1} lines more", style="yellow")
+        foot.append(f"  {len(lines) - first - height + 1} more lines", style="yellow")
     return _with_foot(lines[first:], foot, pen, height, layout)
 
 
@@ -85,7 +85,7 @@ def head_texts(cluster: Cluster, pen: Pen) -> Iterator[Text]:
         drawn = bar(each.used / each.total, 8, ascii_only=pen.ascii_only)
         uses.append(Text.assemble((drawn, "green"), f" {use_of_cluster(each.resource, each.used, each.total)}"))
     if not uses:
-        uses = [Text("no node, or nothing of them is known yet", style="yellow")]
+        uses = [Text("no nodes are known yet", style="yellow")]
     facts = [f"tree {cluster.tree}"] if cluster.tree not in ("", "default") else []
     facts += [f"nodes {cluster.nodes_online} of {cluster.nodes} online", f"jobs {cluster.running_jobs}"]
     facts += [f"operations {cluster.running_operations} running of {cluster.operations}"]
@@ -121,9 +121,9 @@ def _section(
     look: Look, view: View, section: Section, rows: Rows, shown: range, *, chosen: bool = True
 ) -> Table | Text:
     if not rows.entries:
-        there = "nothing passes the filter" if view.filter else "none"
+        there = "nothing matches the filter" if view.filter else "none"
         parts = {Section.OPERATIONS: look.operations, Section.NODES: look.nodes, Section.PREEMPTIONS: []}
-        words = "not told yet" if parts.get(section, look.shares) is None else there
+        words = "not known yet" if parts.get(section, look.shares) is None else there
         return Text(f"{list(Section).index(section) + 1} {section.value}: {words}", style="bold")
     made = table(titled(look, view, section, len(rows.entries)), *rows.heads, right=rows.right)
     made.columns[0].no_wrap = True
@@ -135,7 +135,7 @@ def _section(
 
 def _foot(view: View) -> Text:
     if view.writes_filter:
-        return Text(f"filter: {view.filter}_  (Enter keeps it, Esc takes it away)", style="bold")
+        return Text(f"filter: {view.filter}_  (Enter keeps it, Esc removes it)", style="bold")
     filtered = Text(f"  filter: {view.filter}", style="yellow") if view.filter else Text()
     return Text.assemble((_FOOT, "dim"), filtered)
 

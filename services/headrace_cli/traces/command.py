@@ -26,12 +26,12 @@ class SpansElsewhere(HeadraceError):
 
 
 def trace(operation: str, /, *, folder: Path | None = None, common: Common | None = None) -> int:
-    """Show where the time of a start went.
+    """Show how long each step of an operation's start took.
 
     One line for each step from `headrace run` to the process: the request, its record in the log, the first snapshot of shares that
     has the operation, the heartbeat that placed its jobs, and the first jobs themselves. A step that is not over has no line yet.
 
-    Headrace need not run. If it sends its spans to a collector, look for them at the collector.
+    Headrace need not be running. If it sends its spans to a collector, look for them there.
 
     Examples:
 
@@ -44,9 +44,9 @@ def trace(operation: str, /, *, folder: Path | None = None, common: Common | Non
     Parameters
     ----------
     operation
-        Its id, or the beginning of it.
+        The operation's id, or the beginning of the id.
     folder
-        Folder with the file of spans; that of the state folder unless given.
+        Folder with the file of spans. Default: the folder for spans in the state folder.
     """
     check_part(operation)
     screen = Screen(json=(common or Common()).json)
@@ -58,7 +58,7 @@ def trace(operation: str, /, *, folder: Path | None = None, common: Common | Non
     found = waterfall(spans, trace_id)
     screen.show(found, waterfall_table(found, screen.width))
     if found.is_cut:
-        screen.say(f"of its jobs the first {TRACED_JOBS} have spans")
+        screen.say(f"only the first {TRACED_JOBS} of its jobs have spans")
     return Exit.DONE
 
 

@@ -18,12 +18,12 @@ from headrace_cli.traces.waterfall import waterfall, waterfall_table
 
 _MOST_HEARTBEATS = 100
 
-app = App(name="debug", help="Look at single messages between processes.")
+app = App(name="debug", help="Trace single messages between processes.")
 
 
 @app.command
 def trace(node: str, /, *, heartbeats: int = 1, folder: Path | None = None, common: Common | None = None) -> int:
-    """Have a node send a heartbeat now, and show where the time of it went. For administrators.
+    """Have a node send a heartbeat now, and show how long each step of it took. For administrators.
 
     Other heartbeats are not traced. The jobs that this heartbeat starts also appear in the trace of their operation.
     If spans go to a collector, the command prints the trace's id, by which the collector finds the trace.
@@ -37,11 +37,11 @@ def trace(node: str, /, *, heartbeats: int = 1, folder: Path | None = None, comm
     Parameters
     ----------
     node
-        Its name.
+        Name of the node.
     heartbeats
-        How many, one after the other.
+        Number of heartbeats, one after the other.
     folder
-        Folder with the file of spans; that of the state folder unless given.
+        Folder with the file of spans. Default: the folder for spans in the state folder.
     """
     if not 1 <= heartbeats <= _MOST_HEARTBEATS:
         raise BadInput("--heartbeats", heartbeats, f"1 to {_MOST_HEARTBEATS}")

@@ -39,14 +39,14 @@ class StopOptions:
     """Options for what happens to running jobs when `headrace up` is stopped."""
 
     wait: Switch = False
-    """The first Ctrl-C lets running jobs end, however long they take."""
+    """On the first Ctrl-C, wait until running jobs have ended, however long they take."""
     leave_running: Switch = False
-    """The first Ctrl-C leaves running jobs for the next `headrace up`."""
+    """On the first Ctrl-C, leave running jobs for the next `headrace up`."""
 
     def mode(self) -> StopMode:
         """Return the way of stopping. Raises `BadInput` if both options are given."""
         if self.wait and self.leave_running:
-            raise BadInput("--leave-running", "with --wait", "one of the two")
+            raise BadInput("--leave-running", "with --wait", "either --wait or --leave-running")
         return StopMode.WAIT if self.wait else StopMode.LEAVE if self.leave_running else StopMode.INTERRUPT
 
 
@@ -56,14 +56,14 @@ class TraceOptions:
     """Options for the traces of operations."""
 
     trace_sample: Number = 1.0
-    """Part of the operations that are traced, from 0 to 1. `headrace trace OP` shows where their time went."""
+    """Part of the operations that are traced, from 0 to 1. `headrace trace OP` shows how long each step took."""
     trace_endpoint: str = ""
     """Collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Unless given: a file in the state folder."""
 
     def traces(self, state: Path) -> Traces:
         """Return the settings of traces. Raises `BadInput`."""
         if not 0.0 <= self.trace_sample <= 1.0:
-            raise BadInput("--trace-sample", self.trace_sample, "0 to 1")
+            raise BadInput("--trace-sample", self.trace_sample, "a number from 0 to 1")
         if self.trace_endpoint:
             check_endpoint(self.trace_endpoint, "--trace-endpoint")
         return Traces(self.trace_endpoint, str(traces_folder(state)), self.trace_sample)
@@ -99,7 +99,7 @@ def up(
     Parameters
     ----------
     state
-        State folder; else `$HEADRACE_STATE`, else `headrace` in `$XDG_STATE_HOME` or `~/.local/state`.
+        State folder. Default: `$HEADRACE_STATE`, else `headrace` in `$XDG_STATE_HOME` or `~/.local/state`.
     port
         Port of the NATS server on 127.0.0.1; 0: any free one.
     node
@@ -107,11 +107,11 @@ def up(
     tree
         A pool tree to serve; may be repeated. Nodes without `tree=NAME` join the trees in turn. Commands use the first.
     standby
-        Run two of each service: one leads, the other stands by and takes over when the first is stopped or dies.
+        Run two processes of each service: a leader, and a standby that takes over when the leader is stopped or dies.
     ready_timeout
-        Give up when not everything answers by then.
+        Longest time to wait until everything answers.
     log_level
-        Of all processes; their logs are in the folder `logs` of the state folder.
+        Log level of all processes. Their logs are in the folder `logs` of the state folder.
     verbose
         Print all log lines here too.
     """
@@ -158,7 +158,7 @@ def _this_host() -> NodeOption:
 
 def _port(port: int) -> int:
     if not 0 <= port <= 65_535:
-        raise BadInput("--port", port, "0 to 65535")
+        raise BadInput("--port", port, "a number from 0 to 65535")
     return port
 
 

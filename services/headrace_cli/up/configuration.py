@@ -34,22 +34,22 @@ Table = Mapping[str, str | int | float | bool | list[str]]
 
 def nats_configuration(store: Path, listen: str, admitted: str, more: str = "", *, name: str = "headrace") -> str:
     """Return the configuration of a server. `admitted` is the part about who is admitted; `more` is appended."""
-    return f"""# Written by `headrace`, and anew at every start.
+    return f"""# Written by `headrace`, again at every start.
 server_name: {json.dumps(name)}
 listen: "{listen}"
 max_payload: 1MB
-# A connection that does not read is cut off when so much waits for it. The server keeps as much for each connection.
+# A connection that does not read is closed when this much data waits for it. The server may hold this much for each connection.
 max_pending: 64MB
-# Of one connection. Services have up to so many, two for each person and each kind of request.
+# For one connection. A service has two subscriptions for each person and each kind of request.
 max_subscriptions: {MOST_SUBSCRIPTIONS_OF_A_SERVICE}
-# Of all parties together.
+# For all parties together.
 max_connections: {_MOST_CONNECTIONS}
 write_deadline: "10s"
 jetstream {{
   store_dir: {json.dumps(str(store))}
-  # An answer means that the disk has it.
+  # An answer means that the message is on the disk.
   sync_interval: always
-  # The disk alone is the bound. Left to itself, a server that starts while little is free refuses every write, room or not.
+  # Only the disk is the limit. With the default, a server that starts on a nearly full disk refuses every write, even later.
   max_file_store: 1000TB
 }}
 {admitted}{more}"""

@@ -251,10 +251,8 @@ class SupervisorEngine:
     def figures(self) -> list[Figure]:
         """Return metrics: the number of running processes, and of processes that ended unexpectedly."""
         return [
-            gauge("processes_running", "processes", len(self.running()), "Processes of the stack that run."),
-            counter(
-                "processes_ended_unasked", "processes", self._unasked_ends, "Ends of processes that nobody asked for."
-            ),
+            gauge("processes_running", "processes", len(self.running()), "Number of running processes."),
+            counter("processes_ended_unasked", "processes", self._unasked_ends, "Processes that ended unexpectedly."),
         ]
 
     def _check_processes(self) -> list[str]:
@@ -263,7 +261,7 @@ class SupervisorEngine:
             if process.running and process.due_ns is not None:
                 broken.append(f"{name} runs and is due to start")
             if self.stopping and process.due_ns is not None:
-                broken.append(f"{name} is due to start in the middle of the stop")
+                broken.append(f"{name} is due to start during the stop")
             if not FIRST_PAUSE_S <= process.pause_s <= LONGEST_PAUSE_S:
                 broken.append(f"{name} has a pause of {process.pause_s:g} s")
         return broken

@@ -41,7 +41,7 @@ def parse_node(text: str) -> NodeOption:
             continue
         if not equals or resource not in RESOURCE_NAMES:
             known = ", ".join(RESOURCE_NAMES)
-            raise BadInput("--node", item, f"resource=amount, the resource one of {known}, or tag=TAG, or tree=NAME")
+            raise BadInput("--node", item, f"resource=amount with a resource of {known}, or tag=TAG, or tree=NAME")
         if resource in amounts:
             raise BadInput("--node", item, f"{resource} only once")
         place = f"--node {name}: {resource}"

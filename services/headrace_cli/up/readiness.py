@@ -107,7 +107,7 @@ async def _ask_everybody(
         missing_services = [name for name in SERVICES if _role(name, tree) not in standing_by]
         if not missing_services:
             break
-        on_progress(process_name(min(missing_services), tree, options) + STANDBY, "does not stand by")
+        on_progress(process_name(min(missing_services), tree, options) + STANDBY, "is not a standby yet")
     nodes = [node.node for node in options.nodes if node.tree == tree]
     while True:
         listed = {node.node: node for node in (await client.nodes()).nodes}
@@ -126,7 +126,7 @@ def closed_nodes(nodes: Sequence[NodeView]) -> list[str]:
     for view in nodes:
         if view.state == "drained":
             said.append(
-                f"node {view.node} is drained and gets no new jobs; `headrace node undrain {view.node}` opens it"
+                f"node {view.node} is drained and gets no new jobs; `headrace node undrain {view.node}` ends that"
             )
         elif view.state != "online":
             said.append(f"node {view.node} gets no jobs: {view.left_out or view.state}")

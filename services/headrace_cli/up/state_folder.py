@@ -29,8 +29,8 @@ _GUARD_TIME_S = 25.0
 
 
 _LOCK_WORDS = {
-    errno.EEXIST: "a file stands there",
-    errno.ENOTDIR: "a file stands there",
+    errno.EEXIST: "a file is there",
+    errno.ENOTDIR: "a file is there",
     errno.ELOOP: "its file `lock` is a symbolic link",
 }
 
@@ -79,8 +79,8 @@ class StateFolder:
             try:
                 known, _, password = path.read_text(encoding="utf-8").strip().partition(":")
             except UnicodeDecodeError:
-                expected = "one line, user:password; remove the file to have a new credential made"
-                raise BadInput(str(path), "(bytes that are no text)", expected) from None
+                expected = "one line user:password; remove the file, and a new credential is made"
+                raise BadInput(str(path), "(bytes that are not text)", expected) from None
             if known == user and password:
                 path.chmod(0o600)
                 return password
@@ -130,7 +130,7 @@ def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
     except OSError as error:
         why = _LOCK_WORDS.get(error.errno or 0, error.strerror)
         raise BadInput(
-            "state folder", str(path), f"a folder of yours, or a path where one can be made ({why})"
+            "state folder", str(path), f"a folder that you own, or a path where a folder can be made ({why})"
         ) from None
     try:
         deadline = time.monotonic() + _GUARD_TIME_S

@@ -214,16 +214,16 @@ class _Supervisor:
                 case Start(name):
                     self._start(name, tasks)
                 case Restart(name, status, pause_s):
-                    self._say(name, status, f"starting it again in {pause_s:g} s")
+                    self._say(name, status, f"restarting it in {pause_s:g} s")
                 case GiveUp(name, status):
-                    self._say(name, status, "starting it again would not help: stopping")
+                    self._say(name, status, "restarting it would not help: stopping")
                 case Signal(name, number):
                     if name in self._running:
                         os.kill(self._running[name], number)
                 case NotRecording(error, obstacle):
                     self._tell_not_recording(error, obstacle)
                 case RenewBus(name):
-                    self._tell(f"{self._state.nats} can be written: starting {name} again")
+                    self._tell(f"{self._state.nats} can be written again: restarting {name}")
                     logger().warning("renewing", process=name)
                     os.kill(self._running[name], signal.SIGTERM)
                 case Recording():
@@ -253,7 +253,7 @@ class _Supervisor:
         words = last_words(self._commands[name].log, self._log_starts[name])
         reason = describe_status(status) + (f": {words}" if words else "")
         self._tell(f"{name} ended ({reason}); {what}")
-        logger().warning("ended unasked", process=name, status=status, words=words, then=what)
+        logger().warning("ended unexpectedly", process=name, status=status, words=words, then=what)
 
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
@@ -266,8 +266,8 @@ class _Supervisor:
 
     def _tell_not_recording(self, error: str, obstacle: str) -> None:
         logger().error("not recording", error=error, obstacle=obstacle)
-        waits = f"{self._state.nats} cannot be written: {obstacle}" if obstacle else "the server must be started again"
-        self._tell(f"nothing can be recorded ({error}); {waits}. Running jobs go on")
+        waits = f"{self._state.nats} cannot be written: {obstacle}" if obstacle else "the server must be restarted"
+        self._tell(f"nothing can be recorded ({error}); {waits}. Running jobs continue")
 
     async def _keep_stores(self) -> None:
         """Make the buckets and streams that the services wait for, and make lost ones again."""
@@ -310,7 +310,7 @@ class _Supervisor:
         name = self._waiting_for
         lacks = self._lacks if name in self._running else "does not run"
         lines = tail(self._commands[name].log, 15, since=self._log_starts.get(name, 0))
-        end = "Its last log lines:" if lines else "It has written nothing."
+        end = "Its last log lines:" if lines else "Its log is empty."
         self._tell(f"not ready within {self._options.ready_timeout_s:g} s: {name} {lacks}. {end}")
         for line in lines:
             self._tell(f"  {line}")
@@ -321,7 +321,9 @@ class _Supervisor:
         spared = {"runner", "job"} if self._options.stop_mode is StopMode.LEAVE else set()
         left = [process for process in marks.find(self._state.path) if process.role not in spared]
         if left:
-            logger().warning("left after the stop", processes=[f"{process.role} {process.pid}" for process in left])
+            logger().warning(
+                "processes left after the stop", processes=[f"{process.role} {process.pid}" for process in left]
+            )
             marks.end_leftovers(self._state.path, leave_jobs=bool(spared), agents_time_s=0.0)
 
 

@@ -170,7 +170,7 @@ def _legend(lines: Sequence[Line], gaps: Sequence[tuple[float, float]], *, colou
         sample = "━━" if colours else _LETTERS[line.role]
         entries.append(Text.assemble((sample, _STYLES[line.role] if colours else ""), f" {line.label}"))
     if gaps:
-        entries.append(Text("(breaks: nothing recorded)"))
+        entries.append(Text("(gaps: nothing recorded)"))
     return entries
 
 

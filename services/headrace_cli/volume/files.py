@@ -65,7 +65,7 @@ def check_file(path: Path, otherwise: str = "") -> None:
     if path.suffix.lower() not in FORMATS:
         raise BadInput("--plot", str(path), f"a file that ends in {' or '.join(FORMATS)}{otherwise}")
     if path.is_dir() or not path.parent.is_dir():
-        raise BadInput("--plot", str(path), "a file in a folder that is there")
+        raise BadInput("--plot", str(path), "a file in an existing folder")
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -118,7 +118,9 @@ def _panel(axes: Axes, picture: Picture, panel: Panel, zone: tzinfo | None) -> N
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     axes.grid(axis="y", color="#EEEEEE", zorder=0)
     if not picture.times_s:
-        axes.text(0.5, 0.5, "nothing was recorded in this time", transform=axes.transAxes, ha="center", color="#555555")
+        axes.text(
+            0.5, 0.5, "nothing was recorded in this period", transform=axes.transAxes, ha="center", color="#555555"
+        )
         return
     handles, labels = axes.get_legend_handles_labels()
     order = {line.label: place for place, line in enumerate(panel.lines)}

@@ -12,7 +12,7 @@ from headrace.errors import BadInput
 Tick = tuple[float, str]
 
 _AGO = re.compile(r"[0-9.]+\s*(ms|s|m|h|d)\Z")
-_EXPECTED: Final = "a length of time such as 90s, 6h or 7d, or a moment such as 2026-11-20T18:00 or 18:00"
+_EXPECTED: Final = "a duration such as 90s, 6h or 7d, or a time such as 2026-11-20T18:00 or 18:00"
 _DAY_S: Final = 86_400
 _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200)
 

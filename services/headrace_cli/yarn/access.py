@@ -45,12 +45,12 @@ def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> dict[str, o
         is_open = root.get(key, _OPEN).is_everybody
         if is_open and (key == _SUBMIT or key in root.values):
             may = "run operations" if key == _SUBMIT else "change and end operations of others"
-            words = f"has no effect in YARN while root lets everybody in, and is dropped: everybody may {may}"
+            words = f"has no effect in YARN because root admits everybody, and is dropped: everybody may {may}"
             if not users.is_everybody:
                 warnings.say("W15", line, place, words)
             continue
         if is_open and not users.is_everybody:
-            words = "has no effect in YARN while root lets everybody; here it holds, and others may not"
+            words = "has no effect in YARN because root admits everybody; here it takes effect, and other users may not"
             warnings.say("W15", line, place, words)
         if names := _names(queue, key, warnings):
             attributes[f"access/{right}"] = names
@@ -72,9 +72,9 @@ def _names(queue: Queue, key: str, warnings: Warnings) -> list[str]:
             continue
         others += [f"{shown(name)} is {made}"] if made != name else []
     for listed, words in (
-        (users.groups, "no groups are known here: kept as names of users"),
-        (others, "names of users have a-z, 0-9 and '-' only, as `headrace login` makes them"),
-        (nobody, "no user here can be named so: dropped"),
+        (users.groups, "groups of users are not known here: kept as names of users"),
+        (others, "names of users have only a-z, 0-9 and '-', as `headrace login` makes them"),
+        (nobody, "these cannot be names of users here: dropped"),
     ):
         if listed:
             warnings.say("W15", queue.values[key].line, f"{queue.path} {key}", f"{words}: {', '.join(listed)}")

@@ -139,7 +139,7 @@ def _policy(text: str, _: str) -> str:
 def _default_policy(text: str, place: str) -> str:
     policy = _policy(text, place)
     if policy == "fifo":
-        raise BadInput(place, text, "fair or drf: fifo is no default")
+        raise BadInput(place, text, "fair or drf; fifo cannot be the default")
     return policy
 
 
@@ -218,7 +218,9 @@ class _Reading:
         if roots and len(queues) > 1:
             beside = next(each for each in queues if each is not roots[0])
             name = beside.attributes.get("name", "")
-            self._wrong(beside.line, name, "stands beside root", "root alone at the top, and all others inside it")
+            self._wrong(
+                beside.line, name, "is beside root", "root as the only top queue, and all other queues inside it"
+            )
         elif roots:
             file.root.line = roots[0].line
             self._inside(roots[0], file.root)
@@ -255,15 +257,15 @@ class _Reading:
     def _twice(self, element: Element, place: str, before: Said | None, code: str = "W23") -> None:
         """Warn that a value from an earlier line, if there is one, is not used."""
         if before is not None:
-            self._warnings.say(code, element.line, place, f"is used, and not what stands on line {before.line}")
+            self._warnings.say(code, element.line, place, f"is used instead of line {before.line}")
 
     def _queue(self, element: Element, above: Queue) -> None:
         self._attributes(element, above.path, ("name", "type"))
         name = element.attributes.get("name", "").strip()
         if not (len(name) <= _LONGEST_NAME and re.search("[a-zA-Z0-9]", name)):
             wrong, expected = (
-                f"{shown(name)!r} is no name of a queue",
-                "1 to 100 characters, a letter or digit among them",
+                f"{shown(name)!r} is not a valid name of a queue",
+                "1 to 100 characters, with at least one letter or digit",
             )
             self._wrong(element.line, f"{above.path}: {element.name}", wrong, expected)
             return
@@ -276,7 +278,7 @@ class _Reading:
         if queue is None:
             queue = above.children[name] = Queue(f"{above.path}.{name}", element.line)
         else:
-            words = f"line {queue.line} has it already: of values that stand in both the later ones are used"
+            words = f"line {queue.line} defines this queue already: of values in both, the later are used"
             self._warnings.say("W23", element.line, queue.path, words)
         self._inside(element, queue)
 
@@ -294,7 +296,7 @@ class _Reading:
                 self._value(each, queue.path, _OF_QUEUES, queue.values)
         if "reservation" in queue.values and queue.is_inner and queue.path != ROOT:
             line = queue.values["reservation"].line
-            self._wrong(line, f"{queue.path} reservation", "stands on a parent", "a queue without child queues")
+            self._wrong(line, f"{queue.path} reservation", "is set on a parent queue", "a queue without child queues")
 
     def _value(self, element: Element, path: str, readers: dict[str, Reader], into: dict[str, Said]) -> None:
         known = element.name in readers
@@ -309,7 +311,7 @@ class _Reading:
         before = into.get(name)
         if readers is _OF_ALL and before is not None and not known:
             # An old spelling counts only if the new spelling is absent.
-            self._warnings.say("W18", element.line, place, f"{name} is used, of line {before.line}")
+            self._warnings.say("W18", element.line, place, f"{name} on line {before.line} is used instead")
             return
         is_spelled_twice = readers is _OF_ALL and name in self._spelled_old
         self._twice(element, place, before, "W18" if is_spelled_twice else "W23")
@@ -326,7 +328,7 @@ class _Reading:
             return
         if isinstance(amounts := into[name].value, Amounts) and amounts.unread:
             taken = " and ".join(map(repr, amounts.read))
-            words = f"{shown(amounts.unread)!r} is not carried over: {taken} alone are read, as in YARN"
+            words = f"{shown(amounts.unread)!r} is ignored: only {taken} are read, as in YARN"
             self._warnings.say("W01", element.line, place, words)
 
     def _user(self, element: Element, file: AllocationFile) -> None:
@@ -352,7 +354,7 @@ class _Reading:
         name = element.attributes.get("name", "").strip()
         inner = [rule for child in element.children if (rule := self._rule(child)) is not None]
         if (name == "nestedUserQueue") != (len(inner) == 1) or len(inner) > 1:
-            expected = "one rule inside nestedUserQueue, and none inside others"
+            expected = "one rule inside nestedUserQueue, and none inside other rules"
             self._wrong(element.line, f"{place} {name}", f"has {len(inner)} rules inside", expected)
             return None
         create = element.attributes.get("create", "true").strip().lower() == "true"

@@ -22,7 +22,7 @@ _PARTS: Final = {"memory": re.compile(r"(-?[0-9.]+)\s*%\s*memory"), "cpu": re.co
 _ONE_PART: Final = re.compile(r"(-?[0-9.]+)\s*%\Z")
 _JAVA_NUMBER: Final = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?[fd]?\Z", re.IGNORECASE)
 _LONGEST: Final = 200
-EXPECTED: Final = "X mb, Y vcores, or P%, or P% memory, Q% cpu, or memory-mb=X, vcores=Y; nothing negative"
+EXPECTED: Final = "X mb, Y vcores, or P%, or P% memory, Q% cpu, or memory-mb=X, vcores=Y; no negative numbers"
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def read_elements(data: bytes, problems: Problems, top: str) -> Element:
         wrong = f"cannot be read as XML ({error.getMessage()})"
         raise problems.unusable(FileProblem(error.getLineNumber() or 0, "", "", wrong, f"<{top}>")) from None
     except DefusedXmlException as error:
-        wrong = f"a document type or entity stands here ({type(error).__name__})"
+        wrong = f"a document type or entity is not accepted ({type(error).__name__})"
         raise problems.unusable(FileProblem(handler.line, "", "", wrong, "elements, attributes and text")) from None
     except (ValueError, LookupError) as error:  # unknown encoding
         raise problems.unusable(FileProblem(1, "", "", f"cannot be read as XML ({error})", f"<{top}>")) from None
@@ -77,8 +77,8 @@ class _Handler(ContentHandler):
 
     def startElement(self, name: str, attrs: AttributesImpl) -> None:
         if len(self._open) == MOST_NESTED:
-            expected = f"at most {MOST_NESTED} elements in each other"
-            raise self._problems.unusable(FileProblem(self.line, "", "", "nested very deep", expected))
+            expected = f"at most {MOST_NESTED} levels of nested elements"
+            raise self._problems.unusable(FileProblem(self.line, "", "", "nested too deep", expected))
         self._count += 1
         if self._count > MOST_ELEMENTS:
             expected = f"at most {MOST_ELEMENTS} in one file"

@@ -45,12 +45,12 @@ class BoundsOf:
         if "queueMaxResourcesDefault" in self._file.values:
             said = self._file.values["queueMaxResourcesDefault"]
             default = self.resolved(said.value, said.line, "queueMaxResourcesDefault")
-            words = "holds for parents too, each by itself; the root, which has no such limit here, is not limited"
+            words = "applies to each parent queue too; the root cannot have this limit here, and is not limited"
             self._warnings.say("W12", said.line, "queueMaxResourcesDefault", words)
         root = self._file.root
         for key in ("minResources", "maxResources", "maxChildResources"):
             if key in root.values:
-                words = "the root has neither guarantee nor limit here: dropped"
+                words = "the root can have neither guarantee nor limit here: dropped"
                 self._warnings.say("W25", root.values[key].line, f"{root.path} {key}", words)
         for queue in list(root.all())[1:]:
             self._limit(queue, default)
@@ -70,10 +70,15 @@ class BoundsOf:
             return figures
         if not figures:
             self._warnings.say(
-                "W02", line, place, "a percentage of a tree without nodes: no limit is made; import again"
+                "W02",
+                line,
+                place,
+                "a percentage of a tree without nodes: no limit is set; import again when there are nodes",
             )
             return None
-        words = f"a percentage becomes {_words(figures)}, of the cluster as it is now, and does not follow it"
+        words = (
+            f"a percentage becomes {_words(figures)}, computed from the present cluster, and does not change with it"
+        )
         self._warnings.say("W02", line, place, words)
         return figures
 
@@ -81,7 +86,7 @@ class BoundsOf:
         """Warn of a limit of 0, which closes pools. `what` names these pools and ends in a verb."""
         none = ", ".join(name for name, amount in (limit or {}).items() if amount == 0)
         if none:
-            self._warnings.say("W24", line, place, f"no {none} may be used: {what} closed to what needs it")
+            self._warnings.say("W24", line, place, f"the limit of {none} is 0: {what} closed to jobs that need it")
 
     def _warn_of_default(self) -> None:
         """Warn once of a default limit of 0, which closes queues without a maximum of their own unless a minimum raises the limit."""
@@ -115,7 +120,7 @@ class BoundsOf:
         amounts: Amounts = said.value
         if amounts.is_percentage:
             self._warnings.say(
-                "W03", said.line, place, "a percentage here makes no minimum in YARN, and no guarantee here"
+                "W03", said.line, place, "in YARN, a percentage here sets no minimum, so no guarantee is set"
             )
             return
         # A minimum that does not name cpu or memory has 0 of it.
@@ -129,7 +134,7 @@ class BoundsOf:
             self._bounds.by_memory = True
         if dropped:
             words = (
-                f"policy fair shares memory alone: of the minimum {dropped} are dropped; the rest follows from memory"
+                f"policy fair shares only memory: {dropped} of the minimum are dropped; the rest follows from memory"
             )
             self._warnings.say("W06", said.line, place, words)
         if any(own.values()):
@@ -137,7 +142,7 @@ class BoundsOf:
         limit = self._bounds.limits.get(queue.path, {})
         for name, amount in own.items():
             if name in limit and limit[name] < amount:
-                words = f"{format_amount(name, limit[name])} of {name} at most is below the minimum: raised to it"
+                words = f"the limit {format_amount(name, limit[name])} of {name} is below the minimum: raised to the minimum"
                 self._warnings.say("W04", said.line, place, f"{words}, {format_amount(name, amount)}")
                 limit[name] = amount
 

@@ -54,11 +54,11 @@ def placement(
         problems.found.append(FileProblem(rule.line, _PLACE, rule.name, wrong.wrong, wrong.expected))
     if not rules:
         problems.found.append(
-            FileProblem(file.root.line, _PLACE, "", "has no rule", "default, with create, or reject at its end")
+            FileProblem(file.root.line, _PLACE, "", "has no rule", "default with create, or reject, as the last rule")
         )
     for rule, made in zip(said, rules, strict=True):
         if made.name in _GROUPS:
-            words = f"{made.text()}: nobody tells groups of users here, so whoever gets as far as this rule is refused"
+            words = f"{made.text()}: groups of users are not known here; a start that reaches this rule is refused"
             warnings.say("W20", rule.line, _PLACE, words)
         if rule.inner is not None:
             found.hubs |= _parents(file, rule.inner)
@@ -69,13 +69,13 @@ def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> Pla
     """Return the rule as the tree's option takes it. If that is impossible, add a problem and return None."""
     inner = rule.inner or rule
     if inner.name not in _NAMES:
-        wrong, expected = f"{inner.name!r} is no rule", f"one of {', '.join((*_NAMES, _NESTED))}"
+        wrong, expected = f"{inner.name!r} is not a rule", f"one of {', '.join((*_NAMES, _NESTED))}"
         problems.found.append(FileProblem(inner.line, _PLACE, inner.name, wrong, expected))
         return None
     path = _path(inner.queue)
     is_root = inner.name == "default" and path == ROOT
     if is_root and rule.inner is None:
-        wrong, expected = "root runs nothing itself", "a queue below it, such as root.default, or the rule reject"
+        wrong, expected = "root runs no operations itself", "a queue below it, such as root.default, or the rule reject"
         problems.found.append(FileProblem(inner.line, _PLACE, inner.queue, wrong, expected))
         return None
     if is_root:

@@ -36,10 +36,10 @@ def pool_names(queues: Sequence[Queue], warnings: Warnings) -> dict[str, str]:
             longer = ["-".join(parts[-length:]) for length in range(2, len(parts) + 1)]
             tries = chain(longer, (f"{(longer or [own])[-1]}-{number}" for number in count(2)))
             name = next(each for each in tries if each not in taken)
-            words = f"another queue is named {own}, and a name stands once in a tree: the pool is {name}"
+            words = f"another queue is named {own}, and names are unique in a tree: the pool is named {name}"
             warnings.say("W26", queue.line, queue.path, words)
         elif own != queue.name:
-            words = f"the name of a pool has letters, digits, '-', '_' and ':' only: the pool is {name}"
+            words = f"the name of a pool has only letters, digits, '-', '_' and ':': the pool is named {name}"
             warnings.say("W26", queue.line, queue.path, words)
         given.add(name)
         taken.add(name)

@@ -59,14 +59,14 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
     for element in read_elements(data, problems, "configuration").children:
         said = {child.name: child for child in element.children}
         if element.name != "property" or "name" not in said:
-            warnings.say("W01", element.line, element.name, "is no property with name and value, and is ignored")
+            warnings.say("W01", element.line, element.name, "is not a property with name and value, and is ignored")
             continue
         name = said["name"].text.strip()
         if not name.startswith(_FAIR) and name not in _OTHERS:
             continue
         line = said["value"].line if "value" in said else element.line
         if name in lines:
-            warnings.say("W23", line, name, f"is used, and not what stands on line {lines[name]}")
+            warnings.say("W23", line, name, f"is used instead of line {lines[name]}")
         lines[name] = line
         text = said["value"].text.strip() if "value" in said else ""
         key = name.removeprefix(_FAIR)

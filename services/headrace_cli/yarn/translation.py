@@ -28,18 +28,22 @@ _TIMEOUTS: Final = ("fairSharePreemptionTimeout", "minSharePreemptionTimeout")
 _THRESHOLD: Final = "fairSharePreemptionThreshold"
 #: Values of queues without an equivalent: the code of the warning, and the reason.
 _DROPPED: Final = {
-    "maxAMShare": ("W09", "jobs of masters have no limit of their own here: dropped"),
+    "maxAMShare": ("W09", "application masters have no limit of their own here: dropped"),
     "maxContainerAllocation": ("W10", "a pool has no limit for a single job here: dropped"),
-    "reservation": ("W11", "nothing is reserved here: an ordinary pool; integral guarantees come nearest"),
+    "reservation": (
+        "W11",
+        "there are no reservations here: it becomes an ordinary pool; integral guarantees are the nearest equivalent",
+    ),
     **dict.fromkeys(
         ("aclAdministerReservations", "aclListReservations", "aclSubmitReservations"),
-        ("W11", "nothing is reserved here: dropped"),
+        ("W11", "there are no reservations here: dropped"),
     ),
 }
 _DROPPED_OF_ALL: Final = {
-    "queueMaxAMShareDefault": ("W09", "jobs of masters have no limit of their own here: dropped"),
+    "queueMaxAMShareDefault": ("W09", "application masters have no limit of their own here: dropped"),
     **dict.fromkeys(
-        ("reservation-planner", "reservation-agent", "reservation-policy"), ("W11", "nothing is reserved here: dropped")
+        ("reservation-planner", "reservation-agent", "reservation-policy"),
+        ("W11", "there are no reservations here: dropped"),
     ),
 }
 
@@ -132,7 +136,7 @@ class _Translation:
         }
         if "queueMaxAppsDefault" in file.values:
             said = file.values["queueMaxAppsDefault"]
-            words = f"holds for parents too, and {running} operations at most run in the whole tree"
+            words = f"applies to parent queues too, and at most {running} operations run in the whole tree"
             self._warnings.say("W12", said.line, "queueMaxAppsDefault", words)
             if said.value == 0:
                 words = "0: nothing runs in a pool without a limit of its own"
@@ -161,31 +165,31 @@ class _Translation:
         ]
         line = min((each.line for each in said), default=self._file.root.line)
         if self._site is None and said:
-            words = "timeouts, but without --yarn-site it is not known whether YARN preempts: preemption stays as the tree has it"
+            words = "there are timeouts, but without --yarn-site it is not known whether YARN preempts: the tree's preemption stays"
             self._warnings.say("W16", line, "preemption", words)
         elif self._site is not None and self._site.preemption and all(each.value >= NEVER_MS for each in said):
-            words = "is on in yarn-site.xml, but no timeout is finite: nothing is ever taken back"
+            words = "is on in yarn-site.xml, but no timeout is finite: nothing is ever preempted"
             self._warnings.say("W16", line, "preemption", words)
 
     def _judge_lists(self) -> None:
         lists = [said for queue in self._queues for key, said in queue.values.items() if key in RIGHTS]
         if lists and self._site is not None and not self._site.acls:
-            words = "without yarn.acl.enable in yarn-site.xml no list has an effect in YARN; here they hold"
-            self._warnings.say("W15", min(said.line for said in lists), "lists of access", words)
+            words = (
+                "without yarn.acl.enable in yarn-site.xml no access list has an effect in YARN; here they take effect"
+            )
+            self._warnings.say("W15", min(said.line for said in lists), "access lists", words)
 
     def _users(self) -> None:
         for name, said in self._file.users.items():
-            words = (
-                f"{said.value} running operations of this user over all queues: a user has no limit of their own here"
-            )
+            words = f"{said.value} running operations of this user in all queues: users have no limits here"
             self._warnings.say("W13", said.line, f"user {name}", words)
         if "userMaxAppsDefault" in self._file.values:
             said = self._file.values["userMaxAppsDefault"]
             hubs = ", ".join(sorted(self._names[path] for path in self._placed.hubs))
             where = (
-                f"holds in each user's pool below {hubs}, and not over all"
+                f"applies to each user's pool below {hubs}, and not to all pools together"
                 if hubs
-                else "is dropped: no queue makes pools of users"
+                else "is dropped: no queue makes pools for users"
             )
             self._warnings.say("W13", said.line, "userMaxAppsDefault", f"{said.value} {where}")
 
@@ -205,7 +209,7 @@ class _Translation:
                 **access_of_pool(queue, self._file.root, self._warnings),
             }
             if self._policies[queue.path] == "fifo" and min(own[key] for key in _TIMEOUTS) < NEVER_MS:
-                words = "a fifo queue with a timeout: operations behind the first are owed what it leaves, and may lose everything"
+                words = "a fifo queue with a timeout: later operations are owed what the first leaves, and all their jobs may be preempted"
                 self._warnings.say("W21", queue.line, queue.path, words)
             self._dropped(queue)
             settings = POOL_ATTRIBUTES.changed(PoolConfig(), attributes, queue.path).value
@@ -217,7 +221,7 @@ class _Translation:
         attributes: dict[str, object] = {"weight": queue.get("weight", 1.0)}
         if queue.get("weight", 1.0) < SMALLEST_WEIGHT:
             attributes["weight"] = SMALLEST_WEIGHT
-            words = f"{queue.get('weight'):g} gives nothing but the minimum; here it is the smallest weight, {SMALLEST_WEIGHT:.2g}"
+            words = f"{queue.get('weight'):g} gives only the minimum in YARN; here it becomes the smallest weight, {SMALLEST_WEIGHT:.2g}"
             self._warnings.say("W08", queue.values["weight"].line, f"{queue.path} weight", words)
         if self._policies[queue.path] == "fifo":
             attributes["mode"] = "fifo"
@@ -239,7 +243,7 @@ class _Translation:
             attributes |= self._of_hub(queue)
         elif "maxChildResources" in queue.values:
             line, place = queue.values["maxChildResources"].line, f"{queue.path} maxChildResources"
-            self._warnings.say("W14", line, place, "no rule makes queues below it: dropped")
+            self._warnings.say("W14", line, place, "no placement rule makes queues below it: dropped")
         elif queue.is_inner:
             attributes["forbid_immediate_operations"] = True
         return attributes
@@ -301,7 +305,7 @@ class _Translation:
         line, place = said.line if said else queue.line, f"{queue.path} schedulingPolicy"
         if policy not in _POLICIES:
             # The last part of the path of a class is its name.
-            words = f"{shown(policy.rpartition('.')[2] or policy)} is no policy of YARN's own: treated as fair"
+            words = f"{shown(policy.rpartition('.')[2] or policy)} is not one of YARN's policies: treated as fair"
             self._warn_once("W07", line, place, words)
             policy = "fair"
         if policy == "fifo" and (queue.is_inner or queue.path == ROOT):
@@ -311,7 +315,7 @@ class _Translation:
             self._warnings.say("W07", line, place, "drf below fair, which YARN refuses: treated as fair")
             policy = "fair"
         if policy == "fair" and (above != "fair" or queue.path == ROOT):
-            words = "policy fair shares memory alone: so it is here under a YARN policy, and else every resource that is wanted counts"
+            words = "policy fair shares only memory: here the same holds under a YARN policy; otherwise every wanted resource counts"
             self._warnings.say("W06", line, place, words)
         self._policies[queue.path] = policy
         for child in queue.children.values():

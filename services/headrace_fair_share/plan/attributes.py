@@ -53,14 +53,14 @@ OPERATION_ATTRIBUTES: Final = Schema(
     PlannedOperation,
     [
         Attribute("pool", Word("a pool"), "the pool of the operation"),
-        Attribute("weight", Number(SMALLEST_WEIGHT, LARGEST_WEIGHT), "how fast it climbs beside its siblings"),
+        Attribute("weight", Number(SMALLEST_WEIGHT, LARGEST_WEIGHT), "weight among the operations of its pool"),
         Attribute("job_count", Whole(0, LARGEST_JOB_COUNT), "number of jobs"),
         Attribute("running_jobs", Whole(0, LARGEST_JOB_COUNT), "number of jobs that run"),
         Attribute("resources", ResourceAmounts(), "resources of each job"),
         Attribute("resource_demand", ResourceAmounts(), "demand of all jobs together"),
         Attribute("resource_usage", ResourceAmounts(), "usage of the jobs that run"),
         Attribute("resource_limits", ResourceAmounts(), "the most that it may use"),
-        Attribute("is_gang", Flag(), "all of its jobs start or none"),
+        Attribute("is_gang", Flag(), "all of its jobs start together, or none"),
         _AVERAGE,
     ],
 )

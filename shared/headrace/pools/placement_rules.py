@@ -122,7 +122,7 @@ def misplaced(rules: Sequence[PlacementRule]) -> list[Misplaced]:
             found.append(Misplaced(at, wrong, "the rule further up, or not in the list"))
     if ends is None and rules and not rules[-1].may_be_last:
         wrong = f"the list ends with {rules[-1].text()}, which may pass an operation on"
-        found.append(Misplaced(len(rules) - 1, wrong, "default without existing, or reject, at its end"))
+        found.append(Misplaced(len(rules) - 1, wrong, "default without existing, or reject, as the last rule"))
     return found
 
 

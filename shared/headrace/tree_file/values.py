@@ -191,7 +191,7 @@ class _Builder:
                 self._put(line, *self._anchors[event.anchor], None)
             case yaml.SequenceStartEvent() | yaml.MappingStartEvent():
                 if len(self._open) == MOST_NESTED:
-                    raise self._refused(line, "nested very deep", f"at most {MOST_NESTED} levels of maps and lists")
+                    raise self._refused(line, "nested too deep", f"at most {MOST_NESTED} levels of maps and lists")
                 container = Listing(line) if isinstance(event, yaml.SequenceStartEvent) else Map(line)
                 self._open.append(_Open(container, event.anchor))
             case yaml.SequenceEndEvent() | yaml.MappingEndEvent():

@@ -40,12 +40,12 @@ def test_only_a_yes_goes_on(monkeypatch: pytest.MonkeyPatch, answer: str, goes_o
         while "[y/N]" not in shown:
             # What was typed comes back first.
             shown += os.read(keyboard, 1_000).decode()
-    assert "2 pools go. Go on? [y/N]" in shown
+    assert "2 pools go. Continue? [y/N]" in shown
 
 
 def test_where_nobody_can_be_asked_nothing_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
     assert not confirmed("2 pools go.")
-    assert "2 pools go. Nothing was changed: give --yes to do it." in capsys.readouterr().err
+    assert "2 pools go. Nothing was changed: add --yes to confirm." in capsys.readouterr().err
 
 
 def a_tree(*pools: str, busy: str = "") -> PoolList:
@@ -82,6 +82,6 @@ def test_the_question_names_the_pools_and_counts_what_runs_there() -> None:
     removals = Removals.of([Remove(name) for name in names], a_tree(*names, busy="p3"))
 
     assert removals.words() == (
-        "12 of 12 pools are taken away: p0, p1, p2, p3, p4, p5, p6, p7, p8, p9 and 2 more; "
-        "2 operations go on in ephemeral pools of these names"
+        "12 of 12 pools are removed: p0, p1, p2, p3, p4, p5, p6, p7, p8, p9 and 2 more; "
+        "2 operations continue in ephemeral pools of these names"
     )

@@ -81,10 +81,10 @@ def test_shares_nodes_and_limits_are_told_in_figures() -> None:
     assert "1 running, 6 pending; each needs cpu 2" in text
     assert "cpu 2 (25%) of 4 (50%) that it is owed: satisfaction 0.50; it wants 8 (100%)" in text
     assert (
-        "4 enrolled, 3 take jobs, 2 match its tags, 2 could run its job were they empty, 0 have room for one now"
+        "4 enrolled, 3 take jobs, 2 match its tags, 2 could run its job if they were empty, 0 have free resources for it now"
         in text
     )
-    assert "lab: 3 of 3 cpu in use, which holds it back" in text
+    assert "lab: 3 of 3 cpu in use, which blocks it" in text
     assert "its own: 0 B of 1 GiB memory in use" in text
     assert "neither it nor a pool above it starves yet" in text
 
@@ -92,8 +92,8 @@ def test_shares_nodes_and_limits_are_told_in_figures() -> None:
 @pytest.mark.parametrize(
     ("claims", "said"),
     [
-        (True, "the next pass of preemption sees to it"),
-        (False, "preemption has seen to it, and does again after a pause"),
+        (True, "the next preemption pass serves it"),
+        (False, "the last preemption pass served it, and a later pass will serve it again"),
     ],
 )
 def test_under_a_yarn_policy_it_is_told_what_is_due_to_an_operation(*, claims: bool, said: str) -> None:
@@ -106,15 +106,15 @@ def test_under_a_yarn_policy_it_is_told_what_is_due_to_an_operation(*, claims: b
     text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries), share))
 
     assert f"under the tree's YARN policy it is due cpu 3, memory 1 GiB: {said}" in text
-    assert "kept: 12 (it is off there)" in text
-    assert "may take no place of others" not in text
+    assert "protected: 12 (it is off there)" in text
+    assert "may not preempt" not in text
 
 
 def test_the_start_of_the_last_job_is_foretold_from_the_ends_of_others_alone() -> None:
     causes = [Cause("a", "x", "y", {})]
     text = "\n".join(page(waiting(causes=causes, running_jobs=2, pending_jobs=6, mean_job_ms=5_000)))
 
-    assert "at this pace   its last job starts in about 15s: 2 at a time, 5s each of late" in text
+    assert "at this pace   its last job starts in about 15s: 2 jobs run at a time, lately for 5s each" in text
     assert "at this pace" not in "\n".join(page(waiting(causes=causes, running_jobs=2)))
     assert "at this pace" not in "\n".join(page(waiting(causes=causes, running_jobs=0, mean_job_ms=5_000)))
 
@@ -122,7 +122,7 @@ def test_the_start_of_the_last_job_is_foretold_from_the_ends_of_others_alone() -
 def test_an_operation_whose_jobs_lose_their_places_says_how_often() -> None:
     text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], preempted=5, preempted_most=3)))
 
-    assert "its jobs lost their places 5 times within the last hour, 3 times the same one" in text
+    assert "its jobs were preempted 5 times within the last hour, 3 times the same job" in text
 
 
 def test_under_yarn_legacy_pools_are_named_and_no_stages() -> None:
@@ -130,8 +130,8 @@ def test_under_yarn_legacy_pools_are_named_and_no_stages() -> None:
 
     text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries)))
 
-    assert "places are taken for pools that starve: headrace pool starving" in text
-    assert "may take no place of others" not in text
+    assert "allocations are preempted for starving pools: headrace pool starving" in text
+    assert "may not preempt" not in text
 
 
 def test_those_who_come_first_are_told_with_what_each_has() -> None:
@@ -143,9 +143,9 @@ def test_those_who_come_first_are_told_with_what_each_has() -> None:
 
     text = " ".join(" ".join(page(waiting(causes=[Cause("a", "x", "y", {})], levels=levels))).split())
 
-    share = "0.25 of its share, cpu 0.5 of 2"
+    share = "0.25 of its fair share, cpu 0.5 of 2"
     first = f"a ({share}), b ({share}), c ({share}) and 2 more"
-    assert f"in the tree: {first}; its pool lab has 0.50 of its share" in text
+    assert f"in the tree: {first}; its pool lab has 0.50 of its fair share" in text
     assert "in lab" not in text
 
 
@@ -170,7 +170,7 @@ def test_what_has_nothing_of_nothing_has_not_more_than_it_is_owed(used: int, wor
         ),
         (
             Try(NodeName("n"), 2_000, 1, Resources(cpu=300), Resources(cpu=100), exempt=2, exempt_ms=40_000),
-            "cpu 3, and 2 more once their jobs have run for preemption_exempt_time, the first in 40s; short of cpu 1",
+            "cpu 3, and 2 more can be preempted once their jobs have run for preemption_exempt_time, the first in 40s; short of cpu 1",
         ),
         (
             Try(
@@ -181,7 +181,7 @@ def test_what_has_nothing_of_nothing_has_not_more_than_it_is_owed(used: int, wor
                 Resources(cpu=100),
                 kept=[KeptPlaces("fair_share", "within a share", 3), KeptPlaces("starving", "they starve", 1)],
             ),
-            "there is cpu 3; kept: 3 (within a share), 1 (they starve); short of cpu 1",
+            "the free resources are cpu 3; protected: 3 (within a share), 1 (they starve); short of cpu 1",
         ),
     ],
 )
@@ -190,8 +190,8 @@ def test_the_last_tries_say_which_node_came_nearest(nearest: Try, words: str) ->
 
     text = " ".join(" ".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries))).split())
 
-    assert "3 nodes were looked at: 2 had too little to take, 1 have other tags" in text
-    assert "n, 2s ago: with 1 allocation that could be taken there is" in text
+    assert "3 nodes were checked: 2 had too little to preempt, 1 have other tags" in text
+    assert "n, 2s ago: with 1 allocation preempted, the free resources are" in text
     assert words in text
 
 
@@ -199,7 +199,7 @@ def test_while_starts_are_paused_nobody_is_told_to_have_all_that_is_owed() -> No
     text = "\n".join(page(waiting(causes=[Cause("starts_paused", "starts are paused", "a resume", {})])))
 
     assert "time does not count for starvation while starts are paused" in text
-    assert "it may take no place of others" not in text
+    assert "it may not preempt" not in text
 
 
 def test_a_pending_one_is_told_which_pools_are_full_and_nothing_of_shares() -> None:
@@ -219,7 +219,7 @@ def test_a_pending_one_is_told_which_pools_are_full_and_nothing_of_shares() -> N
     parts = explanation(answer, {TreeName("default"): InTree(waiting(), SHARE, FRAME)}, 61_000)
     text = "\n".join(line for part in parts for line in shown(part, 160))
 
-    assert "waits because  lab runs as many operations as it may: 2 of 2" in text
+    assert "waits because  lab runs as many operations as its limit allows: 2 of 2" in text
     assert "`headrace pool set lab max_running_operation_count=…`" in text
     assert "that it is owed" not in text
 
@@ -244,12 +244,13 @@ def test_it_is_told_when_it_and_the_pools_above_it_will_starve() -> None:
 def test_one_of_which_nothing_waits_says_so_and_no_more() -> None:
     lines = page(waiting(pending_jobs=0))
 
-    assert lines[-1].endswith("no job of it waits")
+    assert lines[-1].endswith("none of its jobs waits")
 
 
 def test_one_whose_allocator_is_silent_says_that() -> None:
     assert any(
-        "the allocator of this tree is away, or has not heard of the operation" in line for line in page(None, None)
+        "the allocator of this tree does not answer, or does not know the operation" in line
+        for line in page(None, None)
     )
 
 

@@ -183,7 +183,7 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
     lines = shown(history_table([a_step(OURS, "p"), ended, runs]), 300)
 
     assert "started by  in pool p: running" in lines[1]
-    assert " 3.2  n      8s  aborted, signal 9; it runs again; preempted for needs-it, which starves; " in lines[2]
+    assert " 3.2  n      8s  aborted, signal 9; it is retried; preempted for needs-it, which starves; " in lines[2]
     assert lines[2].endswith(
         "cpu 100% → 75% of the cluster, owed 50%; preemptible: above 1 × fair share; 10s from the signal to the kill; "
         "started by: –"
@@ -197,7 +197,7 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
     assert "; its job had not begun, preemption_exempt_time 5m; " in preemption_words(unrun)
 
     unbegun = shown(history_table([msgspec.structs.replace(ended, started_at_ms=0, signal=None)]), 300)
-    assert " 3.2  n          aborted, before it began; it runs again; preempted for needs-it" in unbegun[1]
+    assert " 3.2  n          aborted, before it began; it is retried; preempted for needs-it" in unbegun[1]
 
 
 def test_each_object_says_what_happened_and_when() -> None:
@@ -215,7 +215,7 @@ def test_each_line_says_on_its_own_what_happened_to_whom() -> None:
     assert "preempted since its operation or a pool above it is over its resource_limits; " in happening_words(over)
     assert "job 3.2 on n would be preempted for needs-it" in happening_words(preempted(OURS, "p", observed=True))
     assert happening_words(Missed(0, "admission", TREE, 3)).endswith(
-        "missed: 3 entries of the log did not come here; op history has what the log keeps"
+        "missed: 3 log entries did not arrive; `headrace op history` shows what the log has"
     )
     assert happening_words(an_end(OURS)).endswith("ours-0001  job 0 on n: completed")
 
@@ -231,7 +231,7 @@ def test_a_start_says_its_stage_what_was_taken_for_it_and_the_shares_at_that_mom
     )
 
     assert happening_words(told).endswith(
-        "  ours-0001  starts job 4 on m; aggressive preemptive stage, 2 places taken for it; "
+        "  ours-0001  starts job 4 on m; aggressive preemptive stage, 2 allocations preempted for it; "
         "cpu 12.5% of the cluster before, owed 50%"
     )
     assert happening_words(bare).endswith("  starts job 4 on m")
@@ -255,7 +255,7 @@ def test_the_history_says_of_each_run_how_it_started_whether_it_runs_or_ended() 
 
     lines = shown(history_table([ended, runs, an_end(OURS)]), 300)[1:]
 
-    words = "; started by: normal preemptive stage, 1 place taken for it; cpu 12.5% of the cluster before, owed 50%"
+    words = "; started by: normal preemptive stage, 1 allocation preempted for it; cpu 12.5% of the cluster before, owed 50%"
     assert [line.split("  ")[-1] for line in lines] == [
         f"completed{words}",
         f"runs{words}",

@@ -94,10 +94,10 @@ def test_on_a_wide_screen_what_binds_is_told_in_words() -> None:
     lines = shown(120, plan_table(a_plan(), None, 120))
 
     assert [line.split("5% ")[-1] for line in lines[2:]] == [
-        "cpu is handed out",
+        "cpu is used up",
         "its limit: cpu",
         "limit of research: cpu",
-        "those before it in vision",
+        "operations ahead of it in vision",
     ]
 
 
@@ -203,9 +203,9 @@ def test_places_in_a_fifo_pool_and_starvation_are_told() -> None:
 
     lines = shown(80, share_facts(item, [COMPLAINT]))
 
-    assert "place in fifo pool  3, in force 1" in lines
-    assert "status              normal, starving" in lines
-    assert "satisfaction        – (its own –)" in lines
+    assert "position in fifo pool  3, in force 1" in lines
+    assert "status                 normal, starving" in lines
+    assert "satisfaction           – (its own –)" in lines
     assert not any("error" in line for line in lines)
 
 

@@ -59,7 +59,7 @@ def page(answer: PoolExplained) -> str:
     ("changes", "words", "cure"),
     [
         ({"bound_by": BoundKind.IDLE}, "nothing in it wants to run", ""),
-        ({"bound_by": BoundKind.MET}, "that is all that it wants", ""),
+        ({"bound_by": BoundKind.MET}, "its demand is met", ""),
         (
             {"bound_by": BoundKind.LIMIT, "limits": PartialResources(cpu=200)},
             "its limit is cpu 2",
@@ -68,11 +68,11 @@ def page(answer: PoolExplained) -> str:
         (
             {"bound_by": BoundKind.LIMIT, "limits": PartialResources(cpu=200), "limited_by_nodes": True},
             "nodes that match its tag filters have cpu 2",
-            "more nodes with such tags, or another scheduling_tag_filter",
+            "more nodes that match, or another scheduling_tag_filter",
         ),
         (
             {"bound_by": BoundKind.LIMIT, "limited_above": PoolName("team")},
-            "by weight, 1 of 4 among 2 that want more, and team is at its limit of cpu",
+            "by weight, 1 of 4 among 2 elements that want more, and team is at its limit of cpu",
             "weight=…` with more than 1",
         ),
         (
@@ -80,17 +80,21 @@ def page(answer: PoolExplained) -> str:
             "it gets all cpu that the pool above it gets, and team is at its limit of cpu",
             "`headrace pool set team resource_limits/cpu=…` with more",
         ),
-        ({"bound_by": BoundKind.BELOW}, "limits of what is in it let it have no more", "pool tree --operations"),
-        ({}, "by weight, 1 of 4 among 2 that want more", "`headrace pool set lab weight=…` with more than 1"),
+        ({"bound_by": BoundKind.BELOW}, "limits of its pools and operations allow no more", "pool tree --operations"),
+        ({}, "by weight, 1 of 4 among 2 elements that want more", "`headrace pool set lab weight=…` with more than 1"),
         (
             {"division": Division.GUARANTEES},
-            "all cpu there goes to guarantees and savings",
+            "all cpu of the pool above it goes to guarantees and savings",
             "more weight changes nothing",
         ),
-        ({"division": Division.REST}, "it gets all cpu that the others leave", "siblings that want less"),
-        ({"division": Division.ALONE}, "it gets all cpu that the pool above it gets", "the pool above it more"),
-        ({"division": Division.NONE}, "all cpu of the cluster is handed out", ""),
-        ({"bound_by": BoundKind.SHAPE, "division": Division.NONE}, "what is left fits nothing", ""),
+        ({"division": Division.REST}, "it gets all cpu that its siblings leave", "siblings that want less"),
+        (
+            {"division": Division.ALONE},
+            "it gets all cpu that the pool above it gets",
+            "fair share of the pool above it",
+        ),
+        ({"division": Division.NONE}, "all cpu of the cluster is shared out", ""),
+        ({"bound_by": BoundKind.SHAPE, "division": Division.NONE}, "fits into what is left", ""),
     ],
 )
 def test_every_step_has_its_words_and_what_would_give_more(changes: dict[str, Any], words: str, cure: str) -> None:
@@ -122,7 +126,7 @@ def test_whoever_has_what_is_lacking_is_listed_by_pool_operation_and_person() ->
 
     text = page(told(a_step(), owed=TWO_CORES, free=Resources(cpu=100), **groups, operation_count=7))
 
-    assert "it lacks cpu 2 that it is owed and has not; nobody has cpu 1 of the cluster" in text
+    assert "it lacks cpu 2 that it is owed and does not have; cpu 1 of the cluster is unused" in text
     (row,) = [line for line in text.splitlines() if line.startswith("operations (7)")]
     words = "operations (7) op-of-ann-1 big ann cpu 10, memory 16 GiB cpu 2, memory 1 GiB 1m"
     assert row.split() == words.split()
@@ -145,8 +149,8 @@ def test_two_pools_differ_by_guarantee_and_weight_and_by_what_binds_each() -> No
     assert found == [
         "poor is owed cpu 2, rich 10",
         "by its guarantee rich has cpu 10, poor 0",
-        "the weight of poor is 0.5, that of rich 1",
-        "rich: that is all that it wants",
+        "the weight of poor is 0.5, the weight of rich is 1",
+        "rich: its demand is met",
     ]
     lines = "\n".join(line for part in side_by_side(told(one, against=(other,))) for line in shown(part, 200))
     assert "poor beside rich, in the tree" in lines
@@ -159,7 +163,7 @@ def test_a_pool_below_the_other_is_told_to_get_a_part_of_it() -> None:
     found = differences(told(a_step("outer"), inner, against=(a_step("outer"),)))
 
     assert found == [
-        "inner stands in outer, and gets a part of what that gets",
+        "inner is in outer, and gets a part of that pool's fair share",
         "inner is owed cpu 2 of the 2 of outer: it gets all cpu that the pool above it gets",
     ]
     assert differences(told(a_step())) == []

@@ -129,7 +129,7 @@ def test_what_only_other_pools_have_is_null_and_the_table_says_which() -> None:
         ("acumulated_resource_volume", "did you mean accumulated_resource_volume"),
         ("accumulated_resource_volume/cpus", "did you mean cpu?"),
         ("fair_share/totl", "did you mean total?"),
-        ("weight/cpu", "weight alone: it has no parts"),
+        ("weight/cpu", "weight without a part: it has no parts"),
         ("", "one of name, parent"),
         ("share", "did you mean"),
     ],
@@ -179,8 +179,8 @@ def test_the_root_is_shown_with_what_is_promised() -> None:
         "flows 0 50 0 B",
         "bursts 0 100 0 B",
         "together 0 120 0 B",
-        "left over 0 -20 0 B",
-        "flow left beside bursts 0 50 0 B",
-        "burst left beside flows 0 0 0 B",
+        "not promised 0 -20 0 B",
+        "bursts beyond flows 0 50 0 B",
+        "flows beyond bursts 0 0 0 B",
     ]
     assert shown(a_pool()) == []

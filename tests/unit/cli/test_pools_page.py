@@ -79,6 +79,6 @@ def test_a_plan_is_shown_pool_by_pool_with_figures_before_and_after() -> None:
         "~ /c -> /a/c",
         '    mode: "fifo" -> not set',
         "- /d",
-        "and 3 pools more",
+        "and 3 more pools",
     ]
     assert [line.plain for line in plan_lines(PoolPlan(tree=TreeName("default")))] == ["nothing changes"]

@@ -129,7 +129,7 @@ def test_branches_go_on_beside_what_stands_below_a_pool() -> None:
 def test_whoever_may_not_see_the_command_is_told_so() -> None:
     view = msgspec.structs.replace(a_view(), is_withheld=True)
 
-    told = "python work.py …  (the rest is for its owner, and those who may manage its pool)"
+    told = "python work.py …  (only the owner, and managers of the pool, can see the rest)"
     assert ["command", told] in [line.split(maxsplit=1) for line in shown(operation_facts(view, None, 61_000), 120)]
 
 
@@ -142,7 +142,7 @@ def test_an_operation_is_told_with_its_jobs_and_the_first_reason_why_they_wait()
 
     assert "jobs           7 of 50 done, 3 running, 40 pending, 2 runs failed" in lines
     assert lines[-2] == "waits because  each job is larger than every node"
-    assert lines[-1].strip() == f"1 more, and what would end it: headrace op explain {OPERATION}"
+    assert lines[-1].strip() == f"1 more, and what would end the waiting: headrace op explain {OPERATION}"
     assert "each job       cpu 1.5, memory 512 MiB" in lines
     assert "title          a title in [brackets]" in lines
 
@@ -202,7 +202,7 @@ def test_what_an_agent_says_beyond_its_token_is_shown_as_cut() -> None:
     assert not any(line.startswith("cut") for line in facts)
 
     more = msgspec.structs.replace(node, cut=Resources(cpu=150), cut_tags=["fast"])
-    assert shown(node_facts(more), 120)[-1].startswith("cut        cpu 1.5; tags fast: its agent says so")
+    assert shown(node_facts(more), 120)[-1].startswith("cut        cpu 1.5; tags fast: claimed by its agent")
 
 
 def test_a_node_tells_for_which_operation_it_is_reserved() -> None:
@@ -224,7 +224,7 @@ def test_a_node_tells_its_isolation_its_limits_and_what_leaves_it_out() -> None:
 
     assert "gets no jobs the tree requires isolation" in facts
     assert "isolation none: jobs run as root" in facts
-    assert any(line.startswith("limits rlimit: memory of each process of a job alone") for line in facts)
+    assert any(line.startswith("limits rlimit: the memory of each single process") for line in facts)
     assert "memory, loosely" in shown(node_table([node]), 120)[1]
     kept = msgspec.structs.replace(node, limits="cgroup2")
     assert "limits" not in shown(node_table([kept]), 120)[0]

@@ -12,10 +12,10 @@ from headrace_cli.exit_statuses import Exit
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["squeue", "-u", "ada"], "`squeue` of Slurm is `headrace op list` here"),
-        (["run", "--array=0-9", "--", "true"], "for --array of Slurm there is --jobs"),
-        (["run", "--cpu", "1", "--time", "10m", "--", "true"], "for --time of Slurm there is `timeout 10m`"),
-        (["op", "list", "ada"], "`headrace op list --help` says what it takes"),
+        (["squeue", "-u", "ada"], "Slurm's `squeue` is `headrace op list` in Headrace"),
+        (["run", "--array=0-9", "--", "true"], "instead of Slurm's --array, use --jobs"),
+        (["run", "--cpu", "1", "--time", "10m", "--", "true"], "instead of Slurm's --time, use `timeout 10m`"),
+        (["op", "list", "ada"], "`headrace op list --help` shows what it accepts"),
     ],
 )
 def test_a_command_line_that_cannot_be_used_is_followed_by_what_can(

@@ -185,9 +185,11 @@ def test_it_is_told_when_a_pool_starves_for_its_strong_guarantee() -> None:
     small.update()
     small.update(2.0)
 
-    assert told_of(small, "/a") == [("below guarantee", f"for 2s; it starves for that in 3s, at {after(5_000)}")]
+    assert told_of(small, "/a") == [
+        ("below guarantee", f"for 2s; it starves for the guarantee in 3s, at {after(5_000)}")
+    ]
     assert told_of(small, "x") == [
-        ("pool a", f"below its strong guarantee for 2s; it starves for that in 3s, at {after(5_000)}")
+        ("pool a", f"below its strong guarantee for 2s; it starves for the guarantee in 3s, at {after(5_000)}")
     ]
 
 

@@ -244,7 +244,7 @@ def test_what_is_not_told_yet_is_no_empty_list() -> None:
         msgspec.structs.replace(a_look(), operations=None, nodes=[], silent={"operations": "admission does not answer"})
     )
 
-    assert "2 operations: not told yet" in lines
+    assert "2 operations: not known yet" in lines
     assert "3 nodes: none" in lines
     assert "admission does not answer" in lines
 
@@ -263,10 +263,10 @@ def test_a_page_is_scrolled_to_its_end_and_no_further() -> None:
         return ["".join(segment.text for segment in line).rstrip() for line in lines]
 
     assert shown_of(0)[0].startswith("Tab")
-    assert "lines more" in shown_of(0)[-1]
+    assert "more lines" in shown_of(0)[-1]
     assert shown_of(3)[0].startswith("s  ")
     assert shown_of(1_000) == shown_of(2_000)
-    assert "lines more" not in shown_of(1_000)[-1]
+    assert "more lines" not in shown_of(1_000)[-1]
 
 
 # --- keys -----------------------------------------------------------------------------------------------------------------

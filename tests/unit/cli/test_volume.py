@@ -69,7 +69,7 @@ def test_a_moment_without_a_zone_is_one_of_the_zone_that_is_told() -> None:
 
 @pytest.mark.parametrize("text", ["", "5", "yesterday", "25:00", "6hours", "2026-13-01", "-6h", "6 h 5 m"])
 def test_what_is_no_moment_is_refused_with_what_would_do(text: str) -> None:
-    with pytest.raises(BadInput, match="expected a length of time such as 90s, 6h or 7d, or a moment"):
+    with pytest.raises(BadInput, match="expected a duration such as 90s, 6h or 7d, or a time"):
         parse_moment_ms(text, place="--since", now_ms=NOW_MS, zone=UTC)
 
 

@@ -124,7 +124,7 @@ def test_nesting_costs_no_stack_and_has_an_end() -> None:
 
     assert isinstance(parsed(nested(MOST_NESTED - 1))["a"], list)
     for depth in (MOST_NESTED, 5 * sys.getrecursionlimit()):
-        assert refused(nested(depth).encode()).text("f").startswith("f:2: nested very deep")
+        assert refused(nested(depth).encode()).text("f").startswith("f:2: nested too deep")
 
 
 def test_files_that_cannot_be_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

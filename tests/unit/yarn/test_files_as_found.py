@@ -142,9 +142,9 @@ def test_what_stands_beside_memory_and_cores_is_told_of() -> None:
         ("W01", 5, "root.kiln maxResources"),
     ]
     assert [each.words.partition(":")[0] for each in warned if each.code == "W01"] == [
-        "'1 gcores' is not carried over",
-        "'2 gcores' is not carried over",
-        "'1' is not carried over",
+        "'1 gcores' is ignored",
+        "'2 gcores' is ignored",
+        "'1' is ignored",
     ]
 
 
@@ -263,7 +263,7 @@ def test_a_default_maximum_without_cores_closes_pools_and_says_which() -> None:
 
     assert tree.settings(PoolName("mill")).resource_limits.cpu == 0
     assert told([closed]) == [("W24", 3, "queueMaxResourcesDefault")]
-    assert closed.words == "no cpu may be used: root.mill, root.default are closed to what needs it"
+    assert closed.words == "the limit of cpu is 0: root.mill, root.default are closed to jobs that need it"
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_rule_that_leads_to_the_root_is_refused_and_says_why() -> None:
     rules = "<queuePlacementPolicy><rule name='specified'/>\n<rule name='default' queue='root'/></queuePlacementPolicy>"
 
     assert refusal("<queue name='mill'/>", rules) == (
-        "f.xml:4: queuePlacementPolicy: root runs nothing itself; "
+        "f.xml:4: queuePlacementPolicy: root runs no operations itself; "
         "expected a queue below it, such as root.default, or the rule reject"
     )
 
@@ -317,7 +317,7 @@ def test_the_policies_of_yarn_are_known_by_their_classes() -> None:
     assert tree.settings(PoolName("yard")).yarn_memory_only is True
     (own,) = [each for each in warned if each.code == "W07"]
     assert own.words.startswith("VeryVery")
-    assert "fifo is no default" in refusal(
+    assert "fifo cannot be the default" in refusal(
         f"<defaultQueueSchedulingPolicy>{POLICIES}.FifoPolicy</defaultQueueSchedulingPolicy>"
     )
 

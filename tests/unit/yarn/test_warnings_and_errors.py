@@ -148,7 +148,7 @@ REFUSED = {
     "an encoding": ("<?xml version='1.0' encoding='klingon'?><allocations/>", 1, "<allocations>"),
     "a period": (inside("<queue name='a.b'/>"), 2, "a name without periods"),
     "no name": (inside("<queue/>"), 2, "1 to 100 characters"),
-    "beside root": (inside("<queue name='root'/>\n<queue name='a'/>"), 3, "root alone at the top"),
+    "beside root": (inside("<queue name='root'/>\n<queue name='a'/>"), 3, "root as the only top queue"),
     "fifo for all": (inside("<defaultQueueSchedulingPolicy>fifo</defaultQueueSchedulingPolicy>"), 2, "fair or drf"),
     "a reservation on a parent": (
         inside("<queue name='a'><queue name='b'/>\n<reservation/></queue>"),
@@ -161,7 +161,11 @@ REFUSED = {
     "a count": (inside("<queue name='a'><maxRunningApps>2.5</maxRunningApps></queue>"), 2, "a whole number"),
     "seconds": (inside("<defaultMinSharePreemptionTimeout>5s</defaultMinSharePreemptionTimeout>"), 2, "seconds"),
     "one of two": (inside("<queue name='a'><minResources>5 mb</minResources></queue>"), 2, "X mb, Y vcores"),
-    "negative": (inside("<queue name='a'><maxResources>5 mb, -2 vcores</maxResources></queue>"), 2, "nothing negative"),
+    "negative": (
+        inside("<queue name='a'><maxResources>5 mb, -2 vcores</maxResources></queue>"),
+        2,
+        "no negative numbers",
+    ),
     "an unknown resource": (inside("<queue name='a'><maxResources>disk=5</maxResources></queue>"), 2, "memory-mb"),
     "a rule": (
         inside("<queuePlacementPolicy><rule name='best'/><rule name='reject'/></queuePlacementPolicy>"),
@@ -173,7 +177,7 @@ REFUSED = {
         3,
         "further up",
     ),
-    "no end": (inside("<queuePlacementPolicy><rule name='specified'/></queuePlacementPolicy>"), 2, "at its end"),
+    "no end": (inside("<queuePlacementPolicy><rule name='specified'/></queuePlacementPolicy>"), 2, "as the last rule"),
     "a rule inside": (
         inside(
             "<queuePlacementPolicy><rule name='nestedUserQueue'><rule name='best'/></rule>\n<rule name='reject'/></queuePlacementPolicy>"
@@ -186,7 +190,7 @@ REFUSED = {
         3,
         "a queue below it, such as root.default, or the rule reject",
     ),
-    "no rule": (inside("<queuePlacementPolicy/>"), 1, "default, with create, or reject at its end"),
+    "no rule": (inside("<queuePlacementPolicy/>"), 1, "default with create, or reject, as the last rule"),
     "nothing nested": (
         inside("<queuePlacementPolicy><rule name='nestedUserQueue'/><rule name='reject'/></queuePlacementPolicy>"),
         2,
@@ -252,7 +256,7 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 def test_what_is_nested_deep_or_has_too_many_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     deep = "<queue name='a'>" * elements.MOST_NESTED
-    assert refused(inside(deep))[0].wrong == "nested very deep"
+    assert refused(inside(deep))[0].wrong == "nested too deep"
     monkeypatch.setattr(elements, "MOST_ELEMENTS", 3)
     assert refused(inside("<queue/>" * 3))[0].wrong == "too many elements"
 
@@ -424,7 +428,7 @@ def test_lists_that_yarn_does_not_look_at_are_warned_of(enabled: bool) -> None:
     text = inside("<queue name='root'><aclSubmitApps>ann</aclSubmitApps></queue>")
     _, warnings = translated(text, YarnSite(acls=enabled))
 
-    assert (("W15", "lists of access") in [(each.code, each.place) for each in warnings.found]) is not enabled
+    assert (("W15", "access lists") in [(each.code, each.place) for each in warnings.found]) is not enabled
 
 
 def test_what_an_earlier_file_said_of_the_tree_does_not_stay() -> None:

@@ -41,11 +41,11 @@ def set_(
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     settings
         weight=NUMBER, pool=NAME or its path.
     tree
-        Only in this tree, for an operation of several.
+        Only in this tree, for an operation in several trees.
     """
     given = _settings(settings)
 
@@ -58,48 +58,48 @@ def set_(
         _show(screen, view)
         if view.ephemeral_pool and view.spec.pool == pool:
             near = hint(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
-            screen.say(f"nobody made a pool {view.spec.pool!r}: this one is ephemeral; {near}", style="yellow")
+            screen.say(f"pool {view.spec.pool!r} is not configured: it is ephemeral; {near}", style="yellow")
 
     return talk(common, work, bears_restarts=True)
 
 
 def suspend(operation: str, /, *, abort_running_jobs: Switch = False, common: Common | None = None) -> int:
-    """Let no job of an operation start until it is resumed. The operation keeps its running slot, and its running jobs continue.
+    """Suspend an operation: none of its jobs start until it is resumed. It keeps its running slot, and running jobs continue.
 
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     abort_running_jobs
-        End the jobs that run as well; they run again when it goes on.
+        End its running jobs too; they are retried when it is resumed.
     """
     return _change(common, operation, lambda client, name: client.suspend(name, abort_running_jobs=abort_running_jobs))
 
 
 def resume(operation: str, /, *, common: Common | None = None) -> int:
-    """Let a suspended operation go on.
+    """Resume a suspended operation.
 
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     """
     return _change(common, operation, Client.resume)
 
 
 def complete(operation: str, /, *, common: Common | None = None) -> int:
-    """End a running operation as one that has done enough: running jobs are interrupted, and it is completed.
+    """End a running operation as completed: its running jobs are interrupted.
 
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     """
     return _change(common, operation, Client.complete)
 
 
 def scan(*, common: Common | None = None) -> int:
-    """Have everybody who waits for a running slot judged anew, as happens each minute anyhow. For administrators."""
+    """Check all operations that wait for a running slot now, instead of within a minute. For administrators."""
 
     async def work(client: Client, screen: Screen) -> None:
         done = await client.scan()

@@ -33,9 +33,9 @@ def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = 
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     limit
-        At most so many, the newest.
+        Largest number of entries to show, the newest ones.
     """
 
     at_least("--limit", limit, 1)
@@ -57,9 +57,9 @@ def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = 
         else:
             screen.print(history_table(found))
         if begins_late:
-            screen.say("the log does not keep what came before")
+            screen.say("the log no longer has earlier entries")
         if count > limit:
-            screen.say(f"{count - limit} before these are not shown; --limit shows more")
+            screen.say(f"{count - limit} earlier entries are not shown; --limit shows more")
 
     return talk(common, work)
 

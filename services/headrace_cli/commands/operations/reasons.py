@@ -18,7 +18,7 @@ from headrace_cli.show.screen import Screen
 
 
 def explain(operation: str, /, *, common: Common | None = None) -> int:
-    """Say why jobs of an operation wait: every reason with its figures, and what would end it.
+    """Explain why jobs of an operation wait: every reason with its figures, and what would end it.
 
     It shows the operation's usage and fair share, when it and the pools above it starve, how many nodes could run its jobs, which
     operations come first, limits of its pools, and what the last attempts to preempt found. For a pending operation it shows every pool
@@ -33,7 +33,7 @@ def explain(operation: str, /, *, common: Common | None = None) -> int:
     Parameters
     ----------
     operation
-        The operation's id, or its beginning.
+        The operation's id, or the beginning of the id.
     """
 
     async def work(client: Client, screen: Screen) -> None:

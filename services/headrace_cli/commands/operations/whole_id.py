@@ -34,12 +34,12 @@ async def whole_id(client: Client, text: str) -> OperationId:
 def check_part(text: str) -> None:
     """Check that an id can begin with this text. Raises `BadInput`."""
     if not _PART.match(text):
-        raise BadInput("operation id", text, "8 to 64 of a-z, 0-9 and '-', or the beginning of such an id")
+        raise BadInput("operation id", text, "8 to 64 characters of a-z, 0-9 and '-', or the beginning of an id")
 
 
 def only_one(text: str, ids: Sequence[str]) -> str | None:
     """Return the id that is the text or begins with it, or None if there is none. Raises `BadInput` if several begin with it."""
     found = [each for each in ids if each.startswith(text)]
     if len(found) > 1 and text not in found:
-        raise BadInput("operation id", text, f"more of it: {', '.join(found[:3])} begin so")
+        raise BadInput("operation id", text, f"more characters of the id: {', '.join(found[:3])} begin with these")
     return (text if text in found else found[0]) if found else None

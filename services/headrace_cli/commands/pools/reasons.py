@@ -14,13 +14,13 @@ from headrace_cli.show.screen import Screen
 
 
 def explain(name: str, /, *, against: str | None = None, common: Common | None = None) -> int:
-    """Say why a pool gets what it gets, from the root down, and who has what it lacks.
+    """Explain a pool's fair share from the root down, and show what holds the resources that it lacks.
 
-    One line a level: the fair share, usage and demand of the pool there, and what bounded its fair share. The bound is its demand, a limit,
-    its weight among its siblings, guarantees of other pools, or limits of its children. Then come the pools, operations and people that
-    hold what the pool lacks.
+    Each line is a level: the fair share, usage and demand of the pool there, and what bounded its fair share. The bound is its demand, a
+    limit, its weight among its siblings, guarantees of other pools, or limits of its children. Then come the pools, operations and people
+    that hold the resources that the pool lacks.
 
-    With `--against` another pool is shown beside it, from the pool that contains both downwards, and the difference is explained.
+    With `--against`, another pool is shown beside it, from the pool that contains both downwards, and the difference is explained.
 
     Examples:
 
@@ -35,13 +35,13 @@ def explain(name: str, /, *, against: str | None = None, common: Common | None =
     name
         The pool, or its path; `/` or `<Root>` for the whole tree.
     against
-        Another pool to set beside it, or its path.
+        Another pool to compare with, or its path.
     """
 
     async def work(client: Client, screen: Screen) -> None:
         pool, other = await client.pools.at(name), await client.pools.at(against or "")
         if pool == other:
-            raise BadInput("--against", against, "another pool than the one that is explained")
+            raise BadInput("--against", against, "a pool other than the explained pool")
         told = await client.pools.explain(pool, other)
         if screen.json:
             fields = plain(told)

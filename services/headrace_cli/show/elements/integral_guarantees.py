@@ -44,9 +44,9 @@ def _parts(promised: ResourceDistribution) -> list[tuple[str, dict[str, float]]]
         ("flows", promised.distributed_resource_flow),
         ("bursts", promised.distributed_burst_guarantee_resources),
         ("together", promised.distributed_resources),
-        ("left over", promised.undistributed_resources),
-        ("flow left beside bursts", promised.undistributed_resource_flow),
-        ("burst left beside flows", promised.undistributed_burst_guarantee_resources),
+        ("not promised", promised.undistributed_resources),
+        ("bursts beyond flows", promised.undistributed_resource_flow),
+        ("flows beyond bursts", promised.undistributed_burst_guarantee_resources),
     ]
 
 

@@ -37,10 +37,10 @@ def output_notes(line: LogLine) -> list[str]:
     notes = []
     if line.missing_bytes:
         size = format_amount("memory", line.missing_bytes)
-        notes.append(f"[{size} are gone here: above the log cap a job's oldest output goes]")
+        notes.append(f"[{size} are missing here: above the log cap, the oldest output of a job is dropped]")
     if line.skipped_bytes:
         size = format_amount("memory", line.skipped_bytes)
-        notes.append(f"[{size} are left out here: the job writes faster than this follows]")
+        notes.append(f"[{size} are left out here: the job writes faster than this command reads]")
     if line.trouble:
         notes.append(f"[the rest of the output of job {line.index} cannot be read: {line.trouble}]")
     return notes

@@ -32,20 +32,22 @@ def preemption_facts(pool: PoolView, told: ObservedPreemptions, now_ms: int) -> 
         words = "; ".join(
             ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in each.items()) for each in (reasons, groups)
         )
-        facts.append(("gave up", f"{_places(reasons.total())} in this term of the allocator: {words}"))
+        facts.append(("preempted", f"{_places(reasons.total())} in this term of the allocator: {words}"))
     return [*facts, *_observed_facts(told.observed, now_ms)] if observes(pool) else facts
 
 
 def _observed_facts(observed: Sequence[ObservedPreemption], now_ms: int) -> list[tuple[str, str]]:
     """Return facts of a pool that only observes preemption: what would have been preempted, the newest first."""
-    facts = [("preemption", "is observed: nothing is taken, and nothing would have been so far")]
+    facts = [("preemption", "is only observed: nothing is preempted, and nothing would have been so far")]
     if observed:
-        facts = [("preemption", f"is observed: nothing is taken; last recorded {_places(len(observed))}")]
+        facts = [("preemption", f"is only observed: nothing is preempted; last recorded: {_places(len(observed))}")]
     for one in observed[:_MOST_TOLD]:
         age = format_duration(max(0, now_ms - one.record.decided_at_ms))
-        facts.append(("would give up", f"a place of {one.operation} on {one.node}, {age} ago: {one.record.words}"))
+        facts.append(
+            ("would preempt", f"an allocation of {one.operation} on {one.node}, {age} ago: {one.record.words}")
+        )
     return facts
 
 
 def _places(count: int) -> str:
-    return "1 place" if count == 1 else f"{count} places"
+    return "1 allocation" if count == 1 else f"{count} allocations"

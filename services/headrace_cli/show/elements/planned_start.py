@@ -43,7 +43,7 @@ def show_planned_start(
         screen.show({"dry_run": True, **_fields(told), "trees": plain(in_trees)}, Text())
         return
     if told.repeated:
-        screen.print("this id is known already: nothing new would be started")
+        screen.print("an operation with this id exists already: nothing new would be started")
     if spec.files is not None:
         size, count = format_amount("memory", spec.files.size_bytes), spec.files.file_count
         screen.say(f"{'1 file' if count == 1 else f'{count} files'} would be sent, {size} packed")
@@ -56,9 +56,9 @@ def show_planned_start(
             for note in here.shares.notes:
                 screen.say(f"note: {note}")
     if told.near and "$" not in told.places[0].pool:
-        screen.say(f"nobody made a pool {told.places[0].pool!r}; did you mean {' or '.join(told.near[:3])}?")
+        screen.say(f"pool {told.places[0].pool!r} is not configured; did you mean {' or '.join(told.near[:3])}?")
     for tree in told.erased_trees:
-        screen.say(f"tree {tree} would be left out, since a limit is reached there")
+        screen.say(f"tree {tree} would be left out, because a limit is reached there")
     for warning in told.warnings:
         screen.say(f"warning: {warning}", style="yellow")
     screen.say("dry run: nothing was recorded")
@@ -78,7 +78,11 @@ def _facts(spec: OperationSpec, place: PlannedPlace, fit: OperationFit | None) -
 
 
 def _place_rows(place: PlannedPlace) -> Iterator[tuple[str, str]]:
-    made = f" (ephemeral, below {pool_words(place.made[-1].parent)}, as long as its operations)" if place.made else ""
+    made = (
+        f" (ephemeral, below {pool_words(place.made[-1].parent)}, exists as long as its operations)"
+        if place.made
+        else ""
+    )
     rule = f", by the placement rule `{place.rule}`" if place.rule else ""
     yield "pool", f"{place.pool}{made}{rule}"
     waiting = place.waiting
@@ -86,23 +90,23 @@ def _place_rows(place: PlannedPlace) -> Iterator[tuple[str, str]]:
         yield "at once", "it would run: no limit on running operations is reached"
         return
     counts = f"{waiting.running} of {waiting.limit} operations run in {pool_words(waiting.blocked_by)}"
-    yield "waits for", f"{counts} (max_running_operation_count), and it would be number {waiting.place} that waits"
+    yield "waits for", f"{counts} (max_running_operation_count), and it would wait as number {waiting.place}"
 
 
 def _fit_rows(spec: OperationSpec, fit: OperationFit | None) -> Iterator[tuple[str, str]]:
     each = f"{spec.job_count} of {amounts(spec.resources, leave_out=_SLOTS)} each"
     yield "jobs", f"{each}, a gang: all at once or none" if spec.is_gang and spec.job_count > 1 else each
     if fit is None:
-        yield "nodes", "not known: the allocator of this tree is away, or has not heard of nodes yet"
+        yield "nodes", "not known: the allocator of this tree does not answer, or does not know any nodes yet"
         return
     nodes = fit.nodes
     match = f", {nodes.matching} match its tags" if nodes.matching < nodes.accepting else ""
     yield (
         "nodes",
-        f"{nodes.accepting} take jobs{match}, {nodes.large_enough} could ever run a job, {nodes.with_room} have room now",
+        f"{nodes.accepting} take jobs{match}, {nodes.large_enough} could ever run a job, {nodes.with_room} have free resources for it now",
     )
     if fit.jobs_at_once is not None:
-        yield "at most", f"{fit.jobs_at_once} of its jobs at once, were nothing else there"
+        yield "at most", f"{fit.jobs_at_once} of its jobs at once, if nothing else ran"
     label = "would wait because"
     for cause in fit.causes:
         yield label, cause.words

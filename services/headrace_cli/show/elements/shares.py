@@ -107,10 +107,10 @@ def share_facts(share: ShareItem, complaints: list[ShareComplaint]) -> Table:
     if share.kind is ElementKind.OPERATION and not share.schedulable:
         facts.add_row("schedulable", "no")
     if share.tag_filter_limits is not None:
-        rest = f"; others are owed the rest of {share.short_of}" if share.short_of else ""
+        rest = f"; the rest of {share.short_of} is owed to other operations" if share.short_of else ""
         facts.add_row("nodes that match", amounts(share.tag_filter_limits, leave_out=("user_slots",)) + rest)
     if share.fifo_index is not None:
-        facts.add_row("place in fifo pool", str(share.fifo_index) + _effective(share))
+        facts.add_row("position in fifo pool", str(share.fifo_index) + _effective(share))
     if share.total_resource_flow_ratio or share.total_burst_ratio:
         flow, burst = percent(share.total_resource_flow_ratio), percent(share.total_burst_ratio)
         facts.add_row("with pools below", f"flow {flow}, burst {burst} of the cluster")

@@ -121,7 +121,7 @@ def _due(amount: Resources | None) -> str:
 
 
 def _may_preempt(each: Starving) -> Text:
-    return _named(each.may_preempt) + (f"; would take {len(each.would_take)}" if each.would_take else "")
+    return _named(each.may_preempt) + (f"; would preempt {len(each.would_take)}" if each.would_take else "")
 
 
 def _named(operations: dict[str, PreemptionPriority]) -> Text:
@@ -180,7 +180,7 @@ def _for_fair_share(outlook: StarvationOutlook, now_ms: int) -> str:
 
 def _for_strong_guarantee(outlook: StarvationOutlook, now_ms: int) -> str:
     at_ms = outlook.starves_for_strong_guarantee_at_ms
-    return "" if at_ms is None else f"; it starves for that {_when(at_ms, now_ms)}"
+    return "" if at_ms is None else f"; it starves for the guarantee {_when(at_ms, now_ms)}"
 
 
 def _when(at_ms: int, now_ms: int) -> str:

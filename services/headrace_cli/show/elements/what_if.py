@@ -46,7 +46,7 @@ def what_if_lines(answer: WhatIfAnswer, width: int) -> Iterator[Text | Table]:
     shown = [each for each in answer.elements if each.differs]
     if not shown:
         same = "no share changes" if answer.plan.changes_something else "nothing changes"
-        yield Text(same if answer.elements else "no shares to be told")
+        yield Text(same if answer.elements else "no shares are known")
         return
     above = {each.parent for each in shown}
     # Pools come before their children, so a pass from the last element to the first finds all pools above.
@@ -59,7 +59,7 @@ def what_if_lines(answer: WhatIfAnswer, width: int) -> Iterator[Text | Table]:
     if answer.total_before != answer.total_after:
         yield Text(f"{amounts(answer.total_before)} → {amounts(answer.total_after)}")
     yield _table(answer, rows, width)
-    more = f"{_counted(answer.left_out, 'element')} more that differ less" if answer.left_out else ""
+    more = f"{_counted(answer.left_out, 'element')} with smaller differences left out" if answer.left_out else ""
     pools, operations = answer.unchanged_pools, answer.unchanged_operations
     kept = [_counted(pools, "pool")] * bool(pools) + [_counted(operations, "operation")] * bool(operations)
     same = f"no share changes for {' and '.join(kept)}" if kept else ""
@@ -143,7 +143,7 @@ def _starves(shares: ElementShares | None) -> int | None:
 def _starving(element: ComparedElement) -> Text:
     before, after = _starves(element.before), _starves(element.after)
     if after is None:
-        return Text("no more" if before is not None and element.after is not None else "", style="green")
+        return Text("no longer" if before is not None and element.after is not None else "", style="green")
     words = "now" if after == 0 else f"in {format_duration(after)}"
     if before is not None and before != after:
         words += f", not {format_duration(before)}"

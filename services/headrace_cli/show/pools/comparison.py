@@ -53,7 +53,7 @@ def differences(told: PoolExplained) -> list[str]:
     if not one or not other:
         inner, outer = (told.against, told.steps) if not one else (told.steps, told.against)
         rest = other or one
-        words = [f"{inner[-1].pool} stands in {outer[-1].pool}, and gets a part of what that gets"]
+        words = [f"{inner[-1].pool} is in {outer[-1].pool}, and gets a part of that pool's fair share"]
         return [*words, *(_of_level(above, step, name) for above, step in pairwise([common, *rest]))]
     return [
         *_of_siblings(one[0], other[0], name),
@@ -85,7 +85,7 @@ def _of_siblings(one: ShareStep, other: ShareStep, name: str) -> Iterator[str]:
             yield f"by {words} {more.pool} has {name} {figures}"
     here, there = getattr(one.by_weight, name), getattr(other.by_weight, name)
     if one.weight != other.weight and (here or there):
-        yield f"the weight of {one.pool} is {one.weight:g}, that of {other.pool} {other.weight:g}"
+        yield f"the weight of {one.pool} is {one.weight:g}, the weight of {other.pool} is {other.weight:g}"
     for step in (one, other):
         if step.division is not Division.WEIGHT or step.bound_by is BoundKind.LIMIT:
             yield f"{step.pool}: {bound_words(step)}"

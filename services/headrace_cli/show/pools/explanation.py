@@ -50,19 +50,19 @@ def bound_words(step: ShareStep) -> str:
         case BoundKind.IDLE:
             return "nothing in it wants to run"
         case BoundKind.MET:
-            return "that is all that it wants"
+            return "its demand is met"
         case BoundKind.LIMIT if not step.limited_above:
             amount = format_amount(resource, step.limits.named().get(resource, 0))
             nodes = "nodes that match its tag filters have" if step.limited_by_nodes else "its limit is"
             return f"{nodes} {resource} {amount}"
         case BoundKind.NODES:
-            return f"of {resource} the nodes that match have no more for it, as others that can run nowhere else are owed the rest"
+            return f"the nodes that match have no more {resource} for it: the rest is owed to operations that can run nowhere else"
         case BoundKind.BELOW:
-            return "limits of what is in it let it have no more"
+            return "limits of its pools and operations allow no more"
         case BoundKind.GANG:
-            return "what waits in it are gangs, which take all that they want or nothing, and so much is not left"
+            return "only gangs wait in it, which get their whole demand or nothing, and less than that is left"
         case BoundKind.SHAPE if step.division in (Division.NONE, Division.ALONE):
-            return "what is left fits nothing that waits in it"
+            return "no waiting job in it fits into what is left"
         case _:
             return _divided(step, resource)
 
@@ -71,15 +71,17 @@ def _divided(step: ShareStep, resource: str) -> str:
     limited = f", and {step.limited_above} is at its limit of {resource}" if step.limited_above else ""
     match step.division:
         case Division.WEIGHT:
-            return f"by weight, {step.weight:g} of {step.weights:g} among {step.sharing} that want more{limited}"
+            return (
+                f"by weight, {step.weight:g} of {step.weights:g} among {step.sharing} elements that want more{limited}"
+            )
         case Division.GUARANTEES:
-            return f"all {resource} there goes to guarantees and savings{limited}"
+            return f"all {resource} of the pool above it goes to guarantees and savings{limited}"
         case Division.REST:
-            return f"it gets all {resource} that the others leave, which take no more{limited}"
+            return f"it gets all {resource} that its siblings leave{limited}"
         case Division.ALONE:
             return f"it gets all {resource} that the pool above it gets{limited}"
         case _:
-            return f"all {resource} of the cluster is handed out"
+            return f"all {resource} of the cluster is shared out"
 
 
 def _outcome(step: ShareStep, total: Resources) -> str:
@@ -124,14 +126,14 @@ def _facts(step: ShareStep) -> Iterator[tuple[str, str]]:
         "weight": step.by_weight,
     }
     made_of = "; ".join(f"by {name} {_cell(part)}" for name, part in parts.items() if _cell(part) != "–")
-    yield "made up of", made_of or "nothing"
+    yield "consists of", made_of or "nothing"
     beyond = _cell((step.usage - step.fair_resources).within_wire())
     if beyond != "–":
-        yield "beyond", f"it has {beyond} beyond that, which others may take back"
+        yield "beyond", f"it has {beyond} beyond that, which may be preempted"
     if step.starvation_status is not StarvationStatus.NON_STARVING:
-        yield "starves", f"headrace pool get {step.pool} says since when, and for what"
+        yield "starves", f"headrace pool get {step.pool} shows since when, and for which share"
     yield from _guarantee_facts(step)
-    label = "beside it"
+    label = "siblings"
     for each in step.siblings:
         figures = f"is owed {_cell(each.fair_resources)}, has {_cell(each.usage)}, wants {_cell(each.demand)}"
         yield label, f"{each.name}: weight {each.weight:g}, {figures}"
@@ -165,11 +167,11 @@ def more_words(step: ShareStep) -> str:
             return ""
         case BoundKind.LIMIT if not step.limited_above:
             if step.limited_by_nodes:
-                return "more nodes with such tags, or another scheduling_tag_filter"
+                return "more nodes that match, or another scheduling_tag_filter"
             return f"`headrace pool set {pool} resource_limits/{resource}=…` with more"
         case BoundKind.NODES:
             guarantee = f"`strong_guarantee_resources/{resource}=…`"
-            return f"more nodes with such tags; or a guarantee or more weight: `headrace pool set {pool}` with {guarantee} or `weight=…`"
+            return f"more nodes that match; or a guarantee or more weight: `headrace pool set {pool}` with {guarantee} or `weight=…`"
         case BoundKind.BELOW:
             return f"higher limits of its operations and pools: headrace pool tree --operations shows them below {pool}"
         case _ if step.limited_above and step.division in (Division.REST, Division.ALONE):
@@ -181,7 +183,7 @@ def more_words(step: ShareStep) -> str:
         case _ if step.division is Division.REST:
             return f"a guarantee: `headrace pool set {pool} strong_guarantee_resources/{resource}=…`, or siblings that want less"
         case _ if step.division is Division.ALONE:
-            return "whatever gives the pool above it more; its own weight and guarantee change nothing"
+            return "a larger fair share of the pool above it; its own weight and guarantee change nothing"
         case _:
             return ""
 
@@ -191,23 +193,23 @@ def _lacking(told: PoolExplained) -> list[Table | Text | str]:
     owed, wanted, free = (getattr(amount, name) for amount in (holders.owed, holders.wanted, holders.free))
     if not wanted and not owed:
         return [Text(f"it lacks nothing: it has all {name} that it wants")]
-    lacks = "is owed and has not" if owed else "wants and is not owed"
+    lacks = "is owed and does not have" if owed else "wants and is not owed"
     head = f"it lacks {name} {format_amount(name, owed or wanted)} that it {lacks}"
-    nobody = f"; nobody has {name} {format_amount(name, free)} of the cluster" if free else ""
+    nobody = f"; {name} {format_amount(name, free)} of the cluster is unused" if free else ""
     if free >= (owed or wanted):
-        nobody += ": why jobs do not start there, `headrace op explain ID` says"
+        nobody += ": `headrace op explain ID` shows why jobs do not start there"
     lines: list[Table | Text | str] = [Text(f"{head}{nobody}", style="bold")]
     if not holders.operations:
         return [*lines, "no other operation runs"]
     exempt = [
         f"{pool_words(one.pool)} {exact_duration(one.exempt_time_ms)}" for one in holders.pools if one.exempt_time_ms
     ]
-    words = f"their jobs make room for others once they have run for preemption_exempt_time: {', '.join(exempt)}"
+    words = f"their jobs can be preempted once they have run for preemption_exempt_time: {', '.join(exempt)}"
     return [*lines, _holders(holders, told.at_ms), *([words] if exempt else [])]
 
 
 def _holders(holders: Holders, now_ms: int) -> Table:
-    made = table("who has it", "", "in pool", "of", "has", "beyond what it is owed", "for")
+    made = table("held by", "", "in pool", "of", "has", "beyond its fair share", "for")
     groups = (
         ("pools", holders.pools, holders.pool_count),
         ("operations", holders.operations, holders.operation_count),

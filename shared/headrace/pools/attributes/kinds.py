@@ -245,4 +245,4 @@ def refuse_too_deep(value: object, place: str) -> None:
         ]
         if not level:
             return
-    raise BadInput(place, "a value that is nested very deep", f"at most {_DEEPEST} levels of maps and lists")
+    raise BadInput(place, "a value that is nested too deep", f"at most {_DEEPEST} levels of maps and lists")
