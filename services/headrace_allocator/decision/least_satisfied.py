@@ -169,6 +169,10 @@ class LeastSatisfied:
         """Return the position of an operation; None if it is not in the order."""
         return self._places[operation].entry if operation in self._places else None
 
+    def is_in_its_class(self, operation: Operation) -> bool:
+        """True if an operation in the order is listed under the class that its jobs have by the facts."""
+        return self._places[operation.id].job_class == self._class_of(operation)
+
     def number(self, operation: OperationId) -> int:
         """Return the number of the job class of an operation in the order."""
         return self._places[operation].number
