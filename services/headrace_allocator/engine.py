@@ -330,7 +330,7 @@ class AllocatorEngine:
 
     def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
         """Look, once a second, for silent nodes, indexes to lease and operations to release."""
-        effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
+        effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment)]
         effects += self.watchdog.on_tick(self.facts, self.ranking.order, moment)
         effects += self.unmet_guarantees.on_tick(self.facts, self.ranking.order, moment)
         self.lost_nodes.tick(moment)

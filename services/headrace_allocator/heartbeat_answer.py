@@ -6,7 +6,7 @@ Orders to take back come first, then more jobs for existing allocations, then st
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -27,14 +27,13 @@ from headrace.wire.heartbeat import (
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import LARGEST_START_BYTES
-from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.decide import Due, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View, restless
 from headrace_allocator.decision.walk import RoomLeft, why_nothing_fits
-from headrace_allocator.effects import Effect, KeepCase
+from headrace_allocator.effects import Effect
 from headrace_allocator.explain.words import words_of_left_out
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
@@ -98,7 +97,6 @@ class HeartbeatAnswers:
         self._deactivations = Deactivations()
         self.observed = ObservedPreemptionLog()
         self.made = DecisionsMade(facts.tree)
-        self.check = HeartbeatCheck()
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings | None, moment: Moment) -> Orders:
         """Return the orders for a node whose heartbeat was reconciled with the facts. The facts already reflect the orders."""
@@ -106,31 +104,18 @@ class HeartbeatAnswers:
         node.note_overcommit(moment)
         self._gangs.hear(node, moment)
         self._reservations.hear(node, pace_ms, moment)
-        self.check.begin(settled=not self._ranking.some_marked)
         stirring = restless(self._facts, node, pace_ms)
         due = self._due(node, stirring, moment)
         budget, findings = AnswerBudget(heartbeat), findings or _NO_NEWS
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
-        # Settle first; otherwise a pool that was full and has free resources again is never noticed.
-        self._ranking.order.settle()
-        if not (findings.operations or stirring or node.holds):
-            # Most nodes of a busy cluster are full, and all their allocations run on.
-            room_left = self._room_stays(node, due)
-            if not self._some_change(node, due, room_left):
-                self._leave(node, due, room_left, moment)
-                if self.check.is_turn_of_quiet():
-                    self.check.compare_quiet(self._view(node, pace_ms, stirring), due)
-                return self._orders(node, heartbeat, moment, pace_ms, forget)
-        # Each operation is placed in the order once, after everything that the heartbeat brought and that is decided on it.
-        moved = self._ranking.bring_in(findings.operations)
-        overlay = Overlay(self._view(node, pace_ms, stirring, moved))
-        take_back = self._take_back(node, stirring, budget)
-        decided = self.decided = decide(overlay, due, self.check.choose)
-        self.check.compare(overlay.view, due, decided)
+        take_back = self._take_back(node, stirring, budget) if stirring else []
+        overlay = self.decide(node, due, findings.operations, stirring, pace_ms, moment)
+        if overlay is None:
+            return self._orders(node, heartbeat, moment, pace_ms, forget)
+        decided = self.decided
         self._note_room_left(decided.room_left)
         if decided.deactivations is not None:
             self._deactivations.add(decided.deactivations)
-        # This count belongs to the walk and not to the decision: the plain rules make the same decision without it.
         self._deactivations.no_best_leaf_descendant += overlay.leafless
         # Nothing is applied before everything is decided, since the overlay counts changes relative to the facts as they were.
         take_back += budget.cut([order_to_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
@@ -156,6 +141,35 @@ class HeartbeatAnswers:
         decided.is_cut_short |= budget.is_short and bool(starts or extends)
         return self._orders(node, heartbeat, moment, pace_ms, forget, starts, extends, take_back)
 
+    def decide(
+        self,
+        node: Node,
+        due: Due,
+        changed: Collection[OperationId],
+        stirring: Sequence[Allocation],
+        pace_ms: int,
+        moment: Moment,
+    ) -> Overlay | None:
+        """Decide on one heartbeat, and apply nothing. The decision is in `decided`.
+
+        `changed` are the operations that the heartbeat changed, and `stirring` the allocations that may need an order. Return the overlay
+        of the decision; None if it is known without a decision that nothing changes. The tests compare every decision here with the plain
+        decision of `tests/reference/heartbeats`.
+        """
+        # Settle first; otherwise a pool that was full and has free resources again is never noticed.
+        self._ranking.order.settle()
+        if not (changed or stirring or node.holds):
+            # Most nodes of a busy cluster are full, and all their allocations run on.
+            room_left = self._room_stays(node, due)
+            if not self._some_change(node, due, room_left):
+                self._leave(node, due, room_left, moment)
+                return None
+        # Each operation is placed in the order once, after everything that the heartbeat brought and that is decided on it.
+        moved = self._ranking.bring_in(changed)
+        overlay = Overlay(self._view(node, pace_ms, stirring, moved))
+        self.decided = decide(overlay, due)
+        return overlay
+
     def make_room(self, taken: Taken, moment: Moment) -> list[NodeName]:
         """Book the allocations of a gang and preempt all victims. Return the nodes, which get their orders with their next answers."""
         facts, gang, longest_ms = self._facts, taken.gang, 0
@@ -178,12 +192,8 @@ class HeartbeatAnswers:
         """Answer with a message of decisions that are not published yet. Call it until the answer is None."""
         return Outcome(self.made.take(self._facts.term))
 
-    def take_cases(self) -> list[KeepCase]:
-        """Return the choices and decisions that were found wrong since the last call."""
-        return [KeepCase(case) for case in self.check.take_cases()]
-
     def figures(self) -> list[Figure]:
-        """Return the metrics of starts, preemptions, free resources that stayed free, and checked heartbeats."""
+        """Return the metrics of starts, preemptions, and free resources that stayed free."""
         room_left = counter(
             "room_left", "heartbeats", 0, "Heartbeats that left free resources on their node, by reason."
         )
@@ -195,7 +205,6 @@ class HeartbeatAnswers:
             *self._deactivations.figures(),
             *self.preemptions.figures(),
             *self._overreach.figures(),
-            *self.check.figures(),
             *self.observed.figures(),
         ]
 

@@ -38,15 +38,12 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, WholeRequest
 from headrace.wire.start_plans import FitOperation
 from headrace.wire.version import Term
-from headrace_allocator.checks.heartbeat_cases import Case
-from headrace_allocator.checks.kept_cases import keep_case
 from headrace_allocator.effects import (
     Alarm,
     Draw,
     Effect,
     ForeignClaim,
     HeldTwice,
-    KeepCase,
     LowerLease,
     NudgeNode,
     RecordEmptyNodes,
@@ -360,8 +357,6 @@ class AllocatorService:
                     node=node,
                     allocation=allocation,
                 )
-            case KeepCase():
-                tasks.start_soon(self._keep_case, effect.case)
             case Alarm():
                 self._log.error(effect.what, **effect.about)
             case LowerLease():
@@ -374,17 +369,6 @@ class AllocatorService:
                 self._role.step_down(
                     f"the ledger leased jobs to term {effect.term}, and this allocator has term {self._role.term}"
                 )
-
-    async def _keep_case(self, case: Case) -> None:
-        folder, at_ms = self._runtime.settings.cases_path(), self._shell.moment().wall_ms
-        try:
-            path = await anyio.to_thread.run_sync(keep_case, case, folder, at_ms)
-        except OSError as error:
-            self._log.error(
-                "wrong decision, and its case could not be written", **case.about, folder=str(folder), error=str(error)
-            )
-        else:
-            self._log.error("wrong decision", **case.about, file=str(path))
 
     async def _lower_lease(self, lease_ms: int) -> None:
         try:

@@ -33,11 +33,16 @@ from headrace_agent import void_orders
 from headrace_agent.adoption import Adoption
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.protocol import NodeLease
+from headrace_allocator.decision import ranking, view
+from headrace_allocator.decision.least_satisfied import entry_of
+from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.reconcile import _Reconciliation
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.links import ledger_link
+from headrace_allocator.preemption import stages
+from headrace_allocator.preemption.victims import keep_order
 
 __all__ = ["PLANTED", "planted"]
 
@@ -184,6 +189,21 @@ def jobs_taken_however_young() -> Patches:
     return [_replaced(Allocation, "exempt_ms", lambda self, exempt_time_ms, boottime_ms: 0)]
 
 
+def oldest_jobs_preempted_first() -> Patches:
+    """The jobs that are to be kept longest are preempted first."""
+    return [_replaced(stages, "keep_order", lambda *of: keep_order(*of)[::-1])]
+
+
+def later_operations_first() -> Patches:
+    """Of two operations with the same satisfaction the operation that arrived later gets the allocation."""
+
+    def turned(*of: Any) -> Entry:
+        satisfied, excess, rank, arrival, name = entry_of(*of)
+        return satisfied, excess, -rank, -arrival, name
+
+    return [_replaced(module, "entry_of", turned) for module in (ranking, view)]
+
+
 PLANTED: Final[dict[str, Callable[[], Patches]]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -200,6 +220,8 @@ PLANTED: Final[dict[str, Callable[[], Patches]]] = {
         event_of_a_feed_not_renewed,
         jobs_of_other_trees_drawn,
         jobs_taken_however_young,
+        oldest_jobs_preempted_first,
+        later_operations_first,
     )
 }
 

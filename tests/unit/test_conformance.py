@@ -22,6 +22,8 @@ from tests.conformance.runner import cases_of, run_case
 from tests.support.savings import after
 from tests.support.update_result import ElementShares, UpdateResult, result_of
 
+pytestmark = pytest.mark.usefixtures("heartbeats_compared")
+
 VECTORS: Final = Path(__file__).parents[1] / "conformance" / "vectors"
 
 

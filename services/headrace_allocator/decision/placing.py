@@ -118,19 +118,19 @@ def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartS
     return Placement(operation, jobs, job, stage)
 
 
-def start_regularly(overlay: Overlay, choose: Choice = next_in_line) -> list[Placement]:
+def start_regularly(overlay: Overlay) -> list[Placement]:
     """Decide what starts in free resources without preemption. If the tree uses high priority, operations with it come first."""
     options = overlay.view.pools.options
     if not options.enable_guarantee_priority_scheduling and options.batch_operation_scheduling is None:
-        return place(overlay, most=overlay.view.most_starts, choose=choose)
+        return place(overlay, most=overlay.view.most_starts)
     placed: list[Placement] = []
     for high in (True, False):
-        placed += _stage(overlay, choose, len(placed), high=high)
+        placed += _stage(overlay, len(placed), high=high)
     overlay.consider()
     return placed
 
 
-def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list[Placement]:
+def _stage(overlay: Overlay, before: int, *, high: bool) -> list[Placement]:
     """Run one regular stage. Once it has started something, the batches that follow leave more resources free."""
     view, spare = overlay.view, overlay.view.min_spare
     options, most = view.pools.options.batch_operation_scheduling, view.most_starts
@@ -139,7 +139,7 @@ def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list
     for batch in view.batches.get(high, ()) if options is not None and view.batches else (None,):
         overlay.consider(batch, high=high)
         left = None if most is None else most - before - len(placed)
-        placed += place(overlay, most=left, spare=spare, choose=choose, stage=stage)
+        placed += place(overlay, most=left, spare=spare, stage=stage)
         if placed and options is not None:
             spare = options.fallback_min_spare_allocation_resources.whole
     return placed

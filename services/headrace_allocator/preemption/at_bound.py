@@ -19,6 +19,7 @@ from headrace.resources import EPS, Resources
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
@@ -50,15 +51,15 @@ def may_be_preempted_for(overlay: Overlay, allocation: Allocation, starter: Oper
     return overlay.satisfaction(loser) > 1 + EPS and all(overlay.entry_of_pool(pool)[0] > 1 + EPS for pool in alone)
 
 
-def skipping_too_large(choose: Choice, there: Callable[[Operation], Resources]) -> Choice:
-    """Return a choice like `choose` that skips operations whose next job does not fit.
+def skipping_too_large(there: Callable[[Operation], Resources]) -> Choice:
+    """Return a choice like `next_in_line` that skips operations whose next job does not fit.
 
     `there` returns the resources that are available to a given operation.
     """
 
     def chosen(overlay: Overlay, room: Resources, priority: PreemptionPriority | None) -> Operation | None:
         for _ in range(_MOST_ASKED):
-            operation = choose(overlay, room, priority)
+            operation = next_in_line(overlay, room, priority)
             if operation is None or there(operation).dominates(operation.spec.resources):
                 return operation
             overlay.refuse(operation)

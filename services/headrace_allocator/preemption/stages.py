@@ -22,7 +22,6 @@ from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.decision.placing import Choice, Extra, Placement, place
-from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import NO_PLACE, Allocation, Rest
@@ -33,6 +32,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.at_bound import skipping_too_large
 from headrace_allocator.preemption.audit.deactivations import Deactivations, of_preemptive_stage
 from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
+from headrace_allocator.preemption.legacy_choice import next_in_line_with_extra
 from headrace_allocator.preemption.repairs import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
     Candidates,
@@ -139,7 +139,7 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     return False
 
 
-def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bool = True) -> Iterator[StageOutcome]:
+def run_stages(overlay: Overlay, *, may_start: bool = True) -> Iterator[StageOutcome]:
     """Run the stages until one starts a job. The normal stage also repairs violated limits, even if no operation starves or may start."""
     order = overlay.view.order
     # A class keeps its number for reuse after its last operation has left, so a priority may have classes without operations.
@@ -155,16 +155,16 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
     for stage in STAGES:
         if stage is _AGGRESSIVE and stage not in starving:
             continue
-        outcome = _run(overlay, stage, choose, tried_to_start=stage in starving)
+        outcome = _run(overlay, stage, tried_to_start=stage in starving)
         yield outcome
         if outcome.placement is not None:
             break
     else:
-        yield from run_for_few_nodes(overlay, choose, starving)
+        yield from _run_for_few_nodes(overlay, starving)
     overlay.pass_limits(False)
 
 
-def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
+def _run_for_few_nodes(overlay: Overlay, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
     """Start one job of an operation that can run on some nodes only, by preempting excess allocations of other operations.
 
     It does not matter on which nodes the other operations have their newest allocations. This stage comes last and repairs nothing. It
@@ -182,7 +182,7 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
         overlay.consider(filtered=True)
         found, room = excess_candidates(overlay), overlay.room
         discount = Resources.sum(one.usage for one in found.free)
-        placement, _ = start_of_stage(overlay, stage, found, discount, choose)
+        placement, _ = _start(overlay, stage, found, discount)
         overlay.consider()
         if placement is None:
             continue
@@ -196,7 +196,7 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
         return
 
 
-def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, tried_to_start: bool) -> StageOutcome:
+def _run(overlay: Overlay, stage: PreemptiveStage, *, tried_to_start: bool) -> StageOutcome:
     """Run one stage: find the candidates, start the job that fits if they are gone, and preempt as many of them as the job needs."""
     found, room = candidates(overlay, stage.least), overlay.room
     # Allocations that were freed before this stage are no candidates.
@@ -206,7 +206,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, tried_to_s
     of_gang: list[Allocation] = []
     crossing: list[Allocation] = []
     if tried_to_start:
-        placement, of_gang, crossing = start_with_crossing(overlay, stage, found, discount, choose)
+        placement, of_gang, crossing = _start_with_crossing(overlay, stage, found, discount)
         there = room + discount + most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
@@ -249,14 +249,14 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, tried_to_s
     )
 
 
-def start_with_crossing(
-    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
+def _start_with_crossing(
+    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
     """Return the start of a stage, the allocations of a gang that is preempted for it, and the allocations at bounds that may be.
 
     Allocations at bounds are considered only if no job can start without them.
     """
-    placement, of_gang = start_of_stage(overlay, stage, found, discount, choose)
+    placement, of_gang = _start(overlay, stage, found, discount)
     if placement is not None or not found.crossing:
         return placement, of_gang, []
     before = overlay.room + discount
@@ -269,27 +269,26 @@ def start_with_crossing(
 
     more = discount + Resources.sum(one.usage for one in found.crossing)
     without_gangs = msgspec.structs.replace(found, gangs={})
-    placement, _ = start_of_stage(overlay, stage, without_gangs, more, skipping_too_large(choose, there))
+    placement, _ = _start(overlay, stage, without_gangs, more, skipping_too_large(there))
     overlay.consider()
     return placement, [], [] if placement is None else for_each[placement.operation.id]
 
 
-def start_of_stage(
-    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
+def _start(
+    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice = next_in_line
 ) -> tuple[Placement | None, list[Allocation]]:
     """Return the start of a stage in resources that are free or can be freed, and the allocations of a gang that is preempted for it."""
-    plainly = choose
     extra = Extra()
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
         extra = extra_room(overlay, found.free, found.held)
-        choose = partial(next_in_line_plainly, more_room=extra.of_operation, going=extra.below_pools)
+        choose = partial(next_in_line_with_extra, more_room=extra.of_operation, going=extra.below_pools)
     held = most_held(overlay, found.held)
     placed = place(
         overlay, stage.priority, discount=discount, held=held, most=1, choose=choose, extra=extra, stage=stage.name
     )
     if placed or not found.gangs:
         return next(iter(placed), None), []
-    return start_in_room_of_gang(overlay, found.gangs, stage.priority, discount, plainly, stage.name)
+    return start_in_room_of_gang(overlay, found.gangs, stage.priority, discount, stage.name)
 
 
 def starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:

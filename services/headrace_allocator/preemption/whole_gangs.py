@@ -15,8 +15,9 @@ from headrace.pools.tree_options import PriorityScope
 from headrace.resources import EPS, RESOURCE_NAMES, Resources
 from headrace.wire.snapshots import PreemptionPriority, ShareItem, StarvationStatus
 from headrace.wire.start_stages import StartStage
-from headrace_allocator.decision.placing import Choice, Placement, place
+from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
@@ -57,7 +58,6 @@ def start_in_room_of_gang(
     gangs: Mapping[Operation, list[Allocation]],
     priority: PreemptionPriority,
     discount: Resources,
-    choose: Choice,
     stage: StartStage,
 ) -> tuple[Placement | None, list[Allocation]]:
     """Start a job in the resources that are free on the node once one gang and the other candidates have left it.
@@ -71,7 +71,7 @@ def start_in_room_of_gang(
             overlay: Overlay, room: Resources, priority: PreemptionPriority | None, gang: Operation = gang
         ) -> Operation | None:
             for _ in range(_MOST_ASKED):
-                starter = choose(overlay, room, priority)
+                starter = next_in_line(overlay, room, priority)
                 if starter is None or is_owed_room_of(gang, starter, pools, overlay.held(starter)):
                     return starter
                 overlay.refuse(starter, counts=False)

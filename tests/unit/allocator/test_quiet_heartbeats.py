@@ -17,7 +17,6 @@ from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from headrace_allocator import heartbeat_answer
 from headrace_allocator.decide import Due, HeartbeatDecision, decide
-from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay, restless
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import AllocationGroups
@@ -34,9 +33,9 @@ class Decisions:
         self.count = 0
         monkeypatch.setattr(heartbeat_answer, "decide", self._decide)
 
-    def _decide(self, overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
+    def _decide(self, overlay: Overlay, due: Due) -> HeartbeatDecision:
         self.count += 1
-        return decide(overlay, due, choose)
+        return decide(overlay, due)
 
 
 def a_full_node() -> tuple[Desk, Start]:

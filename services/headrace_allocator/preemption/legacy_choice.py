@@ -1,11 +1,12 @@
-"""The choice of `walk`, made plainly: for each allocation every operation is looked at, from the root down.
+"""The next operation of a preemptive stage under the older victim rules (`victim_rules: legacy`).
 
-It is slow and easily seen to be right, so the quick walk is compared with it. Both read the same view and overlay.
+Each operation may use other resources in addition to the node's, so the classes of jobs of the quick walk do not apply. Every operation
+is looked at for each start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from headrace.ids import PoolName
@@ -26,30 +27,28 @@ class _Child(NamedTuple):
     operation: Operation
 
 
-def next_in_line_plainly(
+def next_in_line_with_extra(
     overlay: Overlay,
     room: Resources,
-    priority: PreemptionPriority | None = None,
+    priority: PreemptionPriority | None,
     *,
-    more_room: Callable[[Operation], Resources] = lambda _: ZERO,
-    going: Mapping[PoolName, Resources] | None = None,
-    among: Iterable[Operation] | None = None,
+    more_room: Callable[[Operation], Resources],
+    going: Mapping[PoolName, Resources],
 ) -> Operation | None:
     """Return the operation whose job comes first and fits into `room` on the node; None if no job fits.
 
     `more_room` gives the resources that an operation may use in addition. `going` are amounts that will be freed below pools, so that
-    they count as free under the pools' limits. `among` limits the choice to these operations.
+    they count as free under the pools' limits.
     """
     view = overlay.view
-    used = overlay.pools
     tolerant_in = view.pools if overlay.passes_limits else None
-    if going is not None:
-        used = {name: used.get(name, ZERO) - going.get(name, ZERO) for name in used.keys() | going.keys()}
+    names = overlay.pools.keys() | going.keys()
+    used = {name: overlay.pools.get(name, ZERO) - going.get(name, ZERO) for name in names}
 
     def is_able(operation: Operation, room: Resources) -> bool:
         return (
             priority in (None, operation.preemption_priority)
-            and is_considered(overlay, operation)
+            and _is_considered(overlay, operation)
             and (room + more_room(operation)).dominates(operation.min_needed)
             and operation.id not in overlay.refused
             and all(matches(formula, view.tags) for formula in view.pools.filters_of(operation.spec))
@@ -62,13 +61,12 @@ def next_in_line_plainly(
         if is_able(overlay.reserved, room):
             return overlay.reserved
         room = room - overlay.reserved.spec.resources
-    operations = view.operations.values() if among is None else among
-    able = [operation for operation in operations if is_able(operation, room)]
+    able = [operation for operation in view.operations.values() if is_able(operation, room)]
     chosen = _best_below(overlay, view.pools.root, able)
     return chosen.operation if chosen is not None else None
 
 
-def is_considered(overlay: Overlay, operation: Operation) -> bool:
+def _is_considered(overlay: Overlay, operation: Operation) -> bool:
     """True if the operation belongs to the stage and to the batch that are looked at."""
     is_high = overlay.view.order.is_high(operation.id)
     has_no_turn = overlay.view.some_gang_gathers and waits_for_a_turn(operation)
