@@ -36,6 +36,7 @@ from headrace.wire.log import (
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.preemption import PreemptionReason
+from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.effects import (
     Draw,
     NudgeNode,
@@ -741,7 +742,10 @@ def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
         "total cpu differs": lambda desk: setattr(desk.facts, "total", cores(3)),
         "used memory differs": lambda desk: setattr(desk.facts, "used", desk.facts.used + Resources(memory=1)),
         "online_nodes differs": lambda desk: setattr(desk.facts, "online_nodes", 3),
-        "does not follow from the facts": lambda desk: setattr(desk.operation("operation-1"), "rank", 7),
+        "position in the order does not follow": lambda desk: setattr(desk.operation("operation-1"), "rank", 7),
+        "job class does not follow": lambda desk: setattr(
+            desk.operation("operation-1"), "preemption_priority", PreemptionPriority.NORMAL
+        ),
         "is in the order and is not known": lambda desk: desk.facts.operations.clear(),
     }
     for words, damage in damages.items():
