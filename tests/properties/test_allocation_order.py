@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import msgspec
 import pytest
 
+from headrace.pools.tree_options import VictimRules
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation
@@ -15,6 +17,7 @@ from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriori
 from headrace_allocator.decide import Due, decide
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
+from headrace_allocator.effects import Effect
 from tests.reference.heartbeats.choosing import next_operation
 from tests.reference.heartbeats.comparing import compare
 from tests.reference.heartbeats.state import State
@@ -94,6 +97,21 @@ class DeepTree(RandomTree):
         )
 
 
+class OlderTree(RandomTree):
+    """The older victim rules, by which pools are shielded and lend resources below their limits."""
+
+    def tell(self, shares: Iterable[ShareItem], total: Resources | None = None) -> Sequence[Effect]:
+        random = self.random
+        self.options = msgspec.structs.replace(
+            self.options,
+            victim_rules=VictimRules.LEGACY,
+            enable_conditional_preemption=random.random() < 0.8,
+            preemption_check_starvation=random.random() < 0.5,
+            preemption_check_satisfaction=random.random() < 0.5,
+        )
+        return super().tell(shares, total)
+
+
 @pytest.mark.parametrize("kind", [RandomTree, DeepTree])
 @pytest.mark.parametrize("seed", seeds(2, 100))
 def test_the_walk_finds_the_operation_that_comes_first_of_all(seed: int, kind: type[RandomTree]) -> None:
@@ -132,8 +150,8 @@ def preempt_some(random: Random, overlay: Overlay, state: State) -> None:
             state.free(one)
 
 
-@pytest.mark.parametrize("kind", [RandomTree, DeepTree])
-@pytest.mark.parametrize("seed", seeds(5, 120))
+@pytest.mark.parametrize("kind", [RandomTree, DeepTree, OlderTree])
+@pytest.mark.parametrize("seed", seeds(4, 120))
 def test_every_step_of_a_decision_may_be_due_or_not(seed: int, kind: type[RandomTree]) -> None:
     """With fifo pools, batches, several limits, and operations that starve by chance."""
     random = Random(seed)

@@ -10,21 +10,23 @@ import msgspec
 import pytest
 
 from headrace.pools import TreeOptions
-from headrace.resources import ZERO
+from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator import decide, heartbeat_answer
+from headrace_allocator.decide import Due
 from headrace_allocator.decision import ranking, view, walk
 from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import entry_of
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
-from headrace_allocator.preemption import stages, victims, whole_gangs
+from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.preemption import legacy, stages, whole_gangs
 from headrace_allocator.preemption.victims import Preemption
-from tests.properties.test_allocation_order import report
+from tests.properties.test_allocation_order import OlderTree, report
 from tests.properties.test_gangs_and_preemption import RandomGangs
 from tests.properties.test_preemption import OlderRules, RandomFleet, an_operation_in
-from tests.reference.heartbeats.comparing import SEEN
+from tests.reference.heartbeats.comparing import SEEN, compare
 from tests.support import random_orders
 from tests.support.allocating import cores
 from tests.support.effort import seeds
@@ -109,6 +111,22 @@ def trees(seed: int) -> None:
         tree.change_shares()
 
 
+def added_without_going(overlay: Overlay, pool: Pool) -> Resources:
+    return overlay.pools.get(pool.name, ZERO)
+
+
+def older_trees(seed: int) -> None:
+    random = Random(seed)
+    tree = OlderTree(random)
+    for _ in range(4):
+        for node in tree.nodes:
+            report(tree, node)
+            tree.change_shares()
+        for node in tree.nodes:
+            overlay = tree.overlay(node)
+            compare(overlay.view, Due(), decide.decide(overlay, Due()))
+
+
 def run_seeds(scenario: Callable[[int], None]) -> None:
     for seed in range(30):
         scenario(seed)
@@ -165,7 +183,8 @@ FAULTS: Final[dict[str, tuple[Plant, Callable[[int], None]]]] = {
         fleets(RandomFleet),
     ),
     "young jobs are preempted": (instead(Allocation, "exempt_ms", lambda *_: 0), fleets(RandomFleet)),
-    "shielded pools lose jobs": (instead(victims, "blocking_ancestor", lambda *_: None), fleets(OlderRules)),
+    "shielded pools lose jobs": (instead(legacy, "shield_of", lambda *_: None), fleets(OlderRules)),
+    "what may be preempted counts against limits": (instead(view, "added_below", added_without_going), older_trees),
     "gangs are preempted for anything": (instead(whole_gangs, "is_owed_room_of", lambda *_: True), gangs),
     "all operations are asked gracefully": (instead(decide, "asked_gracefully", ask_all), fleets(RandomFleet)),
     "an overcommitted node keeps everything": (

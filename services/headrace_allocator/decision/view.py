@@ -31,6 +31,7 @@ from headrace_allocator.facts.pool_tree import Pool, PoolTree
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
+_NONE_GOING: Final[Mapping[PoolName, Resources]] = {}
 
 
 def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
@@ -169,6 +170,8 @@ class Overlay:
         self._pool_places: dict[PoolName, Entry] = {}
         self._moved_pools: dict[PoolName, dict[Pool, None]] = {}
         self._pool_entries: dict[PoolName, Entry] = {}
+        #: Usage below pools that counts as free under their limits, because it may be preempted (older victim rules).
+        self.going = _NONE_GOING
         #: Allocations that are to be taken back and no longer count as used.
         self.freed: set[Allocation] = set()
         #: True in a preemptive stage, which may exceed limits by their tolerance.
@@ -183,13 +186,9 @@ class Overlay:
         self.refusals = self.leafless = 0
         #: Number of jobs given out, by operation and job size, for operations with several job sizes.
         self.tasks: dict[tuple[OperationId, Resources], int] = {}
-        #: The batch of operations that take part, whether they must have high priority or must not (None for both), and the job classes
-        #: that do not take part.
+        #: The batch of operations that take part, and the job classes that do not take part.
         self.batch: Batch | None = None
-        self.high: bool | None = None
         self.left_out = 0
-        #: True while only operations with tag filters take part.
-        self.only_filtered = False
         #: True if only operations take part that are owed another whole job.
         self.owed_only = False
         #: The gang whose turn it is from this decision on.
@@ -224,7 +223,9 @@ class Overlay:
         """Return the reason for which no more jobs of the operation may start; None if one may."""
         tolerant_in = self.view.pools if self.passes_limits else None
         own = held_back(operation, self.ready(operation), self.held(operation), tolerant_in=tolerant_in)
-        return own or pool_limit_reached(operation, self.view.pools, self.pools, tolerant=self.passes_limits)
+        pools = self.view.pools
+        added = {pool.name: added_below(self, pool) for pool in pools.above(operation.spec.pool)}
+        return own or pool_limit_reached(operation, pools, added, tolerant=self.passes_limits)
 
     def entry_applied(self, operation: Operation) -> Entry | None:
         """Return the operation's position after the decision is applied; None if it must be computed again."""
@@ -251,7 +252,7 @@ class Overlay:
         if added is None and not self.passes_limits:
             return order.open
         most = pool.limit(self.view.pools.options, tolerant=self.passes_limits)
-        return self.view.order.classes.below(most, pool.charged + (added or ZERO))
+        return self.view.order.classes.below(most, pool.charged + added_below(self, pool))
 
     def first_untouched(self, order: PoolOrder, fitting: int) -> Entry | None:
         """Return the first operation of a pool with a job of these classes, among the operations that did not change."""
@@ -345,7 +346,7 @@ class Overlay:
         operations with tag filters. `owed_only` admits operations that are owed another job.
         """
         classes = self.view.order.classes
-        self.batch, self.high, self.only_filtered, self.owed_only, self._heads = batch, high, filtered, owed_only, {}
+        self.batch, self.owed_only, self._heads = batch, owed_only, {}
         self._begin_stage()
         self.left_out = 0 if high is None else classes.high if not high else ~classes.high
         if filtered:
@@ -367,9 +368,14 @@ class Overlay:
         self.refusals += counts
         self._touch(operation)
 
-    def pass_limits(self, passes: bool) -> None:
-        """Set whether limits may be exceeded by their tolerance from now on."""
-        self.passes_limits = passes
+    def pass_limits(self, passes: bool, going: Mapping[PoolName, Resources] = _NONE_GOING) -> None:
+        """Set whether limits may be exceeded by their tolerance from now on, and which usage below pools counts as free under them."""
+        self.passes_limits, self.going, order = passes, going, self.view.order
+        for pool in map(self.view.pools.pool, going):
+            # A pool at its limit is not listed in its parent.
+            if order.has_pool(pool.name) and pool.above is not None:
+                self.pools.setdefault(pool.name, ZERO)
+                self._moved_pools.setdefault(pool.above.name, {})[pool] = None
         self._begin_stage()
 
     def keep(self, operation: Operation, allocation: Allocation) -> None:
@@ -422,3 +428,9 @@ class Overlay:
         if operation.limited and tolerant_in is None and only_by_preemption(operation):
             return None
         return entry_of(operation, view.pools, held)
+
+
+def added_below(overlay: Overlay, pool: Pool) -> Resources:
+    """Return what the decision adds to the usage that counts towards the pool's limit. It is negative where usage counts as free."""
+    added = overlay.pools.get(pool.name, ZERO)
+    return added - overlay.going[pool.name] if pool.name in overlay.going else added

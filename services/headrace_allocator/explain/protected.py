@@ -26,8 +26,8 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, is_owed_a_job
 from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.preemption import legacy
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
-from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, is_owed_room_of
 from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 
@@ -205,7 +205,7 @@ def _kept_as_a_whole(
     pools, pool = overlay.view.pools, operation.spec.pool
     policy = pools.options
     if policy.victim_rules is VictimRules.LEGACY:
-        shield = blocking_ancestor(overlay, operation, least)
+        shield = legacy.shield_of(overlay, operation, least)
         if shield is not None and not _is_held_for(overlay, operation, allocation, shield, starving):
             return Kept(KeptBy.LEGACY_RULES, shield.name if isinstance(shield, Pool) else pool)
     elif (
@@ -223,11 +223,8 @@ def _is_held_for(
     overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | Pool, starving: Operation
 ) -> bool:
     """True if a pool shields the allocation but `starving` is below that pool, so that `starving` may have the allocation."""
-    pools = overlay.view.pools
-    if not isinstance(shield, Pool) or not pools.options.enable_conditional_preemption:
-        return False
-    is_preemptible = overlay.group(operation, allocation) is Group.PREEMPTIBLE
-    return is_preemptible and shield in pools.pool(starving.spec.pool).path()
+    is_below = shield in overlay.view.pools.pool(starving.spec.pool).path()
+    return is_below and legacy.may_be_held(overlay, overlay.group(operation, allocation))
 
 
 def _set_by(pools: PoolTree, pool: PoolName, is_so: Callable[[EffectiveOptions], bool]) -> PoolName:

@@ -17,7 +17,6 @@ from headrace.wire.snapshots import PreemptionPriority, ShareItem, StarvationSta
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolTree
@@ -66,19 +65,13 @@ def start_in_room_of_gang(
     """
     pools = overlay.view.pools
     for gang, places in sorted(gangs.items(), key=lambda one: (part_of(one[0], pools), one[0].id)):
+        more = discount + Resources.sum(one.usage for one in places)
+        room = overlay.room + more
 
-        def owed(
-            overlay: Overlay, room: Resources, priority: PreemptionPriority | None, gang: Operation = gang
-        ) -> Operation | None:
-            for _ in range(_MOST_ASKED):
-                starter = next_in_line(overlay, room, priority)
-                if starter is None or is_owed_room_of(gang, starter, pools, overlay.held(starter)):
-                    return starter
-                overlay.refuse(starter, counts=False)
-            return None
+        def there(starter: Operation, gang: Operation = gang, room: Resources = room) -> Resources | None:
+            return room if is_owed_room_of(gang, starter, pools, overlay.held(starter)) else None
 
-        more = Resources.sum(one.usage for one in places)
-        placed = place(overlay, priority, discount=discount + more, most=1, choose=owed, stage=stage)
+        placed = place(overlay, priority, discount=more, there=there, most=1, most_refused=_MOST_ASKED, stage=stage)
         if placed:
             return placed[0], places
     return None, []

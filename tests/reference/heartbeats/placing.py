@@ -22,8 +22,6 @@ from tests.reference.heartbeats.state import State
 
 __all__ = ["extend", "place", "start_regularly"]
 
-Choice = Callable[[State, Resources, PreemptionPriority | None], Operation | None]
-
 
 def place(
     state: State,
@@ -31,28 +29,30 @@ def place(
     priority: PreemptionPriority | None = None,
     *,
     discount: Resources = ZERO,
-    spare: Resources | None = None,
     more: Resources = ZERO,
+    there: Callable[[Operation], Resources | None] | None = None,
+    spare: Resources | None = None,
     most: int | None = None,
-    choose: Choice = next_operation,
+    most_refused: int | None = None,
 ) -> list[Placement]:
-    """Start operations as long as a job fits, at most `most`.
+    """Start operations as long as a job fits, at most `most`, and not with less than `spare` (by default the tree's minimum).
 
-    `discount` is the amount that preemption can free, and `more` the most that it can free for a single operation in addition.
-    Nothing starts with less than `spare` (by default the tree's minimum).
+    `discount` is the amount that preemption can free, and `more` the most that it can free for a single operation in addition
+    (`State.more_room`). If it frees less than `discount` for some operations, `there` returns the resources that are available to an
+    operation, and None if it may have none. After `most_refused` such operations no further one is tried.
     """
     spare = state.view.min_spare if spare is None else spare
     placed: list[Placement] = []
-    while most is None or len(placed) < most:
+    refused = 0
+    while (most is None or len(placed) < most) and refused != most_refused:
         room = state.room + discount
-        if not (room + more).dominates(spare):
-            break
-        operation = choose(state, room, priority)
+        operation = next_operation(state, room, priority) if (room + more).dominates(spare) else None
         if operation is None:
             break
-        size = _size_that_fits(state, operation, room)
+        size = _size_that_fits(state, operation, room if there is None else there(operation))
         if size is None:
             state.refused.add(operation.id)
+            refused += 1
             continue
         jobs = jobs_ahead(state, operation)
         if jobs > 1:
@@ -62,21 +62,18 @@ def place(
     return placed
 
 
-def _size_that_fits(state: State, operation: Operation, room: Resources) -> Resources | None:
-    """Return the size of the first pending job that fits and stays within all limits."""
-    if not operation.task_groups:
-        return operation.spec.resources
-    there = room + state.more_room(operation)
-    return next(
-        (
-            group.job
-            for group in operation.task_groups
-            if group.pending > state.tasks[operation.id, group.job]
-            and there.dominates(group.job)
-            and within_limits(state, operation, group.job)
-        ),
-        None,
-    )
+def _size_that_fits(state: State, operation: Operation, room: Resources | None) -> Resources | None:
+    """Return the size of the first pending job that fits beside a reserved job and stays within all limits."""
+    if room is None:
+        return None
+    room = room + state.more_room(operation)
+    if state.reserved is not None and state.reserved is not operation:
+        room = room - state.reserved.spec.resources
+    sizes = [group.job for group in operation.task_groups if group.pending > state.tasks[operation.id, group.job]]
+    for size in sizes if operation.task_groups else [operation.spec.resources]:
+        if room.dominates(size) and within_limits(state, operation, size):
+            return size
+    return None
 
 
 def start_regularly(state: State) -> list[Placement]:

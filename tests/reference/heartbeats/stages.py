@@ -6,7 +6,7 @@ Source: sections 8.1, 9.1 to 9.5 of the specification of allocation and preempti
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from functools import partial
+from typing import Any
 
 from headrace.ids import PoolName
 from headrace.pools.tree_options import VictimRules
@@ -23,8 +23,8 @@ from headrace_allocator.facts.operations import Operation, waits_for_a_turn
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage, StageOutcome
 from headrace_allocator.preemption.victims import Preemption
 from headrace_allocator.preemption.yarn.plans import Plan
-from tests.reference.heartbeats.choosing import filters_of, may_start_one_more, next_operation
-from tests.reference.heartbeats.placing import Choice, place
+from tests.reference.heartbeats.choosing import filters_of, may_start_one_more
+from tests.reference.heartbeats.placing import place
 from tests.reference.heartbeats.state import State
 from tests.reference.heartbeats.victims import (
     Found,
@@ -128,22 +128,26 @@ def _start(
     """Start one job. Return it with the allocations of a gang that is preempted for it, and those at bounds that may be."""
     discount = _usage(found.free)
     state.more_room, state.going, more = _extra(state, found)
-    placement = _place_one(state, stage, discount, more)
+    placement = _place_one(state, stage, discount, more=more)
     state.more_room, state.going, _ = _extra(state, Found())
     if placement is not None:
         return placement, [], []
     for gang, there in sorted(found.gangs.items(), key=lambda item: (part_of(state, item[0]), item[0].id)):
-        asking = _asking(partial(is_short_of, state, gang))
-        placement = _place_one(state, stage, discount + _usage(there), choose=asking)
+        room = state.room + discount + _usage(there)
+
+        def room_of_gang(starter: Operation, gang: Operation = gang, room: Resources = room) -> Resources | None:
+            return room if is_short_of(state, gang, starter) else None
+
+        placement = _place_one(state, stage, discount + _usage(there), there=room_of_gang, most_refused=_MOST_ASKED)
         if placement is not None:
             return placement, there, []
     if not found.crossing:
         return None, [], []
     room = state.room + discount
     crossing = {one: crossing_for(state, found, one) for one in state.view.operations.values()}
-    fits = _asking(lambda one: (room + _usage(crossing[one])).dominates(one.spec.resources))
     state.begin_stage(lambda one: is_owed_a_job(state, one))
-    placement = _place_one(state, stage, discount + _usage(found.crossing), choose=fits)
+    more = discount + _usage(found.crossing)
+    placement = _place_one(state, stage, more, there=lambda one: room + _usage(crossing[one]), most_refused=_MOST_ASKED)
     state.begin_stage()
     return placement, [], [] if placement is None else crossing[placement.operation]
 
@@ -169,29 +173,9 @@ def _extra(state: State, found: Found) -> tuple[Callable[[Operation], Resources]
     return of_operation, going, most
 
 
-def _place_one(
-    state: State,
-    stage: PreemptiveStage,
-    discount: Resources,
-    more: Resources = ZERO,
-    choose: Choice = next_operation,
-) -> Placement | None:
-    placed = place(state, stage.name, stage.priority, discount=discount, more=more, most=1, choose=choose)
+def _place_one(state: State, stage: PreemptiveStage, discount: Resources, **options: Any) -> Placement | None:
+    placed = place(state, stage.name, stage.priority, discount=discount, most=1, **options)
     return next(iter(placed), None)
-
-
-def _asking(test: Callable[[Operation], bool]) -> Choice:
-    """Return a choice of the first operation that passes a test, among the first few."""
-
-    def choose(state: State, room: Resources, priority: PreemptionPriority | None) -> Operation | None:
-        for _ in range(_MOST_ASKED):
-            operation = next_operation(state, room, priority)
-            if operation is None or test(operation):
-                return operation
-            state.refused.add(operation.id)
-        return None
-
-    return choose
 
 
 def _until_it_fits(state: State, left: list[Allocation]) -> list[Allocation]:
