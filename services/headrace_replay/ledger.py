@@ -23,7 +23,6 @@ from headrace.wire.log import EphemeralPoolSet, Event
 from headrace.wire.refusals import Refusal
 from headrace.wire.replay import ReplayTask
 from headrace_admission import queries
-from headrace_admission.decisions.ends_and_retries import RetriesDue
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.rules import GlobalRules, rules_of
@@ -125,7 +124,7 @@ class ReplayedLedger:
     def retry(self, moment: Moment) -> None:
         """Let failed jobs run again whose pause is over."""
         if self.engine.state.pausing:
-            self._decide(self.engine.on_report(RetriesDue(), moment), moment)
+            self._decide(self.engine.on_retries_due(moment), moment)
 
     def scan(self, moment: Moment) -> None:
         """Examine all queues for operations that may run now."""
