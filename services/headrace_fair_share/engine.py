@@ -45,12 +45,10 @@ from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.pool_inputs import sharing_of
-from headrace_fair_share.facts.seen_to import SeenTo
-from headrace_fair_share.facts.usage import KnownUsage, UsageChange
+from headrace_fair_share.facts.usage import KnownUsage, SeenTo, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
 from headrace_fair_share.hdrf.model import Sharing
-from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
-from headrace_fair_share.starvation.counted_time import CountedTime
+from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, CountedTime, clocks_of
 from headrace_fair_share.update.matching_nodes import MatchingNodes
 from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.results import PoolResults, check_shares
@@ -58,7 +56,7 @@ from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.what_if.supposing import Supposed, supposed
-from headrace_fair_share.yarn.state import YarnState
+from headrace_fair_share.yarn.shortage import YarnState
 
 #: Additional microseconds that an update waits for volumes, per thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000

@@ -15,8 +15,8 @@ from headrace.pools import PreemptionPolicy
 from headrace.pools.effective_options import EffectiveOptions, of_operation
 from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import ElementKind, ShareItem
-from headrace_fair_share.demand import demand_of
 from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.facts.operations import demand_of
 from headrace_fair_share.hdrf.arrays import Ints
 from headrace_fair_share.starvation.clocks import NEVER, Clocks, Coming, coming
 from headrace_fair_share.starvation.rules import effective_timeouts

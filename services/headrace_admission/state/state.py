@@ -6,7 +6,8 @@ checkpoint may be followed by entries that it covers already. Invariants (`check
 * An operation is in `live` exactly while its state is not final.
 * An operation is pending exactly while it waits in all its trees, unless it lost a tree in which it ran.
 * The members of a tree's book are the live operations in that tree.
-* The invariants of every ledger and every book hold."""
+* The invariants of every ledger and every book hold.
+"""
 
 from __future__ import annotations
 

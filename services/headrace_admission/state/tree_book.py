@@ -6,7 +6,8 @@ Invariants (`book_checks`):
 * The sums are those of the members.
 * A waiting operation is in the queue of the pool that blocks it, and in no other queue.
 * Queues are in the order of the tickets.
-* An ephemeral pool has operations, pools below it, or a queue."""
+* An ephemeral pool has operations, pools below it, or a queue.
+"""
 
 from __future__ import annotations
 

@@ -24,9 +24,8 @@ from headrace.resources import LARGEST_SUM, Resources
 from headrace.wire import integral as wire
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import UsageItem
-from headrace_fair_share.demand import Demand, demand_of
 from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
-from headrace_fair_share.facts.operations import KnownOperation
+from headrace_fair_share.facts.operations import Demand, KnownOperation, demand_of
 from headrace_fair_share.facts.pool_inputs import effective_options_of, filters_of_all_below, pool_input, tree_options
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Ints
 from headrace_fair_share.hdrf.model import (

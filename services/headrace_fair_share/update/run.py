@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -13,7 +13,7 @@ from headrace.pools import PreemptionPolicy
 from headrace.wire.snapshots import ShareComplaint, ShareFrame, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import GuaranteeError, Sharing, TreeInput
-from headrace_fair_share.hdrf.tree_shares import TreeShares
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from headrace_fair_share.starvation.clocks import NEVER, Clocks
 from headrace_fair_share.starvation.rules import (
     local_satisfaction_ratios,
@@ -21,7 +21,6 @@ from headrace_fair_share.starvation.rules import (
     preemption_priorities,
     satisfaction_ratios,
 )
-from headrace_fair_share.update.comparison import UpdatesDiffer, difference
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.fifo_count import within_fifo_count
 from headrace_fair_share.update.input import InputMaker, UpdateInput
@@ -36,14 +35,13 @@ from headrace_fair_share.update.results import (
     items_after,
     pool_results_of,
 )
-from headrace_fair_share.update.share_models import ShareUpdater, share_updater
-from headrace_fair_share.update.shortages import Judged, judge
-from headrace_fair_share.update.statuses import JudgedShares
+from headrace_fair_share.update.statuses import Judged, JudgedShares, judge
 from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS, Outcome, first_difference, unsaturated_outcome
 from headrace_fair_share.update.unsaturated.resting import RestingOperations
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.yarn.share_updates import YarnShareUpdater
+from headrace_fair_share.yarn.shortage import YarnState
 from headrace_fair_share.yarn.starvation import due_amounts
-from headrace_fair_share.yarn.state import YarnState
 
 #: Limits on the errors in a snapshot's frame, which every part of the snapshot repeats: configuration errors, then pools and characters per
 #: error.
@@ -52,6 +50,11 @@ _MOST_POOLS_TOLD: Final = 100
 _MOST_CHARACTERS: Final = 2_000
 #: Exceptions that an update may raise if the algorithm has a fault.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+
+
+#: Difference of fair shares above which two updates count as different. Adding the same numbers in another order makes a smaller
+#: difference. In improved mode the last bits matter most.
+NOTICED: Final = 1e-6
 
 
 class WrongTree(NamedTuple):
@@ -86,6 +89,19 @@ class FailedUpdate(msgspec.Struct, frozen=True):
     tree: TreeInput | None
     #: Time of the update's input, in milliseconds of Unix time.
     at_ms: int
+
+
+class ShareUpdater(Protocol):
+    """Updates one tree repeatedly. Implementations may keep data from one update to the next."""
+
+    def update(self, tree: TreeInput) -> TreeShares:
+        """Compute the shares of all elements. Raises `BrokenInvariant`."""
+        ...
+
+
+def share_updater(sharing: Sharing) -> ShareUpdater:
+    """Return a new updater for trees that use this kind of sharing."""
+    return YarnShareUpdater() if sharing is Sharing.YARN else TreeUpdater()
 
 
 class _Previous(NamedTuple):
@@ -342,6 +358,30 @@ def results_of(cut: UpdateFacts, given: UpdateInput, shares: TreeShares) -> tupl
         claims=claims,
     )
     return results, judged
+
+
+class UpdatesDiffer(ArithmeticError):
+    """An incremental update gave another fair share than an update from scratch."""
+
+
+def difference(elements: Elements, anew: TreeShares, before: Elements, going_on: TreeShares) -> UpdatesDiffer | None:
+    """Return an error that names the element whose fair share differs most, or None if both updates agree.
+
+    If a gang or a limit ends exactly at another value, rounding in the last bit of a sum decides the result. Such a tie is reported as
+    well, because the shares of such a tree jump.
+    """
+    if before.keys != elements.keys:
+        return UpdatesDiffer("the two updates have different elements")
+    sizes = np.abs(_in_order(anew) - _in_order(going_on)).max(axis=0)
+    place = int(sizes.argmax())
+    if sizes[place] <= NOTICED:
+        return None
+    return UpdatesDiffer(f"the fair share of {elements.names[place]} differs by {sizes[place]:.3g}")
+
+
+def _in_order(shares: TreeShares) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    layout = shares.layout
+    return shares.fair_share[:, np.concatenate(([0], layout.of_pool, layout.of_operation))]
 
 
 def _priorities(cut: UpdateFacts, elements: Elements, starvation: Ints, schedulable: Bools) -> Ints:

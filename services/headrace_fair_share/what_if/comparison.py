@@ -21,8 +21,7 @@ from headrace_fair_share.starvation.clocks import NEVER, Clocks, coming
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import ElementResults
-from headrace_fair_share.update.run import results_of
-from headrace_fair_share.update.share_models import share_updater
+from headrace_fair_share.update.run import results_of, share_updater
 from headrace_fair_share.update.statuses import timeouts_of
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.what_if.supposing import Supposed

@@ -23,9 +23,8 @@ from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.yarn import queue_shortage
-from headrace_fair_share.yarn.shortage import Applicant, Due, Queue, Rules, examine, gate_is_open
+from headrace_fair_share.yarn.shortage import Applicant, Due, Queue, Rules, YarnState, examine, gate_is_open
 from headrace_fair_share.yarn.shortage import Clocks as Moments
-from headrace_fair_share.yarn.state import YarnState
 
 #: Timeout in milliseconds from which on it counts as none, as in a YARN allocation file.
 _NEVER_MS: Final = 10_000 * 86_400_000

@@ -9,8 +9,7 @@ import pytest
 
 from headrace_fair_share.effects import KeepBrokenTree
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from headrace_fair_share.update import run
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.run import Update

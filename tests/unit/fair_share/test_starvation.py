@@ -21,11 +21,11 @@ from headrace_fair_share.starvation.clocks import (
     Age,
     Ages,
     Clocks,
+    CountedTime,
     clocks_of,
     coming,
     step,
 )
-from headrace_fair_share.starvation.counted_time import CountedTime
 from headrace_fair_share.starvation.rules import Timeouts
 
 NON_STARVING, STARVING, AGGRESSIVE = STARVATION
