@@ -260,7 +260,7 @@ def _state_in(operation: Operation, placement: TreePlacement | None) -> Operatio
     return OperationState.PENDING if waits else operation.state
 
 
-def news_of(operation: Operation) -> OperationView:
+def published_view(operation: Operation) -> OperationView:
     """Return a changed operation as users see it, without its command, which never changes and may be long."""
     view = view_of(operation)
     return msgspec.structs.replace(view, spec=without_command(view.spec))

@@ -46,12 +46,12 @@ from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.pages import history_answer, log_page
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import LogReader, highest_recorded_term
-from headrace_admission.news import News
 from headrace_admission.nodes.requests import NodeRequests, read_authority
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import State
+from headrace_admission.views import OperationViews
 
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 #: A subject or the verb of a user, the type of the message, and its handler.
@@ -119,7 +119,7 @@ class AdmissionService:
             "admission", self.engine, runtime.clock, runtime.endpoints, figures=self.figures
         )
         self._pools = pools
-        self._news = News(runtime.news)
+        self._views = OperationViews(runtime.news)
         self._files = FileRequests(runtime, role, lambda: self.engine.state)
         self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
@@ -151,7 +151,7 @@ class AdmissionService:
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
         tasks.start_soon(self._recorder.tell)
-        tasks.start_soon(self._news.publish)
+        tasks.start_soon(self._views.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
         await self._pools.catch_up_from_start(self.engine.state.books)
@@ -424,7 +424,7 @@ class AdmissionService:
         for event in events:
             self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
         changed = self._shell.take(self.engine.on_recorded(events, sequence, self._shell.moment()))
-        self._news.note(changed)
+        self._views.note(changed)
         self._checkpointing.on_recorded()
 
     async def _append(self) -> None:

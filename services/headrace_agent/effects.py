@@ -12,7 +12,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import Heartbeat, JobEnd
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.files.operation_files import FetchFiles, RemoveFiles
-from headrace_agent.host.accounts import Accounts
+from headrace_agent.host.account_mapping import AccountMapping
 from headrace_agent.runner.protocol import ToRunner
 
 
@@ -30,7 +30,7 @@ class Identity(msgspec.Struct, frozen=True):
     stop_timeout_ms: int
     #: Name of the agent's machine; distinguishes two agents with the same node name.
     machine: str = ""
-    accounts: Accounts = Accounts()
+    accounts: AccountMapping = AccountMapping()
     #: Folder that holds one folder of files for each operation that has files.
     files_folder: str = ""
     #: Folder for the progress files that jobs write and the deadline files that the runner writes; empty: none.

@@ -18,7 +18,7 @@ import msgspec
 from headrace.errors import BadInput, HeadraceError
 from headrace.wire.nodes import StopMode
 from headrace_agent.host import facts
-from headrace_agent.host.accounts import AGENT, SAME, Users, parse_accounts
+from headrace_agent.host.account_mapping import AGENT, SAME, UsersSetting, parse_accounts
 from headrace_agent.host.state_folder import Holder, claim
 from headrace_agent.install import units
 from headrace_agent.install.systemd import is_true, systemctl
@@ -61,7 +61,7 @@ def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
     ]
 
 
-def check(place: Place, users: Users, users_place: str, folder: Path) -> None:
+def check(place: Place, users: UsersSetting, users_place: str, folder: Path) -> None:
     """Check in advance whether the units can be installed and run. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
     if not facts.is_root():
         raise CannotInstall("only root can install systemd units: try again with `sudo`")

@@ -31,7 +31,7 @@ from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
-from headrace_agent.runner.jobs.processes import ProcessTable
+from headrace_agent.runner.jobs.process_table import ProcessTable
 from headrace_agent.runner.protocol import (
     Acknowledge,
     EndAll,

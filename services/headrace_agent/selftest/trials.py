@@ -17,7 +17,7 @@ from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.effects import Trouble
 from headrace_agent.host import facts
-from headrace_agent.host.accounts import AGENT, parse_accounts
+from headrace_agent.host.account_mapping import AGENT, parse_accounts
 from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Run, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink

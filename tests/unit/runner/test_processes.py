@@ -15,12 +15,12 @@ from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.linux_processes import LinuxProcesses, Reaped
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import LinuxProcesses, Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers
-from headrace_agent.runner.jobs.processes import ProcessTable
+from headrace_agent.runner.jobs.process_table import ProcessTable
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import parse
 from tests.unit.runner.builders import a_job, a_run
