@@ -40,12 +40,12 @@ from headrace_admission import disclosure, queries
 from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.files.requests import FileRequests
-from headrace_admission.gone_allocators import Silence, is_gone
+from headrace_admission.gone_allocators import LeaseSilence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.pages import history_answer, log_page
 from headrace_admission.log.recorder import Recorder
-from headrace_admission.log.restoring import LogReader, highest_recorded_term
+from headrace_admission.log.restoring import LogFollower, highest_recorded_term
 from headrace_admission.nodes.requests import NodeRequests, read_authority
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
@@ -81,7 +81,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
     engine = AdmissionEngine(
         everywhere, keep_finished=settings.keep_finished, keep_finished_bytes=settings.keep_finished_bytes
     )
-    reader, pools = LogReader(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)
+    reader, pools = LogFollower(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)
     runtime.tasks.start_soon(pools.follow)
 
     async def with_role(role: Role) -> None:
@@ -108,7 +108,7 @@ class AdmissionService:
     _recorder: Recorder
     _checkpointing: Checkpointing
 
-    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role, reader: LogReader, pools: PoolsWatch) -> None:
+    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role, reader: LogFollower, pools: PoolsWatch) -> None:
         self._settings = runtime.settings
         self._runtime = runtime
         self._role = role
@@ -464,7 +464,7 @@ class AdmissionService:
             self._take_rules()
 
     async def _lose_gone_allocators(self) -> None:
-        silence = Silence()
+        silence = LeaseSilence()
         while True:
             await anyio.sleep(_LOOK_AT_ALLOCATORS_S)
             for tree in self.engine.state.owning_trees():

@@ -59,7 +59,7 @@ class Beat(msgspec.Struct, frozen=True):
     heartbeat: Heartbeat
 
 
-class Tell(msgspec.Struct, frozen=True):
+class SendToRunner(msgspec.Struct, frozen=True):
     """Send this message to the runner if it is connected.
 
     Otherwise it is dropped; the runner's next full report makes up for it.
@@ -68,7 +68,7 @@ class Tell(msgspec.Struct, frozen=True):
     message: ToRunner
 
 
-class Enrol(msgspec.Struct, frozen=True):
+class EnrolNode(msgspec.Struct, frozen=True):
     """Enrol the node after a pause of `after_ms`, trying until it succeeds. Then call `on_enrolled`."""
 
     after_ms: int
@@ -92,7 +92,7 @@ class LogRecord(msgspec.Struct, frozen=True):
     fields: dict[str, str | int]
 
 
-AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogRecord | FetchFiles | RemoveFiles
+AgentEffect = Beat | SendToRunner | EnrolNode | Reconnect | Leave | LogRecord | FetchFiles | RemoveFiles
 
 
 def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogRecord:

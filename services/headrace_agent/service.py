@@ -30,11 +30,20 @@ from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import Heartbeat, JobKey, JobResult, Nudge, Orders, short_text
 from headrace.wire.joining import Renew, Renewed
 from headrace.wire.logs import ReadLog
-from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrolled, StopMode
-from headrace.wire.nodes import Enrol as EnrolRequest
+from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrol, Enrolled, StopMode
 from headrace.wire.refusals import Refusal, decode_answer
 from headrace.wire.trace import TraceHeartbeat
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell, Trouble
+from headrace_agent.effects import (
+    AgentEffect,
+    Beat,
+    EnrolNode,
+    Identity,
+    Leave,
+    LogRecord,
+    Reconnect,
+    SendToRunner,
+    Trouble,
+)
 from headrace_agent.engine import AgentEngine
 from headrace_agent.files.fetching import FilesFetcher
 from headrace_agent.files.folders import OperationFolders
@@ -184,13 +193,13 @@ class Agent:
             case Beat(heartbeat):
                 self._heartbeat = heartbeat
                 self._beat.set()
-            case Tell(message):
+            case SendToRunner(message):
                 if isinstance(message, Run):
                     self._job_spans.on_told(message)
                 elif isinstance(message, RunAhead):
                     self._job_spans.on_told(message.run)
                 self.runner.tell(message)
-            case Enrol(after_ms):
+            case EnrolNode(after_ms):
                 self._enrol_after_ms = after_ms
                 self._enrol.set()
             case Reconnect():
@@ -364,7 +373,7 @@ class Agent:
 
     async def enrol_once(self) -> bool:
         isolation = await anyio.to_thread.run_sync(self._settings.agent_isolation)
-        request = EnrolRequest(
+        request = Enrol(
             node=self.node,
             tree=_tree(self._settings),
             tags=self._tags,

@@ -34,7 +34,7 @@ from headrace_allocator.effects import (
     UnknownOperation,
     report_of,
 )
-from headrace_allocator.explain.answers import Answer, Question, answer_to
+from headrace_allocator.explain.answers import AnswerToQuestion, Question, answer_to
 from headrace_allocator.explain.words import ends_of_lost
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
@@ -357,7 +357,7 @@ class AllocatorEngine:
         """
         return Outcome(self._cutting.slice(most))
 
-    def on_question(self, question: Question, moment: Moment) -> Outcome[Answer, Effect]:
+    def on_question(self, question: Question, moment: Moment) -> Outcome[AnswerToQuestion, Effect]:
         """Answer a question of a user."""
         return Outcome(answer_to(question, self.facts, self.ranking.order, self.alarms, moment))
 

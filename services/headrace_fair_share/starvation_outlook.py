@@ -18,7 +18,7 @@ from headrace.wire.snapshots import ElementKind, ShareItem
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.facts.operations import demand_of
 from headrace_fair_share.hdrf.arrays import Ints
-from headrace_fair_share.starvation.clocks import NEVER, Clocks, Coming, coming
+from headrace_fair_share.starvation.clocks import NO_TIME, Clocks, Coming, coming
 from headrace_fair_share.starvation.rules import effective_timeouts
 from headrace_fair_share.update.elements import or_never, pool_key
 
@@ -88,7 +88,7 @@ def _outlook(
 ) -> StarvationOutlook:
     def unix_ms(moments: Ints) -> int | None:
         moment = int(moments[place])
-        return None if moment == NEVER else max(0, moment + engine.time.offset_ms)
+        return None if moment == NO_TIME else max(0, moment + engine.time.offset_ms)
 
     pools_starve = engine.configuration.in_force.options.enable_pool_starvation
     comes = to_come if pools_starve or item.kind is ElementKind.OPERATION else None

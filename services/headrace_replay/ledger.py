@@ -27,7 +27,7 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.rules import GlobalRules, rules_of
 from headrace_allocator.effects import Draw
-from headrace_replay.account import Account
+from headrace_replay.account import ReplayAccount
 from headrace_replay.recording import Action, JobRun, Recording
 
 A = TypeVar("A")
@@ -85,7 +85,7 @@ class ReplayedLedger:
         taken, self._recorded = self._recorded, []
         return taken
 
-    def act(self, action: Action, account: Account, moment: Moment) -> None:
+    def act(self, action: Action, account: ReplayAccount, moment: Moment) -> None:
         """Repeat a request of a user. It has no effect if the operation has already ended."""
         engine, user, request = self.engine, action.user, action.request
         match request:

@@ -41,7 +41,7 @@ async def highest_recorded_term(bus: Bus) -> int:
     return max(await writer_of_checkpoint(checkpoints), 0 if newest is None else term_of(newest.data) or 0)
 
 
-class LogReader:
+class LogFollower:
     """Brings an engine to the end of the log. It reads only the log itself, because published messages may be forged."""
 
     def __init__(self, bus: Bus, engine: AdmissionEngine, clock: Clock) -> None:

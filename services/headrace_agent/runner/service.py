@@ -20,7 +20,17 @@ from headrace.obs.logging import Logger, lost_lines
 from headrace.runtime.engine import NS_PER_MS, Check, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.agent_link import AgentLink
-from headrace_agent.runner.effects import About, Drop, EndRunner, Keep, Launch, RunnerEffect, Signal, Tell, TellDeadline
+from headrace_agent.runner.effects import (
+    About,
+    Drop,
+    EndRunner,
+    Keep,
+    Launch,
+    RunnerEffect,
+    SendToAgent,
+    Signal,
+    TellDeadline,
+)
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.files.job_log import job_fields
 from headrace_agent.runner.files.kept_jobs import KeptJobs
@@ -289,7 +299,7 @@ class Runner:
                 case Drop(job):
                     self._log.debug("job acknowledged", **job_fields(job))
                     self._kept.forget(job)
-                case Tell(message):
+                case SendToAgent(message):
                     self._link.tell(message)
                 case EndRunner():
                     self._leave_ns = self._leave_ns or self._host.processes.now().steady_ns + _LEAVE_MS * NS_PER_MS

@@ -36,7 +36,7 @@ class Finding(enum.Enum):
     KILL = enum.auto()
 
 
-class Silence:
+class RunnerSilence:
     """Counts the looks in a row at which a runner owed an answer and had sent nothing since the look before. Pure."""
 
     def __init__(self) -> None:

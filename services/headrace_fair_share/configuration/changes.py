@@ -35,8 +35,8 @@ from headrace.pools.attributes.kinds import refuse_too_deep
 from headrace.pools.stored_tree import TREE_FORMAT
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
-from headrace_fair_share.configuration.rights import Rights
-from headrace_fair_share.configuration.rules import Bounds, as_refusal, broken_options, broken_rules
+from headrace_fair_share.configuration.rights import RightsInTree
+from headrace_fair_share.configuration.rules import TreeBounds, as_refusal, broken_options, broken_rules
 from headrace_fair_share.configuration.transfer import transferred
 
 _LONGEST_NAME: Final = 100
@@ -57,12 +57,12 @@ class Draft:
     """A tree that is being changed."""
 
     def __init__(
-        self, before: PoolTree, bounds: Bounds, person: Person, in_use: Mapping[PoolName, int] | None = None
+        self, before: PoolTree, bounds: TreeBounds, person: Person, in_use: Mapping[PoolName, int] | None = None
     ) -> None:
         """Create a draft of changes to `before`. `in_use` counts the operations in each pool."""
         self.before = before
         self._bounds = bounds
-        self._rights = Rights(person, self._access)
+        self._rights = RightsInTree(person, self._access)
         self._in_use = in_use or {}
         self._pools: dict[PoolName, Pool] = dict(before.pools)
         self._options = before.options

@@ -114,7 +114,7 @@ class NodeSets:
 
 
 @dataclass(slots=True)
-class Stopping:
+class StopFinder:
     """Finds the operations that stop next, and their shares. The caller recomputes all shares with these as limits each time."""
 
     sets: NodeSets

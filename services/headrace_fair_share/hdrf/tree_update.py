@@ -30,7 +30,7 @@ from headrace_fair_share.hdrf.incremental_input import FixedAttributes, Incremen
 from headrace_fair_share.hdrf.input_arrays import Layout, OperationArrays
 from headrace_fair_share.hdrf.integral import Grants, most_of_burst, most_of_relaxed, ratio_by_volume
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.node_sets import Levels, NodeSets, Stopping
+from headrace_fair_share.hdrf.node_sets import Levels, NodeSets, StopFinder
 from headrace_fair_share.hdrf.share_distribution import (
     DetailedShares,
     Distribution,
@@ -146,7 +146,7 @@ class TreeUpdater:
     ) -> TreeShares:
         """Return shares in which the operations bound to each set of nodes together get no more than its nodes have."""
         inputs = attributes.inputs
-        stopping = Stopping(sets, inputs.demand_share, inputs.gang, inputs.limits)
+        stopping = StopFinder(sets, inputs.demand_share, inputs.gang, inputs.limits)
 
         def levels() -> Levels:
             return self._levels(tree, shares.proposed, functions)

@@ -26,7 +26,7 @@ STARVATION_REASON: Final = tuple(StarvationReason)
 _STARVING: Final = STARVATION.index(StarvationStatus.STARVING)
 _AGGRESSIVE: Final = STARVATION.index(StarvationStatus.AGGRESSIVELY_STARVING)
 #: Marks a missing time. Times before the start of the service are negative.
-NEVER: Final = np.iinfo(np.int64).min
+NO_TIME: Final = np.iinfo(np.int64).min
 
 
 class Age(msgspec.Struct, frozen=True, array_like=True):
@@ -57,7 +57,7 @@ class Clocks:
     """The starvation clocks of all elements, in milliseconds of counted time."""
 
     keys: Sequence[str]
-    #: Start of the time below fair share; `NEVER` if the element is not below.
+    #: Start of the time below fair share; `NO_TIME` if the element is not below.
     below_since: Ints
     #: Starvation for the fair share: the code of the status, and its start if the code is not zero.
     starving: Ints
@@ -69,31 +69,31 @@ class Clocks:
     @staticmethod
     def none(keys: Sequence[str] = ()) -> Clocks:
         """Return clocks that do not run."""
-        never = np.full(len(keys), NEVER)
+        never = np.full(len(keys), NO_TIME)
         return Clocks(keys, never, np.zeros(len(keys), np.int64), never, never, never)
 
     @cached_property
     def running(self) -> Ints:
         """Positions of elements with a running clock."""
-        return np.flatnonzero((self.below_since != NEVER) | (self.short_since != NEVER))
+        return np.flatnonzero((self.below_since != NO_TIME) | (self.short_since != NO_TIME))
 
     @property
     def starvation(self) -> Ints:
         """Codes of the starvation statuses, for either reason."""
-        return np.maximum(self.starving, np.where(self.short_starving_since != NEVER, _STARVING, 0))
+        return np.maximum(self.starving, np.where(self.short_starving_since != NO_TIME, _STARVING, 0))
 
     @property
     def reason(self) -> Ints:
         """Codes of the reasons: the strong guarantee if the element starves for it, else the fair share."""
         fair = STARVATION_REASON.index(StarvationReason.FAIR_SHARE)
         min_share = STARVATION_REASON.index(StarvationReason.MIN_SHARE)
-        return np.where(self.short_starving_since != NEVER, min_share, np.where(self.starving > 0, fair, 0))
+        return np.where(self.short_starving_since != NO_TIME, min_share, np.where(self.starving > 0, fair, 0))
 
     @property
     def since(self) -> Ints:
         """Times at which elements began to starve, for either reason."""
         fair, short = self.starving_since, self.short_starving_since
-        return np.where(fair == NEVER, short, np.where(short == NEVER, fair, np.minimum(fair, short)))
+        return np.where(fair == NO_TIME, short, np.where(short == NO_TIME, fair, np.minimum(fair, short)))
 
     def of(self, keys: Sequence[str], places: dict[str, int]) -> Clocks:
         """Return the clocks for another list of elements, given by keys and positions. New elements have no running clock."""
@@ -115,7 +115,7 @@ class Clocks:
         """Return the ages of all running clocks at the counted time `now_ms`."""
         places = self.running
         ages = (
-            [None if moment == NEVER else max(0, now_ms - moment) for moment in column[places].tolist()]
+            [None if moment == NO_TIME else max(0, now_ms - moment) for moment in column[places].tolist()]
             for column in (self.below_since, self.starving_since, self.short_since, self.short_starving_since)
         )
         codes = self.starving[places].tolist()
@@ -143,12 +143,12 @@ def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Time
     An element starves when it has been below for longer than `starving_ms`, and aggressively when longer than `aggressive_ms` if that is
     enabled. The first update below only starts the clock. A starving element keeps its status until it is no longer below.
     """
-    passed = np.where(below & (clocks.below_since != NEVER), now_ms - clocks.below_since.astype(np.float64), -np.inf)
+    passed = np.where(below & (clocks.below_since != NO_TIME), now_ms - clocks.below_since.astype(np.float64), -np.inf)
     aggressive = timeouts.aggressive_enabled & (passed > timeouts.aggressive_ms)
     starving = np.where(aggressive, _AGGRESSIVE, np.where(passed > timeouts.starving_ms, _STARVING, clocks.starving))
     starving = np.where(below, starving, 0)
-    owed = np.where(short & (clocks.short_since != NEVER), now_ms - clocks.short_since.astype(np.float64), -np.inf)
-    is_owed = short & ((owed > timeouts.short_ms) | (clocks.short_starving_since != NEVER))
+    owed = np.where(short & (clocks.short_since != NO_TIME), now_ms - clocks.short_since.astype(np.float64), -np.inf)
+    is_owed = short & ((owed > timeouts.short_ms) | (clocks.short_starving_since != NO_TIME))
     return Clocks(
         clocks.keys,
         below_since=_since(clocks.below_since, below, now_ms),
@@ -161,14 +161,14 @@ def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Time
 
 def _since(moments: Ints, holds: Bools, now_ms: int) -> Ints:
     """Return the time since which the condition holds: the previous time if it held before, else now."""
-    return np.where(holds, np.where(moments == NEVER, now_ms, moments), NEVER)
+    return np.where(holds, np.where(moments == NO_TIME, now_ms, moments), NO_TIME)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coming:
     """The first milliseconds of counted time at which `step` will find elements starving, by position.
 
-    This assumes that they stay as short as they are. `NEVER` if an element starves already or will not starve.
+    This assumes that they stay as short as they are. `NO_TIME` if an element starves already or will not starve.
     """
 
     #: Starving for the fair share.
@@ -185,17 +185,17 @@ def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
     aggressive = _passes(clocks.below_since, aggressive_ms)
     short = _passes(clocks.short_since, timeouts.short_ms)
     return Coming(
-        starving=np.where(clocks.starving > 0, NEVER, starving),
-        aggressive=np.where(clocks.starving == _AGGRESSIVE, NEVER, aggressive),
-        short=np.where(clocks.short_starving_since != NEVER, NEVER, short),
+        starving=np.where(clocks.starving > 0, NO_TIME, starving),
+        aggressive=np.where(clocks.starving == _AGGRESSIVE, NO_TIME, aggressive),
+        short=np.where(clocks.short_starving_since != NO_TIME, NO_TIME, short),
     )
 
 
 def _passes(since: Ints, timeout_ms: Floats) -> Ints:
-    """Return the first millisecond at which more than the timeout has passed, `NEVER` if there is none."""
-    comes = (since != NEVER) & np.isfinite(timeout_ms)
+    """Return the first millisecond at which more than the timeout has passed, `NO_TIME` if there is none."""
+    comes = (since != NO_TIME) & np.isfinite(timeout_ms)
     passed = np.floor(np.where(comes, timeout_ms, 0.0)).astype(np.int64) + 1
-    return np.where(comes, np.where(comes, since, 0) + passed, NEVER)
+    return np.where(comes, np.where(comes, since, 0) + passed, NO_TIME)
 
 
 def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:
@@ -203,7 +203,7 @@ def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:
     listed = list(ages)
 
     def moments(lengths: Iterable[int | None]) -> Ints:
-        return np.array([NEVER if length is None else now_ms - length for length in lengths], np.int64)
+        return np.array([NO_TIME if length is None else now_ms - length for length in lengths], np.int64)
 
     return Clocks(
         [age.key for age in listed],

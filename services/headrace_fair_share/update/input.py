@@ -35,7 +35,7 @@ from headrace_fair_share.hdrf.model import (
     OperationInput,
     PoolInput,
     TreeInput,
-    Volume,
+    VolumeAmounts,
 )
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
 from headrace_fair_share.update.matching_nodes import Divided, MatchingNodes
@@ -319,5 +319,5 @@ def _with_average(pool: PoolInput, average: float) -> PoolInput:
     return pool if pool.historic_usage_average == average else replace(pool, historic_usage_average=average)
 
 
-def _volume(volume: wire.Volume) -> Volume:
+def _volume(volume: wire.Volume) -> VolumeAmounts:
     return (volume.user_slots, float(volume.cpu), volume.gpu, volume.memory, volume.network)

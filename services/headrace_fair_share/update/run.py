@@ -14,7 +14,7 @@ from headrace.wire.snapshots import ShareComplaint, ShareFrame, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import GuaranteeError, Sharing, TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
-from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.starvation.clocks import NO_TIME, Clocks
 from headrace_fair_share.starvation.rules import (
     local_satisfaction_ratios,
     owed_everything,
@@ -36,7 +36,12 @@ from headrace_fair_share.update.results import (
     pool_results_of,
 )
 from headrace_fair_share.update.statuses import Judged, JudgedShares, judge
-from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS, Outcome, first_difference, unsaturated_outcome
+from headrace_fair_share.update.unsaturated.outcome import (
+    MOST_ELEMENTS,
+    UnsaturatedResults,
+    first_difference,
+    unsaturated_outcome,
+)
 from headrace_fair_share.update.unsaturated.resting import RestingOperations
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.yarn.share_updates import YarnShareUpdater
@@ -199,11 +204,11 @@ class Updater:
             wrong=wrong,
         )
 
-    def _in_plenty(self, cut: UpdateFacts, given: UpdateInput) -> Outcome | None:
+    def _in_plenty(self, cut: UpdateFacts, given: UpdateInput) -> UnsaturatedResults | None:
         is_small = len(given.elements.names) <= self._most_in_plenty
         return unsaturated_outcome(cut, given) if is_small else None
 
-    def _taken(self, cut: UpdateFacts, outcome: Outcome) -> Update:
+    def _taken(self, cut: UpdateFacts, outcome: UnsaturatedResults) -> Update:
         """Return the outcome of an unsaturated update that covers the whole tree."""
         before, self._items, self._previous, self._told_since = self._items, outcome.items, None, set()
         return Update(
@@ -215,7 +220,7 @@ class Updater:
             yarn=YarnState(),
         )
 
-    def _of_awake(self, cut: UpdateFacts, resting: RestingOperations) -> Outcome | None:
+    def _of_awake(self, cut: UpdateFacts, resting: RestingOperations) -> UnsaturatedResults | None:
         """Compute the results of all elements except resting operations. Return None if the numpy computation is needed."""
         awake = resting.wake(cut)
         if awake is None:
@@ -231,7 +236,7 @@ class Updater:
             resting.rest(cut, given, outcome.clocks)
         return outcome
 
-    def _gone_on(self, cut: UpdateFacts, resting: RestingOperations, outcome: Outcome) -> Update:
+    def _gone_on(self, cut: UpdateFacts, resting: RestingOperations, outcome: UnsaturatedResults) -> Update:
         """Return the outcome of an unsaturated update that skipped resting operations."""
         pairs = ((item, self._items.get(key)) for key, item in outcome.items.items())
         changed = [item for item, before in pairs if before is not item and before != item]
@@ -400,8 +405,8 @@ def _grants(shares: TreeShares) -> Floats:
 
 
 def _unix_ms(moments: Ints, cut: UpdateFacts) -> Ints:
-    """Convert counted time to milliseconds of Unix time. `NEVER` becomes `NO_MOMENT`."""
-    return np.where(moments == NEVER, NO_MOMENT, np.maximum(0, moments + cut.clock_offset_ms))
+    """Convert counted time to milliseconds of Unix time. `NO_TIME` becomes `NO_MOMENT`."""
+    return np.where(moments == NO_TIME, NO_MOMENT, np.maximum(0, moments + cut.clock_offset_ms))
 
 
 def _ratio_volumes(cut: UpdateFacts, elements: Elements) -> Floats:

@@ -47,7 +47,7 @@ class Applicant(NamedTuple):
     fair_share: Resources
 
 
-class Queue(NamedTuple):
+class LeafQueue(NamedTuple):
     """A pool that contains operations."""
 
     key: str
@@ -76,7 +76,7 @@ class Rules(NamedTuple):
     by_memory: bool = False
 
 
-class Clocks(NamedTuple):
+class ShareTimes(NamedTuple):
     """Times at which elements last had what they are owed, by key."""
 
     fair: MutableMapping[str, int]
@@ -97,7 +97,7 @@ def gate_is_open(used: Resources, total: Resources, threshold: float) -> bool:
     return bool(np.float32(threshold) < max(parts, default=np.float32(0)))
 
 
-def examine(queue: Queue, clocks: Clocks, dues: MutableMapping[str, Due], now_ms: int, rules: Rules) -> None:
+def examine(queue: LeafQueue, clocks: ShareTimes, dues: MutableMapping[str, Due], now_ms: int, rules: Rules) -> None:
     """Determine what the operations of a queue are short of.
 
     Operations are checked in order until the first that does not starve. The later ones keep their previous shortages.
@@ -126,7 +126,7 @@ def part_of(share: Resources, threshold: float) -> Resources:
 
 
 def _short_of_fair_share(
-    queue: Queue, one: Applicant, clocks: MutableMapping[str, int], now_ms: int, total: Resources
+    queue: LeafQueue, one: Applicant, clocks: MutableMapping[str, int], now_ms: int, total: Resources
 ) -> Resources | None:
     """Return the amount that brings an operation to its threshold of the fair share, None if it does not starve."""
     usage = one.sibling.usage
@@ -142,7 +142,7 @@ def _short_of_fair_share(
     return missing if queue.policy is QueuePolicy.DRF else Resources(memory=missing.memory)
 
 
-def _short_of_minimum(queue: Queue, clocks: MutableMapping[str, int], now_ms: int, rules: Rules) -> Resources:
+def _short_of_minimum(queue: LeafQueue, clocks: MutableMapping[str, int], now_ms: int, rules: Rules) -> Resources:
     target = queue.least.within(queue.demand)
     missing = (target - queue.usage).or_more(ZERO)
     if rules.clock_stands_above_minimum:
@@ -155,7 +155,7 @@ def _short_of_minimum(queue: Queue, clocks: MutableMapping[str, int], now_ms: in
 
 
 def _spread(
-    left: Resources, queue: Queue, applicants: Sequence[Applicant], dues: MutableMapping[str, Due], rules: Rules
+    left: Resources, queue: LeafQueue, applicants: Sequence[Applicant], dues: MutableMapping[str, Due], rules: Rules
 ) -> None:
     """Distribute what a queue is short of over its operations in order, up to the remaining demand of each."""
     for one in applicants:

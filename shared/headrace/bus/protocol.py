@@ -134,7 +134,7 @@ class Message(msgspec.Struct, frozen=True):
     reply_to: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusalReason(msgspec.Struct, frozen=True):
     """The reason why a waiting message was refused."""
 
     #: Number of waiting messages: those of its sender if that sender is over its quota, else those of all senders.
@@ -148,7 +148,7 @@ class Senders(msgspec.Struct, frozen=True):
     """How a served subject distinguishes its senders, and how it refuses messages that may not wait."""
 
     name: Callable[[Message], str]
-    refusal: Callable[[Message, Refused], bytes | None]
+    refusal: Callable[[Message, RefusalReason], bytes | None]
     #: Number of messages of one sender that may wait; further messages are refused.
     most_messages: int = 10_000
     most_bytes: int = MAX_PENDING_BYTES

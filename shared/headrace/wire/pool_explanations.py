@@ -53,7 +53,7 @@ class Sibling(msgspec.Struct, frozen=True):
     demand: Resources
 
 
-class Savings(msgspec.Struct, frozen=True):
+class IntegralGuarantee(msgspec.Struct, frozen=True):
     """The integral guarantee of a pool, in shares of the cluster."""
 
     flow_ratio: Finite
@@ -92,7 +92,7 @@ class ShareStep(msgspec.Struct, frozen=True):
     limits: PartialResources = NOTHING
     #: True if the limits follow from the nodes that match tag filters.
     limited_by_nodes: bool = False
-    savings: Savings | None = None
+    savings: IntegralGuarantee | None = None
     starvation_status: StarvationStatus = StarvationStatus.NON_STARVING
     #: Sum of the weights of the children that share by weight, including this pool; and their number.
     weights: Finite = 0.0

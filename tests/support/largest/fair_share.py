@@ -45,7 +45,7 @@ from headrace.wire.version import NEVER, Version
 from headrace.wire.what_if import SupposedNodes, WhatIf
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
@@ -194,7 +194,7 @@ def configurations() -> Iterator[msgspec.Struct]:
     for number in range(8):
         name = TreeName(f"tree-{number:03}".ljust(63, "t"))
         bucket.write(name, write_tree(msgspec.structs.replace(made.tree, tree=name)))
-    yield from anyio.run(trees_of, OtherTrees(bucket, TREE, Bounds(), HandClock(), not_judged))
+    yield from anyio.run(trees_of, OtherTrees(bucket, TREE, TreeBounds(), HandClock(), not_judged))
 
 
 async def not_judged(change: Change) -> None:

@@ -19,9 +19,9 @@ from headrace_agent.runner.frames import SOCKET_NAME, FrameReader, connect, pack
 from headrace_agent.runner.protocol import (
     LARGEST_REQUEST_BYTES,
     EndAll,
+    FullReport,
     Hello,
     NodeLease,
-    Picture,
     Recalled,
     ToAgent,
     ToRunner,
@@ -32,7 +32,7 @@ from headrace_agent.to_runner import link as link_module
 from headrace_agent.to_runner.link import RunnerLink
 
 CONVERSATIONS = 8
-PICTURE = pack(Picture([], [], "none", "", 1))
+PICTURE = pack(FullReport([], [], "none", "", 1))
 
 
 @contextmanager
@@ -54,7 +54,7 @@ async def test_what_is_told_while_the_runner_goes_away_is_dropped(
 
     def on_message(message: ToAgent) -> None:
         nonlocal pictures
-        pictures += isinstance(message, Picture)
+        pictures += isinstance(message, FullReport)
         if pictures == CONVERSATIONS:
             enough.set()
 

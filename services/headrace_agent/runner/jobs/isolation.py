@@ -25,7 +25,7 @@ from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.starting import Limits
+from headrace_agent.runner.host.starting import ProcessLimits
 from headrace_agent.runner.protocol import Run
 
 _CPU_PERIOD_US = 100_000
@@ -59,7 +59,7 @@ class Isolation:
     def prepare(self, run: Run) -> None:
         """Prepare a job's limits before its start. Raises OSError."""
 
-    def limits(self, run: Run) -> Limits:
+    def limits(self, run: Run) -> ProcessLimits:
         """Return the limits of single processes."""
         return {}
 
@@ -97,7 +97,7 @@ class RlimitIsolation(Isolation):
             raise CannotIsolate(f"prlimit is refused: {error.strerror}") from None
         self._most = hard
 
-    def limits(self, run: Run) -> Limits:
+    def limits(self, run: Run) -> ProcessLimits:
         if not run.memory_bytes:
             return {}
         bound = run.memory_bytes + self._headroom_bytes
