@@ -1,4 +1,4 @@
-"""When an element and the pools above it will starve, by the clocks of the last update. Pure.
+"""Predicts when an element and the pools above it will starve, from the clocks of the last update. Pure.
 
 It is computed on request, so that updates and snapshots, of which there are many, have no cost from it.
 """

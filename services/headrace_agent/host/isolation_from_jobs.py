@@ -17,7 +17,7 @@ _OF_OTHERS: Final = 0o077
 
 
 class IsolationFromJobs(NamedTuple):
-    """Whether an agent is isolated from its jobs, and why."""
+    """The isolation of an agent from its jobs, and the reason."""
 
     is_full: bool
     detail: str

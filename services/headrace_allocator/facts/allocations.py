@@ -79,7 +79,7 @@ class AgreedReport:
 
 
 class Allocation:
-    """What an operation holds on a node: an amount of resources in which its jobs run one after another."""
+    """An amount of resources that an operation holds on a node. Its jobs run in it one after another."""
 
     # There are very many allocations, and a heartbeat looks at each allocation of its node.
     __slots__ = (

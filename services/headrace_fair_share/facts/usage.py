@@ -15,7 +15,7 @@ from headrace_fair_share.facts.news import News
 
 
 class UsageChange(msgspec.Struct, frozen=True):
-    """What a usage snapshot changes; with `whole`, the complete usage."""
+    """The changes in a usage snapshot; with `whole`, the complete usage."""
 
     version: Version
     frame: UsageFrame

@@ -145,7 +145,7 @@ class RefusalReason(msgspec.Struct, frozen=True):
 
 
 class Senders(msgspec.Struct, frozen=True):
-    """How a served subject distinguishes its senders, and how it refuses messages that may not wait."""
+    """The treatment of a subject's senders: their names, the bounds of what waits, and the refusal of messages that may not wait."""
 
     name: Callable[[Message], str]
     refusal: Callable[[Message, RefusalReason], bytes | None]
@@ -157,7 +157,7 @@ class Senders(msgspec.Struct, frozen=True):
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """How a served subject distinguishes its senders if only each sender's newest message counts."""
+    """The treatment of a subject's senders if only each sender's newest message counts."""
 
     name: Callable[[Message], str]
     within_s: float

@@ -134,7 +134,7 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class JobResult(enum.StrEnum):
-    """How a run of a job ended."""
+    """Results of attempts of jobs."""
 
     COMPLETED = "completed"
     #: Exit code other than 0, a signal that the runner did not send, or a failed start.
@@ -189,7 +189,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class HeartbeatReason(enum.StrEnum):
-    """Why the agent sent a heartbeat."""
+    """Reasons for which an agent sends a heartbeat."""
 
     STARTED = "started"
     PERIOD = "period"
@@ -306,7 +306,7 @@ class Extend(msgspec.Struct, frozen=True, gc=False):
 
 
 class TakeBackReason(enum.StrEnum):
-    """Why an allocation is taken back."""
+    """Reasons for which an allocation is taken back."""
 
     #: Another operation has been below its fair share for too long.
     PREEMPTED = "preempted"

@@ -27,7 +27,7 @@ class ExplainPool(msgspec.Struct, frozen=True):
 
 
 class Division(enum.StrEnum):
-    """How a pool that gives out less than its children want arrived at the share of a child."""
+    """Ways in which a pool that gives out less than its children want determines the share of a child."""
 
     #: The pool gives out all that the child wants and can have, or the child is the root.
     NONE = ""
@@ -139,7 +139,7 @@ class Holders(msgspec.Struct, frozen=True):
 
 
 class PoolExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Why a pool gets what it gets, according to the last update."""
+    """The explanation of a pool's fair share, from the last update."""
 
     tree: TreeName
     at_ms: Counter

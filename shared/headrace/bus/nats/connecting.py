@@ -45,7 +45,7 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a server: its addresses, the credential, and the file with the authorities that sign its certificate."""
+    """The addresses of a server, the credential, and the file with the authorities that sign its certificate."""
 
     urls: Sequence[str]
     credential: Credential | KeyCredential | None = None
