@@ -150,7 +150,7 @@ class AdmissionService:
         )
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
-        tasks.start_soon(self._recorder.tell)
+        tasks.start_soon(self._recorder.publish_to_users)
         tasks.start_soon(self._views.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
@@ -423,7 +423,7 @@ class AdmissionService:
         self._tell_terms()
         for event in events:
             self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
-        changed = self._shell.take(self.engine.on_recorded(events, sequence, self._shell.moment()))
+        changed = self._shell.perform(self.engine.on_recorded(events, sequence, self._shell.moment()))
         self._views.note(changed)
         self._checkpointing.on_recorded()
 

@@ -397,7 +397,7 @@ class AgentEngine:
         if self._stopping.may_leave(self.pulse, self.held, moment):
             self._left = True
             return Outcome(None, [*effects, *self._end_runner(), Leave(self._stopping.with_runner)])
-        reason = self.pulse.take(moment.steady_ns)
+        reason = self.pulse.begin_heartbeat(moment.steady_ns)
         return Outcome(None, effects if reason is None else [*effects, Beat(self._heartbeat(reason, moment))])
 
     def _heartbeat(self, reason: HeartbeatReason, moment: Moment) -> Heartbeat:
@@ -418,7 +418,7 @@ class AgentEngine:
             trouble=self._all_trouble(),
             machine=self._identity.machine,
             boottime_ms=moment.steady_ns // NS_PER_MS,
-            starts=self._starts.take(),
+            starts=self._starts.for_heartbeat(),
         )
         if not ends:
             return heartbeat

@@ -179,7 +179,7 @@ class Agent:
         tasks.start_soon(partial(self._shell.watch, self._runtime, instance=self.node))
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
-        self._shell.take(outcome)
+        self._shell.perform(outcome)
         self.runner.flush()
         due_ns = self.engine.due_ns()
         if due_ns is not None and (self._awaited_ns is None or due_ns < self._awaited_ns):
@@ -198,7 +198,7 @@ class Agent:
                     self._job_spans.on_told(message)
                 elif isinstance(message, RunAhead):
                     self._job_spans.on_told(message.run)
-                self.runner.tell(message)
+                self.runner.send(message)
             case EnrolNode(after_ms):
                 self._enrol_after_ms = after_ms
                 self._enrol.set()
@@ -297,7 +297,7 @@ class Agent:
                         # The jobs are looked up after the names: a file that is listed belongs to a job that is known by now,
                         # or to one that has ended.
                         jobs = {key: self._account_of(key) for key in self.engine.held.by_job}
-                        progress = await anyio.to_thread.run_sync(exchange.look, names, jobs)
+                        progress = await anyio.to_thread.run_sync(exchange.read_progress, names, jobs)
                         self._do(self.engine.on_progress(progress, self._shell.moment()))
                     await anyio.sleep(_LOOK_AT_EXCHANGE_S)
             except OSError as error:

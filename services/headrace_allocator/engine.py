@@ -214,7 +214,7 @@ class AllocatorEngine:
     def on_shares(self, cut: ShareSnapshot, moment: Moment) -> Outcome[None, Effect]:
         """Apply a new snapshot of shares. The operations take their shares with `on_refresh_due`, new operations first."""
         self.facts.shares_heard_s = moment.steady_s
-        self.ranking.on_other_places(self.facts.pools.take(cut))
+        self.ranking.on_other_places(self.facts.pools.apply(cut))
         self.ranking.on_shares(cut.items, cut.changed)
         self.yarn.on_shares(cut)
         return Outcome(None)

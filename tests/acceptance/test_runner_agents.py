@@ -211,7 +211,7 @@ def test_a_runner_that_is_not_connected_when_the_agent_ends_is_told_to_end_too(r
 
     def on_message(message: ToAgent) -> None:
         if isinstance(message, FullReport):
-            link.tell(EndAll(0, "the agent stopped"))
+            link.send(EndAll(0, "the agent stopped"))
             link.flush()
 
     link = RunnerLink(settings, "incarnation-2", on_message, lambda *_: None)

@@ -241,7 +241,7 @@ def test_always_plain_numbers_end_in_what_arrays_end_in(kind: type[Course]) -> N
         for _ in range(15):
             course.happens()
             cut = course.cut()
-            outcome = unsaturated_outcome(cut, InputMaker().take(cut))
+            outcome = unsaturated_outcome(cut, InputMaker().make(cut))
             anew = Updater(largest_unsaturated=0).update(cut)
 
             before = updater.passed_over

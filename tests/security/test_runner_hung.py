@@ -65,13 +65,13 @@ async def test_a_stopped_runner_is_killed_and_the_next_one_reports_its_jobs_lost
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
         first = await news.until(lambda it: isinstance(it, FullReport))
-        link.tell(LONG_LEASE)
-        link.tell(a_run(0, "sleep", "1000"))
+        link.send(LONG_LEASE)
+        link.send(a_run(0, "sleep", "1000"))
         link.flush()
         started = await news.until(lambda it: isinstance(it, Started))
         os.kill(first.pid, signal.SIGSTOP)
         second = await news.until(lambda it: isinstance(it, FullReport) and it.pid != first.pid)
-        link.tell(EndAll(0, "the test is over"))
+        link.send(EndAll(0, "the test is over"))
         assert await link.end(PATIENCE_S, with_runner=True)
         tasks.cancel_scope.cancel()
 
@@ -93,15 +93,15 @@ async def test_a_runner_that_goes_on_in_time_is_said_to_be_well_and_keeps_its_jo
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
         picture = await news.until(lambda it: isinstance(it, FullReport))
-        link.tell(LONG_LEASE)
-        link.tell(a_run(0, "sleep", "1000"))
+        link.send(LONG_LEASE)
+        link.send(a_run(0, "sleep", "1000"))
         link.flush()
         await news.until(lambda it: isinstance(it, Started))
         os.kill(picture.pid, signal.SIGSTOP)
         await news.until(lambda it: isinstance(it, tuple) and "has not answered" in it[1])
         os.kill(picture.pid, signal.SIGCONT)
         await news.until(lambda it: it == (Trouble.RUNNER_AWAY, ""))
-        link.tell(EndAll(0, "the test is over"))
+        link.send(EndAll(0, "the test is over"))
         assert await link.end(PATIENCE_S, with_runner=True)
         tasks.cancel_scope.cancel()
 
@@ -132,7 +132,7 @@ async def test_a_runner_that_has_nothing_to_do_answers(tmp_path: Path, monkeypat
         monkeypatch.setattr(link._silence, "heard", count)
         with anyio.fail_after(PATIENCE_S):
             await enough.wait()
-        link.tell(EndAll(0, "the test is over"))
+        link.send(EndAll(0, "the test is over"))
         assert await link.end(PATIENCE_S, with_runner=True)
         tasks.cancel_scope.cancel()
 

@@ -376,7 +376,7 @@ class _HostLink:
             self._host.to_agent = None
             self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being restarted")
 
-    def tell(self, message: ToRunner) -> None:
+    def send(self, message: ToRunner) -> None:
         """Says something to the runner, if it lives."""
         if self._host.to_agent is not None:
             self._host.tell(message)

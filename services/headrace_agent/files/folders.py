@@ -112,7 +112,7 @@ class OperationFolders:
             self._make()
             with self._lock:
                 assert self._removal is not None
-                self._removal.take(path)
+                self._removal.remove(path)
             self._empty_trash()
 
     def _empty_trash(self) -> None:

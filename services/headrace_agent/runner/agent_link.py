@@ -114,7 +114,7 @@ class AgentLink:
                     found.append(message)
         return found
 
-    def tell(self, message: FromRunner) -> None:
+    def send(self, message: FromRunner) -> None:
         """Send a message to the agent with the next `flush`, or when the agent reads. Without an agent it is dropped."""
         if self._agent < 0:
             return

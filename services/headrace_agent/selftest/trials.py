@@ -71,11 +71,11 @@ class Trials:
                 verdicts = [TrialResult("runner", False, self._trouble or "it does not answer")]
             else:
                 lease = NodeLease(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _LEASE_NS)
-                self._link.tell(lease)
+                self._link.send(lease)
                 self._link.flush()
                 verdicts = [self._limits(self._picture), await self._memory(), await self._leftovers()]
                 verdicts += await self._accounts()
-            self._link.tell(EndAll(0, "the selftest is over"))
+            self._link.send(EndAll(0, "the selftest is over"))
             await self._link.end(_GONE_S, with_runner=True)
             tasks.cancel_scope.cancel()
         return [self._isolation(), *verdicts, self._folders()]
@@ -140,7 +140,7 @@ class Trials:
         self._jobs += 1
         path = facts.jobs_environment(self._wanted.path)
         run = Run(key, AllocationId("selftest"), argv, path, "/" if account else "", 0, memory_bytes, account=account)
-        self._link.tell(run)
+        self._link.send(run)
         self._link.flush()
         with anyio.move_on_after(_PATIENCE_S):
             while key not in self._ends:

@@ -109,7 +109,7 @@ class RunnerLink:
             await anyio.sleep(pause_s * (0.5 + self._random.random()))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    def tell(self, message: ToRunner) -> None:
+    def send(self, message: ToRunner) -> None:
         """Queue a message for the next `flush`, in order. Before the runner's full report has arrived the message is dropped."""
         if self._told_by is None:
             return
@@ -274,11 +274,11 @@ class RunnerLink:
         while True:
             is_asked = self._owes_an_answer(connection)
             if self._told_by is not None and self._answers_pings and not self._has_pinged:
-                self.tell(Ping())
+                self.send(Ping())
                 self.flush()
                 is_asked = self._has_pinged = True
             await anyio.sleep(hung_runner.LOOK_S)
-            finding = self._silence.look(is_asked=is_asked)
+            finding = self._silence.judge(is_asked=is_asked)
             since = f"the runner has not answered for {self._silence.length_s:.0f} s"
             if finding is Finding.KILL:
                 was_killed = process.kill()

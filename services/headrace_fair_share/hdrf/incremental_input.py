@@ -115,7 +115,7 @@ class IncrementalInput:
     def __init__(self) -> None:
         self._last: TreeInput | None = None
 
-    def take(self, tree: TreeInput) -> bool:
+    def read(self, tree: TreeInput) -> bool:
         """Read an input. Return True if functions of the previous input cannot be reused. Changed weights alone do not prevent reuse.
 
         After an error the whole next input is read.

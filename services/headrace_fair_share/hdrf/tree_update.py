@@ -112,7 +112,7 @@ class TreeUpdater:
     def update(self, tree: TreeInput) -> TreeShares:
         """Compute the shares of all elements. Raises `BrokenInvariant`; the next update then builds all functions from scratch."""
         functions, self.functions = self.functions, None
-        if self._input.take(tree) or (functions is not None and functions.wasteful):
+        if self._input.read(tree) or (functions is not None and functions.wasteful):
             functions = None
         fixed, attributes = self._input.fixed, self._attributes(tree)
         sets = NodeSets.of(tree, self._input.layout, fixed.total) if tree.node_sets else None

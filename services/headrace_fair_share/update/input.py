@@ -128,7 +128,7 @@ class InputMaker:
         self._broken_promises: list[GuaranteeError] = []
         self._elements: Elements | None = None
 
-    def take(self, cut: UpdateFacts, part: OperationsOfCut | None = None) -> UpdateInput:
+    def make(self, cut: UpdateFacts, part: OperationsOfCut | None = None) -> UpdateInput:
         """Make the algorithm's input from an update's input: all its pools, and all its operations or only `part` of them."""
         if part is None:
             part = OperationsOfCut(

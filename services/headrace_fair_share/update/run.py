@@ -162,7 +162,7 @@ class Updater:
         kept = self._input_maker, self._share_updater
         if afresh:
             self._input_maker, self._awake_maker = InputMaker(), InputMaker()
-        given = self._input_maker.take(cut)
+        given = self._input_maker.make(cut)
         self._tree = given.tree
         in_plenty = self._in_plenty(cut, given)
         if in_plenty is not None and not afresh:
@@ -226,7 +226,7 @@ class Updater:
         if awake is None:
             return None
         self._awake.update(awake.left)
-        given = self._awake_maker.take(cut, awake.part)
+        given = self._awake_maker.make(cut, awake.part)
         if len(given.elements.names) > self._most_in_plenty:
             return None
         looks = resting.idle_pools.looks(given, cut.clocks, awake.left.values())
@@ -296,7 +296,7 @@ def _compared(
 ) -> WrongTree | None:
     """Compare an update from scratch with an incremental update that uses what was kept. Return the difference, if any."""
     try:
-        going_on = input_maker.take(cut)
+        going_on = input_maker.make(cut)
         fault: Exception | None = difference(given.elements, shares, going_on.elements, updater.update(going_on.tree))
     except FAULTS as broken:
         fault = broken

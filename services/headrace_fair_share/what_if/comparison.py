@@ -60,7 +60,7 @@ class WorldShares(NamedTuple):
 
 def world_of(cut: UpdateFacts) -> WorldShares:
     """Compute the update of one world. Raises `BrokenInvariant` and the other `FAULTS` of an update."""
-    given = InputMaker().take(cut)
+    given = InputMaker().make(cut)
     shares = share_updater(given.tree.options.sharing).update(given.tree)
     results, judged = results_of(cut, given, shares)
     results.check(given.elements)

@@ -33,7 +33,7 @@ class YarnShareUpdater:
 
     def update(self, tree: TreeInput) -> TreeShares:
         """Compute the shares of all elements. Raises `BrokenInvariant`."""
-        self._input.take(tree)
+        self._input.read(tree)
         layout, fixed, operations = self._input.layout, self._input.fixed, self._input.operations
         usage, demand = usage_and_demand(layout, operations)
         limits = fixed.limits.copy()

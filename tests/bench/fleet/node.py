@@ -38,9 +38,9 @@ class _WatchedPulse(Pulse):
             self._wanted_ns = self.event_ns
         super().want(reason, may_wait=may_wait, is_last=is_last)
 
-    def take(self, now_ns: int) -> HeartbeatReason | None:
+    def begin_heartbeat(self, now_ns: int) -> HeartbeatReason | None:
         next_ns, wanted_ns = self.next_ns(), self._wanted_ns if self._wanted is not None else 0
-        reason = super().take(now_ns)
+        reason = super().begin_heartbeat(now_ns)
         if reason is not None and next_ns is not None:
             self.due_ns = min(now_ns, max(next_ns, wanted_ns, self._free_ns))
         return reason

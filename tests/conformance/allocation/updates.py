@@ -60,7 +60,7 @@ def update(scenario: Scenario, event: Mapping[str, Any], before: ShareSnapshot |
         usage_counts=True,
         clocks=before.clocks if before is not None else Clocks.none(),
     )
-    given = InputMaker().take(cut)
+    given = InputMaker().make(cut)
     shares = _prescribed(TreeUpdater().update(given.tree), given, event)
     results, judged = results_of(cut, given, shares)
     items = items_of(given.elements, results, np.arange(len(given.elements.names)))

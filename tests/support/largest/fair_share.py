@@ -230,7 +230,7 @@ def histories() -> Iterator[msgspec.Struct]:
     }
     frame = ShareFrame(usage_version=Version(1, 1), total=TOTAL, at_ms=2**45)
     given = SampleInput(engine.configuration.pools, frame, items, results, volumes, 86_400.0)
-    pages = Sampler(TREE, HistoryOptions()).take(given).pages
+    pages = Sampler(TREE, HistoryOptions()).sample(given).pages
     samples = [decode(page, HistorySample) for page in pages]
     yield from samples
     request = GetHistory(a_name(0), 0, 2**46, "memory", MOST_POINTS, TREE)

@@ -25,8 +25,8 @@ OURS = JobKey(OperationId("operation-1"), 3, 2)
 def look_at(folder: Path, jobs: dict[JobKey, str]) -> dict[JobKey, int]:
     """The second of two looks: what belongs to no job is gone."""
     exchange = JobExchange(str(folder))
-    exchange.look(exchange.names(), jobs)
-    return exchange.look(exchange.names(), jobs)
+    exchange.read_progress(exchange.names(), jobs)
+    return exchange.read_progress(exchange.names(), jobs)
 
 
 def names_in(folder: Path) -> set[str]:
@@ -89,9 +89,9 @@ def test_what_belongs_to_no_job_stays_for_one_look_in_case_the_agent_has_not_hea
     exchange = JobExchange(str(tmp_path))
     Path(exchange_file(str(tmp_path), OURS, PROGRESS)).write_text("1/8")
 
-    assert exchange.look(exchange.names(), {}) == {}
-    assert exchange.look(exchange.names(), {OURS: ""}) == {OURS: 125}
-    assert exchange.look(exchange.names(), {}) == {}
+    assert exchange.read_progress(exchange.names(), {}) == {}
+    assert exchange.read_progress(exchange.names(), {OURS: ""}) == {OURS: 125}
+    assert exchange.read_progress(exchange.names(), {}) == {}
     assert len(names_in(tmp_path)) == 1
 
 

@@ -13,7 +13,7 @@ from headrace_agent.to_runner.hung_runner import LOOK_S, Finding, RunnerProcess,
 
 def test_a_runner_that_was_asked_and_says_nothing_is_hung_and_killed_once() -> None:
     silence = RunnerSilence()
-    found = [silence.look(is_asked=True) for _ in range(80)]
+    found = [silence.judge(is_asked=True) for _ in range(80)]
 
     said = {number: finding for number, finding in enumerate(found, 1) if finding is not Finding.NOTHING}
     assert said == {10: Finding.HUNG, 20: Finding.KILL, 40: Finding.HUNG, 80: Finding.HUNG}
@@ -23,7 +23,7 @@ def test_a_runner_that_was_asked_and_says_nothing_is_hung_and_killed_once() -> N
 def test_a_runner_that_was_asked_nothing_may_be_silent_for_ever() -> None:
     silence = RunnerSilence()
 
-    assert {silence.look(is_asked=False) for _ in range(1_000)} == {Finding.NOTHING}
+    assert {silence.judge(is_asked=False) for _ in range(1_000)} == {Finding.NOTHING}
 
 
 def test_a_runner_that_is_always_behind_and_says_something_at_each_look_is_not_hung() -> None:
@@ -32,7 +32,7 @@ def test_a_runner_that_is_always_behind_and_says_something_at_each_look_is_not_h
     found = set()
     for _ in range(1_000):
         silence.heard()
-        found.add(silence.look(is_asked=True))
+        found.add(silence.judge(is_asked=True))
 
     assert found == {Finding.NOTHING}
 
@@ -41,10 +41,10 @@ def test_a_runner_that_is_always_behind_and_says_something_at_each_look_is_not_h
 def test_a_runner_that_speaks_again_is_there_again(looks: int, finding: Finding) -> None:
     silence = RunnerSilence()
     for _ in range(looks):
-        silence.look(is_asked=True)
+        silence.judge(is_asked=True)
     silence.heard()
 
-    assert silence.look(is_asked=True) is finding
+    assert silence.judge(is_asked=True) is finding
     assert silence.length_s == 0
 
 

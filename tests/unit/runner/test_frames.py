@@ -92,8 +92,8 @@ def test_an_agent_that_is_still_reading_a_large_picture_is_not_taken_for_a_stuck
             started = Started(a_job(), 1, 1, 1)
             picture = FullReport([KeptJob(a_run(0, "x" * 100 * 2**20), started)], [], "none", "", 1)
 
-            link.tell(picture)
-            link.tell(started)
+            link.send(picture)
+            link.send(started)
             connected = link.connected
         link.close()
 

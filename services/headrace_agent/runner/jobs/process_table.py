@@ -218,7 +218,7 @@ class ProcessTable:
         due = (*(process.look_ns for process in self._closing), self._starts.next_late_ns())
         return min((due_ns for due_ns in due if due_ns is not None), default=None)
 
-    def look(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
+    def collect_ended(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
         """Return the jobs of which no process is left."""
         due = [process for process in self._closing if process.look_ns <= now.steady_ns]
         if not due:

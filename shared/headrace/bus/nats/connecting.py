@@ -85,15 +85,15 @@ class Hooks:
                 self.refusal = self.trouble
                 self.attempt.cancel()
 
-    def telling(self, note: Callable[[Link], None]) -> Callable[[], Awaitable[None]]:
+    def notifying(self, note: Callable[[Link], None]) -> Callable[[], Awaitable[None]]:
         """Return a callback without arguments that calls `note` with the link, if there is one."""
 
-        async def tell() -> None:
+        async def notify() -> None:
             with suppress(Exception):
                 if self.link is not None:
                     note(self.link)
 
-        return tell
+        return notify
 
 
 def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s: float) -> tuple[Server, float]:
@@ -134,9 +134,9 @@ async def open_client(
             list(access.urls),
             name=name,
             error_cb=hooks.error,
-            disconnected_cb=hooks.telling(Link.note_disconnected),
-            reconnected_cb=hooks.telling(Link.note_reconnected),
-            closed_cb=hooks.telling(Link.note_closed),
+            disconnected_cb=hooks.notifying(Link.note_disconnected),
+            reconnected_cb=hooks.notifying(Link.note_reconnected),
+            closed_cb=hooks.notifying(Link.note_closed),
             inbox_prefix=inbox_prefix,
             connect_timeout=_ATTEMPT_TIMEOUT_S,
             # For the first connection only; afterwards `next_server` sets the delay.
