@@ -30,13 +30,11 @@ from headrace_admission.decisions import (
     starts,
     updates,
 )
-from headrace_admission.decisions.ends_and_retries import AllocatorGone, DroppedCommands, RetriesDue
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.book_checks import pools_to_check
 from headrace_admission.state.operation import Operation
-from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import GlobalRules, TreeRules
-from headrace_admission.state.state import State
+from headrace_admission.state.state import Page, Restored, State
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -124,18 +122,14 @@ class AdmissionEngine:
     def on_draw(self, request: ledger.DrawBlock, moment: Moment) -> Outcome[msgspec.Struct, Event]:
         return self._decide(moment, blocks.draw, request)
 
-    def on_return(
-        self, request: ledger.ReturnIndexes | AllocatorGone | DroppedCommands, moment: Moment
-    ) -> Outcome[msgspec.Struct, Event]:
-        if isinstance(request, DroppedCommands):
-            return self._decide(moment, ends_and_retries.abort_without_command, request)
-        if isinstance(request, AllocatorGone):
-            return self._decide(moment, ends_and_retries.lose_indexes, request)
+    def on_return(self, request: ledger.ReturnIndexes, moment: Moment) -> Outcome[msgspec.Struct, Event]:
         return self._decide(moment, blocks.return_indexes, request)
 
-    def on_report(self, request: ledger.ReportEnds | RetriesDue, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        if isinstance(request, RetriesDue):
-            return self._decide(moment, ends_and_retries.retry_due, request)
+    def on_allocator_gone(self, tree: TreeName, moment: Moment) -> Outcome[None, Event]:
+        """Record as lost the jobs of a tree whose nodes had no allocator for their whole lease."""
+        return self._decide(moment, ends_and_retries.lose_indexes, tree)
+
+    def on_report(self, request: ledger.ReportEnds, moment: Moment) -> Outcome[msgspec.Struct, Event]:
         outcome = self._decide(moment, ends_and_retries.report, request)
         answer, impossible = outcome.answer
         self._impossible_ends += impossible
@@ -151,6 +145,14 @@ class AdmissionEngine:
         if rules is None:
             return self._decide(moment, ends_and_retries.remove_tree, tree)
         return self._decide(moment, configuration.take_rules, tree, rules)
+
+    def on_commands_dropped(self, moment: Moment) -> Outcome[None, Event]:
+        """Abort the operations whose command was too large to be loaded from the log."""
+        return self._decide(moment, ends_and_retries.abort_without_command)
+
+    def on_retries_due(self, moment: Moment) -> Outcome[None, Event]:
+        """Retry the failed jobs whose back-off is over."""
+        return self._decide(moment, ends_and_retries.retry_due)
 
     def on_scan(self, moment: Moment) -> Outcome[None, Event]:
         """Scan all queues and start every waiting operation that may run."""

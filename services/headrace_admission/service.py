@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from headrace.beats import until_beat
 from headrace.bus import AppenderFenced, Log
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
+from headrace.obs.tracing import start_of_operation
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import SLOW_AT_ONCE, Caller, CallerKind
 from headrace.runtime.engine import Figure, Moment, Outcome
@@ -36,30 +38,28 @@ from headrace.wire.rights import GetRights
 from headrace.wire.start_plans import PlanStart
 from headrace_admission import disclosure, queries
 from headrace_admission.decisions import starts
-from headrace_admission.decisions.ends_and_retries import AllocatorGone, DroppedCommands
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.files.requests import FileRequests
-from headrace_admission.gone_allocators import Silence, is_gone
+from headrace_admission.gone_allocators import LeaseSilence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
-from headrace_admission.log.history import history_answer
+from headrace_admission.log.pages import history_answer, log_page
 from headrace_admission.log.recorder import Recorder
-from headrace_admission.log.restoring import LogReader, highest_recorded_term
-from headrace_admission.log.telling import log_page
-from headrace_admission.news import News
+from headrace_admission.log.restoring import LogFollower, highest_recorded_term
 from headrace_admission.nodes.requests import NodeRequests, read_authority
 from headrace_admission.pools_watch import PoolsWatch
-from headrace_admission.retries import retry_jobs
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import State
-from headrace_admission.traced_starts import traced
+from headrace_admission.views import OperationViews
 
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 #: A subject or the verb of a user, the type of the message, and its handler.
 _Served = tuple[str, Any, Handler]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
+#: Seconds between two looks for due retries: a job may wait this much longer than its back-off.
+_LOOK_AT_RETRIES_S: Final = 0.25
 #: Requests at a time that read the log to answer. Each reads and decodes up to some megabytes.
 _LOG_READERS: Final = 2
 
@@ -81,7 +81,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
     engine = AdmissionEngine(
         everywhere, keep_finished=settings.keep_finished, keep_finished_bytes=settings.keep_finished_bytes
     )
-    reader, pools = LogReader(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)
+    reader, pools = LogFollower(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)
     runtime.tasks.start_soon(pools.follow)
 
     async def with_role(role: Role) -> None:
@@ -108,7 +108,7 @@ class AdmissionService:
     _recorder: Recorder
     _checkpointing: Checkpointing
 
-    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role, reader: LogReader, pools: PoolsWatch) -> None:
+    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role, reader: LogFollower, pools: PoolsWatch) -> None:
         self._settings = runtime.settings
         self._runtime = runtime
         self._role = role
@@ -119,7 +119,7 @@ class AdmissionService:
             "admission", self.engine, runtime.clock, runtime.endpoints, figures=self.figures
         )
         self._pools = pools
-        self._news = News(runtime.news)
+        self._views = OperationViews(runtime.news)
         self._files = FileRequests(runtime, role, lambda: self.engine.state)
         self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
@@ -150,8 +150,8 @@ class AdmissionService:
         )
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
-        tasks.start_soon(self._recorder.tell)
-        tasks.start_soon(self._news.publish)
+        tasks.start_soon(self._recorder.publish_to_users)
+        tasks.start_soon(self._views.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
         await self._pools.catch_up_from_start(self.engine.state.books)
@@ -159,7 +159,7 @@ class AdmissionService:
         self._abort_without_command()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
-        tasks.start_soon(retry_jobs, self.engine, self._shell, self._recorder, self._checkpointing)
+        tasks.start_soon(self._retry_jobs)
         tasks.start_soon(self._lose_gone_allocators)
         await self._serve()
         tasks.start_soon(self._shell.watch, self._runtime, self._role, self.engine.state.lost_work_picture)
@@ -209,7 +209,7 @@ class AdmissionService:
             subjects.user("*", "op.start"),
             wire.StartOperation,
             user,
-            traced(self._on_start),
+            self._on_start,
             concurrency=self._settings.most_starts_at_once,
             running_bytes=self._settings.most_bytes_of_starts_at_once,
             pending=self._settings.most_waiting,
@@ -299,6 +299,13 @@ class AdmissionService:
         return handle
 
     async def _on_start(self, request: wire.StartOperation, caller: Caller) -> msgspec.Struct:
+        """Start an operation. Its trace begins here, unless the request names a trace."""
+        with start_of_operation("StartOperation", request.operation, request.spec.trace) as trace:
+            if trace != request.spec.trace:
+                request = replace(request, spec=replace(request.spec, trace=trace))
+            return await self._start_with_known_pools(request, caller)
+
+    async def _start_with_known_pools(self, request: wire.StartOperation, caller: Caller) -> msgspec.Struct:
         refusal = await self._pools.wait_for_start(self.engine.state.books, request, caller.name)
         if refusal is not None:
             return refusal
@@ -416,8 +423,8 @@ class AdmissionService:
         self._tell_terms()
         for event in events:
             self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
-        changed = self._shell.take(self.engine.on_recorded(events, sequence, self._shell.moment()))
-        self._news.note(changed)
+        changed = self._shell.perform(self.engine.on_recorded(events, sequence, self._shell.moment()))
+        self._views.note(changed)
         self._checkpointing.on_recorded()
 
     async def _append(self) -> None:
@@ -438,7 +445,7 @@ class AdmissionService:
         )
         if count:
             self._log.error("operations aborted: their commands take too much memory", count=count, most_bytes=most)
-            self._recorder.note(self.engine.on_return(DroppedCommands(), self._shell.moment()).effects)
+            self._recorder.note(self.engine.on_commands_dropped(self._shell.moment()).effects)
 
     # --- configuration and time ----------------------------------------------------------------------------
 
@@ -457,14 +464,21 @@ class AdmissionService:
             self._take_rules()
 
     async def _lose_gone_allocators(self) -> None:
-        silence = Silence()
+        silence = LeaseSilence()
         while True:
             await anyio.sleep(_LOOK_AT_ALLOCATORS_S)
             for tree in self.engine.state.owning_trees():
                 if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
                     await self._checkpointing.until_open()
                     self._log.error("allocator is gone; its jobs of operations in several trees are lost", tree=tree)
-                    self._recorder.note(self.engine.on_return(AllocatorGone(tree), self._shell.moment()).effects)
+                    self._recorder.note(self.engine.on_allocator_gone(tree, self._shell.moment()).effects)
+
+    async def _retry_jobs(self) -> None:
+        while True:
+            await anyio.sleep(_LOOK_AT_RETRIES_S)
+            if self.engine.state.pausing:
+                await self._checkpointing.until_open()
+                self._recorder.note(self.engine.on_retries_due(self._shell.moment()).effects)
 
     async def _scan_queues(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Adoption: bring the node's allocations in line with a full report (`Picture`) of the runner.
+"""Adoption: bring the node's allocations in line with a full report (`FullReport`) of the runner.
 
 Pure. The agent believes what the runner reports. A job that the report lacks is either sent to the runner again or counts as
 lost. A job of an earlier agent process is adopted with an allocation of its own.
@@ -15,9 +15,9 @@ from headrace.wire.heartbeat import AllocationState, JobEnd, JobResult
 from headrace.wire.preemption import read_record
 from headrace_agent.allocations.allocation import Allocation, Job
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.effects import AgentEffect, Tell, line_about
+from headrace_agent.effects import AgentEffect, SendToRunner, line_about
 from headrace_agent.run_order import note_in
-from headrace_agent.runner.protocol import Interrupt, KeptJob, Picture
+from headrace_agent.runner.protocol import FullReport, Interrupt, KeptJob
 from headrace_agent.starts_and_ends import StartsAndEnds
 
 
@@ -28,7 +28,7 @@ class Adoption:
         self._held = held
         self._jobs = jobs
 
-    def on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+    def on_picture(self, picture: FullReport, moment: Moment) -> list[AgentEffect]:
         """Process a full report of the runner, then start waiting allocations as far as there are free resources."""
         same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
         self._jobs.makes_folders = picture.makes_folders
@@ -56,7 +56,7 @@ class Adoption:
             for effect in self._lose(allocation, reason, moment)
         ]
 
-    def _catch_up(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+    def _catch_up(self, picture: FullReport, moment: Moment) -> list[AgentEffect]:
         """Follow the runner to the queued jobs that it started while it had no connection to an agent."""
         ended = {end.key: end for end in picture.ended}
         effects: list[AgentEffect] = []
@@ -74,9 +74,9 @@ class Adoption:
         allocation = self._held.by_job.get(kept.run.job)
         if allocation is not None and allocation.job is not None:
             allocation.job = msgspec.structs.replace(allocation.job, started=kept.started)
-            return [Tell(allocation.interrupt)] if allocation.interrupt is not None else []
+            return [SendToRunner(allocation.interrupt)] if allocation.interrupt is not None else []
         if kept.run.job in self._held.ends or AllocationId(kept.run.allocation) in self._held.by_id:
-            return [Tell(Interrupt(kept.run.job, 0, "its allocation has ended"))]
+            return [SendToRunner(Interrupt(kept.run.job, 0, "its allocation has ended"))]
         return self._adopt(kept)
 
     def _adopt(self, kept: KeptJob) -> list[AgentEffect]:
@@ -114,8 +114,8 @@ class Adoption:
         job = allocation.job
         assert job is not None, allocation.id
         if same_runner and job.started is None:
-            again: list[AgentEffect] = [Tell(self._jobs.run_order(allocation, job.key))]
-            return again + ([Tell(allocation.interrupt)] if allocation.interrupt is not None else [])
+            again: list[AgentEffect] = [SendToRunner(self._jobs.run_order(allocation, job.key))]
+            return again + ([SendToRunner(allocation.interrupt)] if allocation.interrupt is not None else [])
         return self._lose(allocation, "the runner of this host does not know the job any more", moment)
 
     def _lose(self, allocation: Allocation, reason: str, moment: Moment) -> list[AgentEffect]:

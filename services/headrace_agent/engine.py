@@ -3,7 +3,7 @@
 After each call `due_ns` returns the time of the next `on_tick`. These rules are decided here, beyond the contract of the
 messages:
 
-* No heartbeat is sent before the runner's first full report (`Picture`), or the news that there is no runner. Until then the
+* No heartbeat is sent before the runner's first full report (`FullReport`), or the news that there is no runner. Until then the
   agent does not know everything that runs on the node.
 * After a restart of the agent its allocations are those of the runner's full report. Each has one job, and is closing if that
   job was interrupted. Slots that had not started are not in that report, so the allocator assigns them again.
@@ -36,11 +36,11 @@ from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.allocations.starts_to_tell import UnsentStartRecords
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Leave, LogRecord, SendToRunner, Trouble
 from headrace_agent.files.operation_files import FilesFailure, OperationFiles
 from headrace_agent.host_faults import HostFaults
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Recalled, Started, ToAgent
+from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease, Recalled, Started, ToAgent
 from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.stopping import Stopping
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
@@ -197,7 +197,7 @@ class AgentEngine:
                     self._stopping.tell_after(self.pulse.seq)
                     self.pulse.want(HeartbeatReason.STOPPING)
                     self.pulse.end_pause(moment.steady_ns)
-            case Picture():
+            case FullReport():
                 effects = self._on_picture(message, moment)
             case _:
                 assert_never(message)
@@ -300,7 +300,7 @@ class AgentEngine:
         is_unbroken = known is not None and sent_ns <= known.until_boottime_ns
         since_ns = known.since_boottime_ns if known is not None and is_unbroken else sent_ns
         self._lease = NodeLease(min(until_ns, _LATEST_NS), margin_ms // 2, since_ns)
-        told = Tell(self._lease)
+        told = SendToRunner(self._lease)
         if known is None or is_unbroken or not self.held.by_job:
             return [told]
         self._leases_passed += 1
@@ -325,7 +325,7 @@ class AgentEngine:
         pause_ms = 0
         if self._enrolled_ns is not None:
             pause_ms = max(0, _ENROL_AGAIN_MS - (moment.steady_ns - self._enrolled_ns) // NS_PER_MS)
-        return [Enrol(pause_ms)]
+        return [EnrolNode(pause_ms)]
 
     def _note_left_out(self, why: str) -> list[AgentEffect]:
         """Log once why the tree assigns nothing to the node, and once that the node may get jobs again."""
@@ -342,7 +342,7 @@ class AgentEngine:
         self._faults.note(moment)
         return list(self.on_trouble(Trouble.HOST_FAULT, why, moment).effects)
 
-    def _on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+    def _on_picture(self, picture: FullReport, moment: Moment) -> list[AgentEffect]:
         if self._left:
             # The runner may have been away when it was ordered to end.
             return self._end_runner()
@@ -352,7 +352,7 @@ class AgentEngine:
         self._trouble.pop(Trouble.NO_RUNNER, None)
         self._jobs.hold = self._hold()
         # The lease goes before any job: the runner may be a new process, which starts no job without a lease.
-        effects: list[AgentEffect] = [Tell(self._lease)] if self._lease is not None else []
+        effects: list[AgentEffect] = [SendToRunner(self._lease)] if self._lease is not None else []
         effects += self._adoption.on_picture(picture, moment)
         if picture.trouble:
             effects.append(LogRecord("warning", "runner reports trouble", {"why": picture.trouble}))
@@ -363,7 +363,7 @@ class AgentEngine:
 
     def _end_runner(self) -> list[AgentEffect]:
         """End the runner with all its remaining jobs, unless the runner stays for the next agent."""
-        return [Tell(EndAll(0, _STOP_REASON))] if self._stopping.with_runner else []
+        return [SendToRunner(EndAll(0, _STOP_REASON))] if self._stopping.with_runner else []
 
     def _close_all(self, timeout_ms: int | None) -> list[AgentEffect]:
         """Close all allocations that have a job. The operation's own interruption timeout applies if it is shorter."""
@@ -397,7 +397,7 @@ class AgentEngine:
         if self._stopping.may_leave(self.pulse, self.held, moment):
             self._left = True
             return Outcome(None, [*effects, *self._end_runner(), Leave(self._stopping.with_runner)])
-        reason = self.pulse.take(moment.steady_ns)
+        reason = self.pulse.begin_heartbeat(moment.steady_ns)
         return Outcome(None, effects if reason is None else [*effects, Beat(self._heartbeat(reason, moment))])
 
     def _heartbeat(self, reason: HeartbeatReason, moment: Moment) -> Heartbeat:
@@ -418,7 +418,7 @@ class AgentEngine:
             trouble=self._all_trouble(),
             machine=self._identity.machine,
             boottime_ms=moment.steady_ns // NS_PER_MS,
-            starts=self._starts.take(),
+            starts=self._starts.for_heartbeat(),
         )
         if not ends:
             return heartbeat

@@ -30,11 +30,20 @@ from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import Heartbeat, JobKey, JobResult, Nudge, Orders, short_text
 from headrace.wire.joining import Renew, Renewed
 from headrace.wire.logs import ReadLog
-from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrolled, StopMode
-from headrace.wire.nodes import Enrol as EnrolRequest
+from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrol, Enrolled, StopMode
 from headrace.wire.refusals import Refusal, decode_answer
 from headrace.wire.trace import TraceHeartbeat
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell, Trouble
+from headrace_agent.effects import (
+    AgentEffect,
+    Beat,
+    EnrolNode,
+    Identity,
+    Leave,
+    LogRecord,
+    Reconnect,
+    SendToRunner,
+    Trouble,
+)
 from headrace_agent.engine import AgentEngine
 from headrace_agent.files.fetching import FilesFetcher
 from headrace_agent.files.folders import OperationFolders
@@ -170,7 +179,7 @@ class Agent:
         tasks.start_soon(partial(self._shell.watch, self._runtime, instance=self.node))
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
-        self._shell.take(outcome)
+        self._shell.perform(outcome)
         self.runner.flush()
         due_ns = self.engine.due_ns()
         if due_ns is not None and (self._awaited_ns is None or due_ns < self._awaited_ns):
@@ -184,13 +193,13 @@ class Agent:
             case Beat(heartbeat):
                 self._heartbeat = heartbeat
                 self._beat.set()
-            case Tell(message):
+            case SendToRunner(message):
                 if isinstance(message, Run):
                     self._job_spans.on_told(message)
                 elif isinstance(message, RunAhead):
                     self._job_spans.on_told(message.run)
-                self.runner.tell(message)
-            case Enrol(after_ms):
+                self.runner.send(message)
+            case EnrolNode(after_ms):
                 self._enrol_after_ms = after_ms
                 self._enrol.set()
             case Reconnect():
@@ -288,7 +297,7 @@ class Agent:
                         # The jobs are looked up after the names: a file that is listed belongs to a job that is known by now,
                         # or to one that has ended.
                         jobs = {key: self._account_of(key) for key in self.engine.held.by_job}
-                        progress = await anyio.to_thread.run_sync(exchange.look, names, jobs)
+                        progress = await anyio.to_thread.run_sync(exchange.read_progress, names, jobs)
                         self._do(self.engine.on_progress(progress, self._shell.moment()))
                     await anyio.sleep(_LOOK_AT_EXCHANGE_S)
             except OSError as error:
@@ -364,7 +373,7 @@ class Agent:
 
     async def enrol_once(self) -> bool:
         isolation = await anyio.to_thread.run_sync(self._settings.agent_isolation)
-        request = EnrolRequest(
+        request = Enrol(
             node=self.node,
             tree=_tree(self._settings),
             tags=self._tags,

@@ -19,7 +19,7 @@ from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, JobEnd, JobKey, Start, TakeBack
 from headrace_agent.allocations.allocation import Allocation, AllocationEvent
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, Tell, line_about, line_about_end
+from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, SendToRunner, line_about, line_about_end
 from headrace_agent.files.operation_files import FilesFailure, FilesFault, OperationFiles
 from headrace_agent.run_order import interrupt_order, run_order
 from headrace_agent.runner.protocol import Acknowledge, Recall, Run, RunAhead, Started
@@ -106,7 +106,7 @@ class StartsAndEnds:
         if order.allocations:
             self._held.drop_specs()
         self._files.drop_failures(self._held.specs)
-        return [Tell(Acknowledge(recorded))] if recorded else []
+        return [SendToRunner(Acknowledge(recorded))] if recorded else []
 
     # --- reports of the runner --------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class StartsAndEnds:
             is_asked = bool(allocation.closes_for)
             if (timeout_ms, reason) not in allocation.closes_for:
                 allocation.closes_for = (*allocation.closes_for, (timeout_ms, reason))
-            return [] if is_asked else [Tell(Recall(allocation.id))]
+            return [] if is_asked else [SendToRunner(Recall(allocation.id))]
         self._held.move(allocation, AllocationEvent.CLOSE)
         if allocation.job is None or timeout_ms is None:
             return [line_about("debug", "closing", allocation, why=reason)]
@@ -226,7 +226,7 @@ class StartsAndEnds:
             # Only the runner keeps the note about the preemption beyond the life of this agent process.
             order = msgspec.structs.replace(before, note=order.note)
         allocation.interrupt = order
-        return [line_about("debug", "interrupting", allocation, why=reason), Tell(allocation.interrupt)]
+        return [line_about("debug", "interrupting", allocation, why=reason), SendToRunner(allocation.interrupt)]
 
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:
         """Return the order by which the runner starts a job of the allocation."""
@@ -245,7 +245,7 @@ class StartsAndEnds:
         if order.not_started_for:
             # The other jobs of the allocation would fail in the same way.
             self._held.move(allocation, AllocationEvent.CLOSE)
-        return [line_about("debug", "starting job", allocation), Tell(order), *self._hand_ahead(allocation)]
+        return [line_about("debug", "starting job", allocation), SendToRunner(order), *self._hand_ahead(allocation)]
 
     def _follow(self, allocation: Allocation, key: JobKey) -> list[AgentEffect]:
         """Follow the runner to a queued job that it has started."""
@@ -274,7 +274,7 @@ class StartsAndEnds:
             for slot in allocation.unstarted[allocation.ahead : MOST_AHEAD]
         ]
         allocation.ahead += len(orders)
-        return [Tell(RunAhead(order)) for order in orders]
+        return [SendToRunner(RunAhead(order)) for order in orders]
 
     def _why_given_back(self, order: Start, has_slots: bool) -> str:
         """Return the reason to return a new allocation at once, or an empty string if the agent accepts it."""

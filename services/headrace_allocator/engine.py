@@ -34,7 +34,7 @@ from headrace_allocator.effects import (
     UnknownOperation,
     report_of,
 )
-from headrace_allocator.explain.answers import Answer, Question, answer_to
+from headrace_allocator.explain.answers import AnswerToQuestion, Question, answer_to
 from headrace_allocator.explain.words import ends_of_lost
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
@@ -214,7 +214,7 @@ class AllocatorEngine:
     def on_shares(self, cut: ShareSnapshot, moment: Moment) -> Outcome[None, Effect]:
         """Apply a new snapshot of shares. The operations take their shares with `on_refresh_due`, new operations first."""
         self.facts.shares_heard_s = moment.steady_s
-        self.ranking.on_other_places(self.facts.pools.take(cut))
+        self.ranking.on_other_places(self.facts.pools.apply(cut))
         self.ranking.on_shares(cut.items, cut.changed)
         self.yarn.on_shares(cut)
         return Outcome(None)
@@ -357,7 +357,7 @@ class AllocatorEngine:
         """
         return Outcome(self._cutting.slice(most))
 
-    def on_question(self, question: Question, moment: Moment) -> Outcome[Answer, Effect]:
+    def on_question(self, question: Question, moment: Moment) -> Outcome[AnswerToQuestion, Effect]:
         """Answer a question of a user."""
         return Outcome(answer_to(question, self.facts, self.ranking.order, self.alarms, moment))
 

@@ -1,7 +1,8 @@
 """The parts of an answer to a heartbeat: its size budget in bytes, orders to end or return allocations, and the records of starts. Pure.
 
 Orders that do not fit into the answer wait for the next one. Agents report the record of a start with the end of each job, so that the
-log contains it."""
+log contains it.
+"""
 
 from __future__ import annotations
 

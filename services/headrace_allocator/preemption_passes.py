@@ -23,11 +23,11 @@ _STEPS: Final = 50
 class PreemptionPasses:
     """Runs passes when they are due."""
 
-    def __init__(self, engine: YarnPasses, clock: Clock, take: Callable[[Outcome[bool, Effect]], bool]) -> None:
-        """`take` performs the effects of an outcome."""
+    def __init__(self, engine: YarnPasses, clock: Clock, perform: Callable[[Outcome[bool, Effect]], bool]) -> None:
+        """`perform` performs the effects of an outcome."""
         self._engine = engine
         self._clock = clock
-        self._take = take
+        self._perform = perform
         self._lengths = LengthsOfTime(
             "preemption_passes", "Durations of the passes of a YARN policy, without the turns of other tasks."
         )
@@ -39,7 +39,7 @@ class PreemptionPasses:
             return
         while more:
             began = self._clock.moment()
-            more = self._take(self._engine.on_due(_STEPS, began))
+            more = self._perform(self._engine.on_due(_STEPS, began))
             took_ms += (self._clock.moment().steady_ns - began.steady_ns) / 1e6
             await anyio.lowlevel.checkpoint()
         self._lengths.note(took_ms)

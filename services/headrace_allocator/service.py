@@ -201,7 +201,7 @@ class AllocatorService:
         """Stop giving out jobs, and tell the next allocator which jobs no node has."""
         self._is_over = True
         try:
-            not_given_out = self._shell.take(self.engine.on_stopping(self._shell.moment()))
+            not_given_out = self._shell.perform(self.engine.on_stopping(self._shell.moment()))
             await self._longest_lease.hand_over(not_given_out)
         except BusError as error:
             self._log.info("jobs that were not given out could not be reported to the next allocator", error=str(error))
@@ -309,14 +309,14 @@ class AllocatorService:
             self._runtime.endpoints.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
     def _on_nodes(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
-        self._take(self.engine.on_nodes(self._nodes.take(entries, changed or entries.keys()), self._shell.moment()))
+        self._take(self.engine.on_nodes(self._nodes.read(entries, changed or entries.keys()), self._shell.moment()))
 
     # --- effects --------------------------------------------------------------------------------------------------
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:
         """Perform the effects of a message that may have changed usage. Return the answer."""
-        answer = self._shell.take(outcome)
-        self._usage.look()
+        answer = self._shell.perform(outcome)
+        self._usage.wake_if_changed()
         if self.engine.facts.unsettled.some_due:
             self._places_changed.set()
         return answer
@@ -414,7 +414,7 @@ class AllocatorService:
             await self._tell_decisions()
 
     async def _tell_decisions(self) -> None:
-        while message := self._shell.take(self.engine.answers.on_decisions_due(self._shell.moment())):
+        while message := self._shell.perform(self.engine.answers.on_decisions_due(self._shell.moment())):
             await self._tell(subjects.decisions(self._tree), message, self._runtime.news)
 
     async def _refresh(self) -> None:
@@ -424,15 +424,15 @@ class AllocatorService:
             way = YieldBudget(
                 self._heartbeats
             )  # so that an operation that changes again before its turn is settled once
-            while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
+            while self._shell.perform(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
                 await way.give()
             await self._passes.run()
-            self._usage.look()
+            self._usage.wake_if_changed()
 
     # --- questions ------------------------------------------------------------------------------------------------
 
     async def _on_question(self, question: Question, _caller: Caller) -> msgspec.Struct:
-        return self._shell.take(self.engine.on_question(question, self._shell.moment()))
+        return self._shell.perform(self.engine.on_question(question, self._shell.moment()))
 
     async def _on_give_up_node(self, request: GiveUpNode, _caller: Caller) -> msgspec.Struct:
         return self._take(self.engine.on_give_up_node(request, self._shell.moment()))

@@ -27,7 +27,7 @@ from headrace.wire.refusals import NotReady, Refusal, StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Term
 from headrace.wire.what_if import WhatIf
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration, takes_away
 from headrace_fair_share.effects import (
     Compute,
@@ -45,12 +45,10 @@ from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.pool_inputs import sharing_of
-from headrace_fair_share.facts.seen_to import SeenTo
-from headrace_fair_share.facts.usage import KnownUsage, UsageChange
+from headrace_fair_share.facts.usage import KnownUsage, SeenTo, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
 from headrace_fair_share.hdrf.model import Sharing
-from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
-from headrace_fair_share.starvation.counted_time import CountedTime
+from headrace_fair_share.starvation.clocks import NO_TIME, Age, Ages, Clocks, CountedTime, clocks_of
 from headrace_fair_share.update.matching_nodes import MatchingNodes
 from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.results import PoolResults, check_shares
@@ -58,7 +56,7 @@ from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.what_if.supposing import Supposed, supposed
-from headrace_fair_share.yarn.state import YarnState
+from headrace_fair_share.yarn.shortage import YarnState
 
 #: Additional microseconds that an update waits for volumes, per thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
@@ -81,7 +79,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     update_period_us: int = 0
     #: Microseconds after which an update is computed from scratch, without results kept from previous updates.
     full_update_period_us: int = 5_000_000
-    bounds: Bounds = Bounds()
+    bounds: TreeBounds = TreeBounds()
 
 
 class FairShareEngine:
@@ -306,7 +304,7 @@ class FairShareEngine:
             gauge(
                 "below_fair_share",
                 "elements",
-                int((self.clocks.below_since != NEVER).sum()),
+                int((self.clocks.below_since != NO_TIME).sum()),
                 "Pools and operations below their fair share.",
             ),
             counter("updates", "updates", self.updates, "Updates of fair share."),

@@ -175,7 +175,7 @@ class FairShareService:
         self._history = HistoryKeeper(self._bus, self._tree, self.engine, self._settings.history_options(), role)
         self._clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree, role.term)
         saved = await self._clocks.load()
-        self._shell.take(self.engine.on_leading(role.term, saved, self._shell.moment()))
+        self._shell.perform(self.engine.on_leading(role.term, saved, self._shell.moment()))
         self._publisher = SnapshotPublisher(
             SharePart, self._tree, role.term, ShareFrame(), key=lambda item: item.key, moved=MovedShare.between
         )
@@ -222,16 +222,16 @@ class FairShareService:
         self._first_snapshots.note_known(operations)
         *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
-            self._shell.take(self.engine.on_more_operations(page, self._shell.moment()))
+            self._shell.perform(self.engine.on_more_operations(page, self._shell.moment()))
             await anyio.lowlevel.checkpoint()
-        self._shell.take(self.engine.on_operations(last, self._shell.moment()))
+        self._shell.perform(self.engine.on_operations(last, self._shell.moment()))
         self._log.debug("operations known", sequence=sequence, operations=len(self.engine.operations.by_id))
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
         """Take events of the log, from admission."""
         self._first_snapshots.note(events)
         outcome = self.engine.on_events(events, self._shell.moment())
-        self._shell.take(outcome)
+        self._shell.perform(outcome)
         if outcome.effects:
             for event in events:
                 self._log.debug("event", sequence=sequence, operation=concerned(event), kind=type(event).__name__)
@@ -245,11 +245,11 @@ class FairShareService:
             removed=applied.removed,
             whole=applied.whole,
         )
-        self._shell.take(self.engine.on_usage(change, self._shell.moment()))
+        self._shell.perform(self.engine.on_usage(change, self._shell.moment()))
 
     def _on_stored(self, stored: StoredTree) -> None:
         outcome = self.engine.on_stored_tree(stored, self._shell.moment())
-        self._shell.take(outcome)
+        self._shell.perform(outcome)
         configuration = self.engine.configuration
         if configuration.trouble:
             self._log.error("pools cannot be used", trouble=configuration.trouble)

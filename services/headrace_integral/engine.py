@@ -68,7 +68,7 @@ class Save(msgspec.Struct, frozen=True):
     record: VolumesRecord
 
 
-Answer = Advanced | AdvancePartTaken | AdvanceGap | BadRequest | NotFound | StaleTerm
+IntegralAnswer = Advanced | AdvancePartTaken | AdvanceGap | BadRequest | NotFound | StaleTerm
 
 
 class IntegralEngine:
@@ -95,7 +95,7 @@ class IntegralEngine:
         self._restore(record)
         return Outcome(None)
 
-    def on_advance(self, request: Advance, moment: Moment) -> Outcome[Answer | None, Save]:
+    def on_advance(self, request: Advance, moment: Moment) -> Outcome[IntegralAnswer | None, Save]:
         """Decide on an advance. Return an answer, or a record to save. The state changes only in `on_saved`."""
         whole = self._gathered(request)
         if whole is None:

@@ -23,12 +23,11 @@ from headrace.wire.log import EphemeralPoolSet, Event
 from headrace.wire.refusals import Refusal
 from headrace.wire.replay import ReplayTask
 from headrace_admission import queries
-from headrace_admission.decisions.ends_and_retries import RetriesDue
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.rules import GlobalRules, rules_of
 from headrace_allocator.effects import Draw
-from headrace_replay.account import Account
+from headrace_replay.account import ReplayAccount
 from headrace_replay.recording import Action, JobRun, Recording
 
 A = TypeVar("A")
@@ -86,7 +85,7 @@ class ReplayedLedger:
         taken, self._recorded = self._recorded, []
         return taken
 
-    def act(self, action: Action, account: Account, moment: Moment) -> None:
+    def act(self, action: Action, account: ReplayAccount, moment: Moment) -> None:
         """Repeat a request of a user. It has no effect if the operation has already ended."""
         engine, user, request = self.engine, action.user, action.request
         match request:
@@ -125,7 +124,7 @@ class ReplayedLedger:
     def retry(self, moment: Moment) -> None:
         """Let failed jobs run again whose pause is over."""
         if self.engine.state.pausing:
-            self._decide(self.engine.on_report(RetriesDue(), moment), moment)
+            self._decide(self.engine.on_retries_due(moment), moment)
 
     def scan(self, moment: Moment) -> None:
         """Examine all queues for operations that may run now."""

@@ -12,10 +12,10 @@ from headrace.ids import AllocationId, Incarnation, TreeName
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge, Orders, TakeBackReason
 from headrace.wire.replay import ReplayNode
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Reconnect, SendToRunner
 from headrace_agent.engine import AgentEngine
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import Ended, Interrupt, KeptJob, Picture, Run, Started
+from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, KeptJob, Run, Started
 
 #: Milliseconds from the signal to the end of an interrupted job.
 _OBEYS_MS: Final = 20
@@ -97,7 +97,7 @@ class SimulatedNode:
             boottime_ns = max(1, steady_ns - (wall_ms - started_at_ms) * NS_PER_MS)
             jobs.append(KeptJob(run, Started(run.job, _PID, started_at_ms, boottime_ns)))
             self._begin(run, started_at_ms)
-        picture = Picture(jobs, [], "none", "simulated", pid=_PID)
+        picture = FullReport(jobs, [], "none", "simulated", pid=_PID)
         self._do(lambda moment: self.engine.on_runner(picture, moment))
 
     def on_orders(self, orders: Orders) -> None:
@@ -131,12 +131,12 @@ class SimulatedNode:
         match effect:
             case Beat(heartbeat):
                 self._world.at(now_ns, lambda: self._world.on_heartbeat(self, heartbeat))
-            case Tell(Run() as run):
+            case SendToRunner(Run() as run):
                 self._launch(run)
-            case Tell(Interrupt() as interrupt) if interrupt.job in self._running:
+            case SendToRunner(Interrupt() as interrupt) if interrupt.job in self._running:
                 self._results[interrupt.job] = JobResult.ABORTED
                 self._world.at(now_ns + _OBEYS_MS * NS_PER_MS, lambda: self._end(interrupt.job))
-            case Enrol(after_ms):
+            case EnrolNode(after_ms):
                 at_ns = now_ns + after_ms * NS_PER_MS
                 self._world.at(at_ns, lambda: self._do(self.engine.on_enrolled))
             case Reconnect():

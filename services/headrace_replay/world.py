@@ -31,7 +31,7 @@ from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.usage_changes import UsageChanges, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_replay.account import Account, Counted, Stretches
+from headrace_replay.account import Counted, ReplayAccount, Stretches
 from headrace_replay.ledger import ReplayedLedger
 from headrace_replay.recording import Action, JobLengths, JobRun, Recording, running_at
 from headrace_replay.shares import ReplayedShares
@@ -62,7 +62,7 @@ class World:
         self._task, self._recording, self._say = task, recording, say
         self._counted = Counted.of(task.resource)
         self.lengths = JobLengths(recording)
-        self.account = Account(Stretches.of(task.since_ms, task.until_ms), self._counted)
+        self.account = ReplayAccount(Stretches.of(task.since_ms, task.until_ms), self._counted)
         self._now_ns, self._numbers = _BEGIN_NS, count()
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._ended_by_themselves: dict[tuple[OperationId, int], int] = {}

@@ -17,8 +17,7 @@ from headrace_allocator.preemption.yarn.search import (
     smallest_first,
 )
 from headrace_fair_share.yarn import queue_shortage
-from headrace_fair_share.yarn.shortage import Applicant, Clocks, Due, Rules, examine, gate_is_open
-from headrace_fair_share.yarn.shortage import Queue as Asking
+from headrace_fair_share.yarn.shortage import Applicant, Due, LeafQueue, Rules, ShareTimes, examine, gate_is_open
 from tests.conformance.reporting import Comparison, Problem, only_keys
 from tests.conformance.watched import plain
 from tests.conformance.yarn_cluster import App, Cluster, Node, Placed, Queue, Request, amounts, figures
@@ -90,7 +89,7 @@ class _Run:
         self.now_ms = 0
         self.dues: dict[str, Due] = {}
         #: Applications and queues have what they are owed when they come.
-        self.clocks = Clocks(
+        self.clocks = ShareTimes(
             dict.fromkeys([*self.cluster.apps, *(f"/{each.name}" for each in self.cluster.queues)], 0),
             {f"/{each.name}": 0 for each in self.cluster.queues},
         )
@@ -163,13 +162,13 @@ class _Run:
     def _is_paused(self, name: str) -> bool:
         return self.now_ms < self._paused_until_ms.get(name, 0)
 
-    def _asking(self, queue: Queue, *, earlier: bool = False) -> Asking:
+    def _asking(self, queue: Queue, *, earlier: bool = False) -> LeafQueue:
         options = queue.options
         apps = [app for app in self.cluster.below(queue) if app.runnable and app.demand != app.usage]
         fair, demand = queue.fair, self.cluster.demand(queue)
         if earlier:
             fair, demand = self._shared_out.get(queue.name, (ZERO, ZERO))
-        return Asking(
+        return LeafQueue(
             f"/{queue.name}",
             queue.policy,
             self.cluster.usage(queue),

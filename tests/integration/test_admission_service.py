@@ -77,7 +77,7 @@ from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log import checkpointing
 from headrace_admission.log.checkpoint import CheckpointStore
-from headrace_admission.log.restoring import LogReader
+from headrace_admission.log.restoring import LogFollower
 from headrace_admission.nodes.enrolment import GivingUp, enrol
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.service import AdmissionService, serve
@@ -714,7 +714,7 @@ async def test_no_damaged_message_stops_admission_or_breaks_its_books(
     services: list[AdmissionService] = []
 
     async def watched(runtime: Any) -> None:
-        reader, pools = LogReader(runtime.bus, AdmissionEngine(), runtime.clock), PoolsWatch(runtime)
+        reader, pools = LogFollower(runtime.bus, AdmissionEngine(), runtime.clock), PoolsWatch(runtime)
         runtime.tasks.start_soon(pools.follow)
         service = AdmissionService(runtime, Role("admission", 1, runtime.deposition), reader, pools)
         services.append(service)

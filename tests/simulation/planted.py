@@ -26,8 +26,7 @@ from headrace.wire.log import AllocatorAttached, IndexRun
 from headrace_admission.decisions import blocks, ends_and_retries
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
-from headrace_admission.state.restored import Restored
-from headrace_admission.state.state import State
+from headrace_admission.state.state import Restored, State
 from headrace_agent import engine as agent_engine
 from headrace_agent import void_orders
 from headrace_agent.adoption import Adoption

@@ -44,9 +44,9 @@ from headrace.wire.operations import (
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.state.rules import TreeRules
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Reconnect, SendToRunner, Trouble
 from headrace_agent.engine import AgentEngine
-from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt, KeptJob, Picture, Run, Started
+from headrace_agent.runner.protocol import Acknowledge, Ended, FullReport, Hello, Interrupt, KeptJob, Run, Started
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
@@ -338,9 +338,9 @@ class World:
             match effect:
                 case Beat():
                     self.beats[name].append(effect.heartbeat)
-                case Tell():
+                case SendToRunner():
                     self._tell(name, effect.message)
-                case Enrol():
+                case EnrolNode():
                     self._agent(name, self.agents[name].on_enrolled(self.moment))
                 case Reconnect():
                     self._connect(self.hosts[name])
@@ -385,9 +385,9 @@ class World:
         host.running[run.job] = run
         host.to_agent.append(Started(run.job, len(self.starts), self.now_ms, self.moment.steady_ns))
 
-    def _picture(self, host: Host) -> Picture:
+    def _picture(self, host: Host) -> FullReport:
         kept = [KeptJob(run, Started(key, 1, self.now_ms, self.moment.steady_ns)) for key, run in host.running.items()]
-        return Picture(kept, list(host.ended.values()), "none", "", host.pid)
+        return FullReport(kept, list(host.ended.values()), "none", "", host.pid)
 
     def _perform(self, effects: Sequence[Any]) -> None:
         for effect in effects:

@@ -23,7 +23,7 @@ from headrace.wire.codec import BadMessage
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
 from headrace_admission.log.recorder import batch_of, encode_batch, term_of
-from headrace_admission.state.restored import Page, Restored
+from headrace_admission.state.state import Page, Restored
 
 #: Seconds between two reads of the log by a standby: long enough to cost the server almost nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
@@ -41,7 +41,7 @@ async def highest_recorded_term(bus: Bus) -> int:
     return max(await writer_of_checkpoint(checkpoints), 0 if newest is None else term_of(newest.data) or 0)
 
 
-class LogReader:
+class LogFollower:
     """Brings an engine to the end of the log. It reads only the log itself, because published messages may be forged."""
 
     def __init__(self, bus: Bus, engine: AdmissionEngine, clock: Clock) -> None:

@@ -36,7 +36,7 @@ from headrace.wire.refusals import (
     decode_answer,
     not_allowed,
 )
-from headrace_admission.gone_allocators import Silence, is_gone
+from headrace_admission.gone_allocators import LeaseSilence, is_gone
 
 _GIVE_UP_S: Final = 2.0
 
@@ -72,7 +72,7 @@ def _as_said(record: NodeRecord, request: Enrol) -> NodeRecord:
     )
 
 
-GiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]
+AskToGiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]
 ShutOut = Callable[[NodeRecord], Awaitable[Refusal | None]]
 
 
@@ -82,7 +82,7 @@ class GivingUp:
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
         self._clock = clock
-        self._silence = Silence()
+        self._silence = LeaseSilence()
 
     async def __call__(self, record: NodeRecord, to_machine: str) -> GivenUpNode | Refusal:
         request = encode(GiveUpNode(record.node, to_machine))
@@ -97,7 +97,7 @@ class GivingUp:
         return decode_answer(answer, GivenUpNode)
 
 
-async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp) -> Enrolled | Refusal:
+async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: AskToGiveUp) -> Enrolled | Refusal:
     """Enrol a node, or find it enrolled. Raises `BusError`.
 
     The name of a node passes to another machine or tree only after the allocator of its tree has given the node up.
@@ -127,7 +127,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
 
 
 async def change_node(
-    nodes: KeyValue, request: ChangeNode, by: Person, give_up: GiveUp, shut_out: ShutOut
+    nodes: KeyValue, request: ChangeNode, by: Person, give_up: AskToGiveUp, shut_out: ShutOut
 ) -> ChangedNode | Refusal:
     """Drain, undrain, shut out or remove a node for an administrator. Raises `BusError`.
 

@@ -27,8 +27,8 @@ from headrace_agent.runner.effects import (
     Keep,
     Launch,
     RunnerEffect,
+    SendToAgent,
     Signal,
-    Tell,
     TellDeadline,
 )
 from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of
@@ -36,10 +36,10 @@ from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import (
     EndAll,
     Ended,
+    FullReport,
     Interrupt,
     KeptJob,
     NodeLease,
-    Picture,
     Recall,
     Recalled,
     Run,
@@ -98,7 +98,7 @@ class RunnerEngine:
     def on_recovered(self, ends: list[JobEnd], moment: Moment) -> Outcome[None, RunnerEffect]:
         """Record the ends that an earlier runner kept and the jobs that were lost with it. Called once, before anything else."""
         self._ended.update((end.key, end) for end in ends)
-        return Outcome(None, [Tell(Ended(end)) for end in ends])
+        return Outcome(None, [SendToAgent(Ended(end)) for end in ends])
 
     def on_hello(self, about: About, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Send the full report to a new agent, and drop all queued jobs of the agent before."""
@@ -106,7 +106,7 @@ class RunnerEngine:
             job.ahead.clear()
         # A starting job is in the full report too: otherwise the allocator would give it to another node.
         running = [job.kept(job.started or _on_its_way(job.run, moment), moment) for job in self._live.values()]
-        picture = Picture(
+        picture = FullReport(
             running=running,
             ended=list(self._ended.values()),
             isolation=about.isolation,
@@ -117,16 +117,16 @@ class RunnerEngine:
             answers_pings=True,
             makes_folders=True,
         )
-        return Outcome(None, [Tell(picture)])
+        return Outcome(None, [SendToAgent(picture)])
 
     def on_run(self, run: Run, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Start a job that is not known. For a known job its state is sent again."""
         ended = self._ended.get(run.job)
         if ended is not None:
-            return Outcome(None, [Tell(Ended(ended))])
+            return Outcome(None, [SendToAgent(Ended(ended))])
         known = self._live.get(run.job)
         if known is not None:
-            return Outcome(None, [Tell(known.started)] if known.started is not None else [])
+            return Outcome(None, [SendToAgent(known.started)] if known.started is not None else [])
         refusal = self._refusal(moment)
         if refusal is not None:
             return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, refusal, moment))
@@ -152,7 +152,7 @@ class RunnerEngine:
         job = self._newest.get(order.allocation)
         if job is not None:
             job.ahead.clear()
-        return Outcome(None, [Tell(Recalled(order.allocation))])
+        return Outcome(None, [SendToAgent(Recalled(order.allocation))])
 
     def on_started(self, key: JobKey, pid: int, moment: Moment) -> Outcome[None, RunnerEffect]:
         """Record that the process of a job runs since `moment`. If the job was to be stopped meanwhile, it is stopped now."""
@@ -163,7 +163,7 @@ class RunnerEngine:
         if job.stop is not None and job.deadline_ns is not None:
             left_ms = max(0, job.deadline_ns - moment.steady_ns) // NS_PER_MS
             stopping = self._stop(key, job, job.stop._replace(timeout_ms=left_ms), moment)
-        return Outcome(None, [Tell(job.started), *stopping])
+        return Outcome(None, [SendToAgent(job.started), *stopping])
 
     def on_not_started(
         self, key: JobKey, reason: str, exit_code: int | None, moment: Moment
@@ -425,7 +425,7 @@ class RunnerEngine:
         end = job_end(run, started, exit, result, reason, moment, stop)
         self._ended[run.job] = end
         is_host_fault = stop is not None and stop.is_host_fault
-        return [Keep(end), Tell(Ended(end, is_host_fault, following.job if following is not None else None))]
+        return [Keep(end), SendToAgent(Ended(end, is_host_fault, following.job if following is not None else None))]
 
     def _leave(self) -> list[RunnerEffect]:
         return [EndRunner()] if self._end_all is not None and not self._live else []

@@ -32,7 +32,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
 
 Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperation
-Answer = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
+AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
 
 
 _MOST_PLACES: Final = 1_000
@@ -42,7 +42,7 @@ _PAGE_BYTES: Final = 256 * 1024
 
 def answer_to(
     question: Question, facts: Facts, order: LeastSatisfied, alarms: PreemptionAlarms, moment: Moment
-) -> Answer:
+) -> AnswerToQuestion:
     """Answer a question of a user."""
     if isinstance(question, ListNodes):
         return list_nodes(facts, question.first, question.limit, moment)

@@ -12,7 +12,7 @@ from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.start_stages import StartRecord, StartStage
 
 #: Operation id of an allocation whose operation is over or unknown.
-NOBODY: Final = OperationId("")
+NO_OPERATION: Final = OperationId("")
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
@@ -25,7 +25,7 @@ Place = tuple[int, int, int]
 FIRST_PLACE: Final[Place] = (-1, 0, 0)
 NO_PLACE: Final[Place] = (2, 0, 0)
 #: Stands for "not computed by any rules yet" where a `PoolTree.rules` number is expected.
-NEVER: Final = -1
+NO_RULES_YET: Final = -1
 
 
 class Rest:
@@ -39,8 +39,9 @@ class Rest:
     def __init__(self, job_ms: float) -> None:
         #: Mean length of the operation's jobs in milliseconds; 0 if any of its allocations may need an order.
         self.job_ms = job_ms
-        #: Value of `PoolTree.rules` when the allocation groups were last cut; `NEVER` if the operation's share or options changed since.
-        self.cut_at = NEVER
+        #: Value of `PoolTree.rules` when the allocation groups were last cut; `NO_RULES_YET` if the operation's share or
+        #: options changed since.
+        self.cut_at = NO_RULES_YET
         #: First position that the normal preemptive stage may take while nothing is freed: `NO_PLACE` for none, None until it is
         #: computed.
         self.preemptible_from: Place | None = None
@@ -55,7 +56,7 @@ class Rest:
 _NO_REST: Final = Rest(0.0)
 
 
-class Picture:
+class AgreedReport:
     """The newest node report that agrees with the books. If the next report is the same object, nothing in it need be compared.
 
     Invariant (`Node.check`): the report shows nothing new. It is dropped when the jobs of an allocation change, and when the node gains
@@ -78,7 +79,7 @@ class Picture:
 
 
 class Allocation:
-    """What an operation holds on a node: an amount of resources in which its jobs run one after another."""
+    """An amount of resources that an operation holds on a node. Its jobs run in it one after another."""
 
     # There are very many allocations, and a heartbeat looks at each allocation of its node.
     __slots__ = (
@@ -108,8 +109,8 @@ class Allocation:
     def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
         self.id = name
         self.operation = operation
-        #: The operation that the allocation belonged to, if it is over or unknown; else `NOBODY`.
-        self.orphan_of = NOBODY
+        #: The operation that the allocation belonged to, if it is over or unknown; else `NO_OPERATION`.
+        self.orphan_of = NO_OPERATION
         self.node = node
         self.resources = resources
         #: Scheduling stage that started the allocation. None for an allocation older than this allocator, until its node reports the
@@ -118,7 +119,7 @@ class Allocation:
         #: The stage with the shares at the start. None until the start is sent to the node or reported by it.
         self.start: StartRecord | None = None
         #: The booked report of the allocation's node.
-        self.picture = Picture()
+        self.picture = AgreedReport()
         #: The `Rest` shared by the operation's allocations; `_NO_REST` once the operation is over.
         self.rest = _NO_REST
         #: Position among the allocations of the operation.
@@ -234,7 +235,7 @@ class Allocation:
         self.take_back = TakeBackReason.OPERATION_ENDED
         self.slots.clear()
         self._unsettle()
-        self.orphan_of, self.operation, self.rest = self.operation, NOBODY, _NO_REST
+        self.orphan_of, self.operation, self.rest = self.operation, NO_OPERATION, _NO_REST
 
     @property
     def unstarted(self) -> int:

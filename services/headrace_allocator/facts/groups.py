@@ -38,7 +38,7 @@ _ALL_RESOURCES: Final = tuple(range(len(ZERO_SHARE)))
 
 
 class Group(enum.IntEnum):
-    """How easily an allocation may be preempted, from the most protected group to the least protected."""
+    """Groups of allocations by how easily they may be preempted, from the most protected group to the least protected."""
 
     NON_PREEMPTIBLE = 0
     AGGRESSIVELY_PREEMPTIBLE = 1

@@ -20,7 +20,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartRecord
-from headrace_allocator.facts.allocations import Allocation, Picture
+from headrace_allocator.facts.allocations import AgreedReport, Allocation
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -162,7 +162,7 @@ class Node:
         self.allocations: dict[AllocationId, Allocation] = {}
         #: Allocations of gangs that are booked on the node and were not sent to it yet.
         self.holds: dict[AllocationId, Allocation] = {}
-        self.picture = Picture()
+        self.picture = AgreedReport()
         #: The answer to the newest heartbeat, if it contained orders. Orders that the node does not obey are taken back.
         self.sent: Orders | None = None
         #: Ends reported to the ledger and not confirmed yet, and confirmed ends that the node may forget.

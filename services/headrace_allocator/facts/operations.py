@@ -21,7 +21,7 @@ from headrace.wire.log import IndexRun
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
-from headrace_allocator.facts.allocations import NEVER, Allocation, Rest
+from headrace_allocator.facts.allocations import NO_RULES_YET, Allocation, Rest
 from headrace_allocator.facts.groups import AllocationGroups, Protection
 from headrace_allocator.facts.pool_tree import PoolTree
 from headrace_allocator.facts.slots import JobSlots
@@ -143,7 +143,7 @@ class Operation:
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
         self.set_task_groups([])
-        self._options_at = self.rest.cut_at = NEVER
+        self._options_at = self.rest.cut_at = NO_RULES_YET
         self._note_rest()
 
     def set_state(self, state: OperationState, *, suspended: bool) -> None:
@@ -171,7 +171,7 @@ class Operation:
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority, self.starvation = item.preemption_priority, item.starvation_status
         self.total, self.owed = total, None
-        self.rest.cut_at = NEVER
+        self.rest.cut_at = NO_RULES_YET
 
     @property
     def most_held(self) -> Resources | None:

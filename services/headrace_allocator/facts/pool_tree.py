@@ -160,7 +160,7 @@ class PoolTree:
             pool = self._known[name] = Pool(name, self.root)
         return pool
 
-    def take(self, cut: ShareSnapshot) -> OtherPlaces:
+    def apply(self, cut: ShareSnapshot) -> OtherPlaces:
         """Take over a snapshot. Returns the operations and pools whose position it may change, apart from the operations that it names."""
         changed: dict[PoolName, ShareItem | None] = {}
         for key in cut.removed:

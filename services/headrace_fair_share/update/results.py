@@ -158,7 +158,7 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
 
 
 class _Field(NamedTuple):
-    """How a field of a share item is computed: its values at given positions, and the bits of the columns it depends on."""
+    """The computation of one field of share items: its values at given positions, and the bits of the columns it depends on."""
 
     columns: int
     values: Callable[[Elements, ElementResults, Ints], Iterable[Any]]

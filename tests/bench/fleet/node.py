@@ -9,10 +9,10 @@ from headrace.ids import Incarnation, NodeName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobEnd, JobKey, JobResult, Nudge, Orders
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, LogRecord, Tell
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, LogRecord, SendToRunner
 from headrace_agent.engine import AgentEngine
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import Ended, Interrupt, Picture, Run, Started, ToRunner
+from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, Run, Started, ToRunner
 
 __all__ = ["FleetNode", "Surroundings"]
 
@@ -38,9 +38,9 @@ class _WatchedPulse(Pulse):
             self._wanted_ns = self.event_ns
         super().want(reason, may_wait=may_wait, is_last=is_last)
 
-    def take(self, now_ns: int) -> HeartbeatReason | None:
+    def begin_heartbeat(self, now_ns: int) -> HeartbeatReason | None:
         next_ns, wanted_ns = self.next_ns(), self._wanted_ns if self._wanted is not None else 0
-        reason = super().take(now_ns)
+        reason = super().begin_heartbeat(now_ns)
         if reason is not None and next_ns is not None:
             self.due_ns = min(now_ns, max(next_ns, wanted_ns, self._free_ns))
         return reason
@@ -90,7 +90,7 @@ class FleetNode:
     def start(self, moment: Moment) -> None:
         """Starts the agent, beside a runner without jobs."""
         self._do(self.engine.on_start, moment, moment.steady_ns)
-        picture = Picture([], [], "none", "simulated", pid=1)
+        picture = FullReport([], [], "none", "simulated", pid=1)
         self._do(lambda at: self.engine.on_runner(picture, at), moment, moment.steady_ns)
 
     def on_enrolled(self, moment: Moment) -> None:
@@ -144,12 +144,12 @@ class FleetNode:
         match effect:
             case LogRecord():
                 pass
-            case Tell(message):
+            case SendToRunner(message):
                 self._obey(message, moment)
             case Beat(heartbeat):
                 self.heartbeat = heartbeat
                 self._surroundings.send_heartbeat(self, heartbeat, self._pulse.due_ns)
-            case Enrol(after_ms):
+            case EnrolNode(after_ms):
                 self._surroundings.send_enrolment(self, moment.steady_ns + after_ms * NS_PER_MS)
             case _:
                 raise AssertionError(f"{self.name} does what nothing here calls for: {effect}")

@@ -70,9 +70,9 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
                 items[key] = a_pool(names[number], parent, cpu=random.choice([0.5, 1.0]))
                 changed.add(key)
         total = random.choice([TOTAL, cores(20, slots=100)])
-        pools.take(ShareSnapshot(items, changed, removed, total))
+        pools.apply(ShareSnapshot(items, changed, removed, total))
         whole = PoolTree()
-        whole.take(ShareSnapshot(items, items.keys(), [], total))
+        whole.apply(ShareSnapshot(items, items.keys(), [], total))
         for name, amount in held:
             whole.use(name, amount, amount)
 
@@ -87,6 +87,6 @@ def test_shares_of_operations_are_no_pools() -> None:
     pools = PoolTree()
     share = a_share("a", 0.5)
 
-    pools.take(ShareSnapshot({share.key: share}, [share.key], [], TOTAL))
+    pools.apply(ShareSnapshot({share.key: share}, [share.key], [], TOTAL))
 
     assert pools.pools == {}

@@ -16,7 +16,7 @@ from headrace.yarn_comparison import QueuePolicy, Sibling, serving_key
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.starvation.clocks import Ages
-from headrace_fair_share.yarn.shortage import Applicant, Clocks, Due, Queue, Rules, examine, part_of
+from headrace_fair_share.yarn.shortage import Applicant, Due, LeafQueue, Rules, ShareTimes, examine, part_of
 from tests.support.clocks import at
 from tests.support.small_trees import TOTAL, TREE, SmallTree, Work
 
@@ -149,17 +149,17 @@ def applicant(name: str, usage: int, demand: int, *, share: int = 0, began: int 
 
 
 def test_the_clock_of_whoever_is_content_begins_anew() -> None:
-    clocks, dues = Clocks({"x": 0}, {"/q": 0}), dict[str, Due]()
+    clocks, dues = ShareTimes({"x": 0}, {"/q": 0}), dict[str, Due]()
     for now_ms, usage, claims in ((0, 5, False), (6_000, 10, False), (9_000, 5, False), (11_000, 5, True)):
-        queue = Queue("/q", QueuePolicy.FAIR, memory(usage), memory(20), memory(10), memory(0), 1.0, 5_000.0)
+        queue = LeafQueue("/q", QueuePolicy.FAIR, memory(usage), memory(20), memory(10), memory(0), 1.0, 5_000.0)
         queue = queue._replace(applicants=[applicant("x", usage, 20, share=10)])
         examine(queue, clocks, dues, now_ms, Rules(memory(100)))
         assert dues["x"].claims is claims
 
 
 def test_what_is_due_to_the_fair_share_is_no_part_of_the_demand_that_a_minimum_is_spread_over() -> None:
-    clocks, dues = Clocks({}, {}), dict[str, Due]()
-    queue = Queue("/q", QueuePolicy.FAIR, memory(0), memory(9), memory(4), memory(9), 1.0, 0.0, 0.0)
+    clocks, dues = ShareTimes({}, {}), dict[str, Due]()
+    queue = LeafQueue("/q", QueuePolicy.FAIR, memory(0), memory(9), memory(4), memory(9), 1.0, 0.0, 0.0)
     queue = queue._replace(applicants=[applicant("x", 0, 5, share=3), applicant("y", 0, 4, began=1)])
 
     examine(queue, clocks, dues, 0, Rules(memory(100)))
@@ -176,10 +176,10 @@ def test_a_queue_that_lacks_cores_alone_of_its_minimum_spreads_them(
 ) -> None:
     dues: dict[str, Due] = {}
     app = Applicant("x", Sibling("x", amount(1_000, 1), amount(6_000, 6), memory(0), 1.0), amount(1_000, 0))
-    queue = Queue("/q", policy, amount(1_000, 1), amount(6_000, 6), amount(1_000, 0), amount(1_000, 4))
+    queue = LeafQueue("/q", policy, amount(1_000, 1), amount(6_000, 6), amount(1_000, 0), amount(1_000, 4))
     queue = queue._replace(min_timeout_ms=0.0, applicants=[app])
 
-    examine(queue, Clocks({}, {}), dues, 5_000, Rules(amount(10_000, 10), spread))
+    examine(queue, ShareTimes({}, {}), dues, 5_000, Rules(amount(10_000, 10), spread))
 
     assert dues["x"] == Due(memory(0), due, claims=True)
 

@@ -40,7 +40,7 @@ _THREAD_STACK_BYTES: Final = 256 * 1024
 _REPORT_BYTES: Final = 256
 
 #: Soft and hard limits by the number of the resource.
-Limits = Mapping[int, tuple[int, int]]
+ProcessLimits = Mapping[int, tuple[int, int]]
 #: The part of an order for which a process could not start.
 Part = Literal["limits", "account", "folder", "program", "interpreter", "process"]
 
@@ -57,7 +57,7 @@ class Spawn(NamedTuple):
     account: Account | None = None
     #: Soft and hard limits that a process with an account sets for itself before it becomes its program. Setting them from
     #: outside requires a capability (CAP_SYS_RESOURCE) that root does not have in a container.
-    limits: Limits = MappingProxyType({})
+    limits: ProcessLimits = MappingProxyType({})
     #: The file of a cgroup that a process with an account joins before it becomes its program, so that every process which the
     #: program starts is inside; empty: none.
     cgroup_file: str = ""
