@@ -14,7 +14,7 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, J
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, SchedulingStatus, ShareItem
-from headrace_allocator.decide import Due, decide
+from headrace_allocator.decide import DueSteps, decide
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.effects import Effect
@@ -27,8 +27,8 @@ from tests.support.random_orders import RandomTree
 TREES = 34
 
 
-def a_due(random: Random) -> Due:
-    return Due(
+def a_due(random: Random) -> DueSteps:
+    return DueSteps(
         extend=random.random() < 0.9,
         start=random.random() < 0.9,
         preempt=random.random() < 0.9,

@@ -13,14 +13,14 @@ from headrace.pools import TreeOptions
 from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator import decide, heartbeat_answer
-from headrace_allocator.decide import Due
+from headrace_allocator.decide import DueSteps
 from headrace_allocator.decision import ranking, view, walk
 from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import entry_of
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.preemption import legacy, stages, whole_gangs
 from headrace_allocator.preemption.victims import Preemption
 from tests.properties.test_allocation_order import OlderTree, report
@@ -111,7 +111,7 @@ def trees(seed: int) -> None:
         tree.change_shares()
 
 
-def added_without_going(overlay: Overlay, pool: Pool) -> Resources:
+def added_without_going(overlay: Overlay, pool: PoolState) -> Resources:
     return overlay.pools.get(pool.name, ZERO)
 
 
@@ -124,7 +124,7 @@ def older_trees(seed: int) -> None:
             tree.change_shares()
         for node in tree.nodes:
             overlay = tree.overlay(node)
-            compare(overlay.view, Due(), decide.decide(overlay, Due()))
+            compare(overlay.view, DueSteps(), decide.decide(overlay, DueSteps()))
 
 
 def run_seeds(scenario: Callable[[int], None]) -> None:

@@ -17,7 +17,7 @@ from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem
 from headrace_allocator.facts.operations import Operation, members, never_fits, waits_for_a_turn
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.gang import GangPhase
 from tests.reference.heartbeats.state import State
@@ -133,13 +133,13 @@ def _is_within(used: Resources, limit: PartialResources, tolerance: PartialResou
     return all(most is None or has <= most + extra for has, most, extra in triples)
 
 
-def _best_below(state: State, pool: Pool, able: Iterable[Operation]) -> _Child | None:
+def _best_below(state: State, pool: PoolState, able: Iterable[Operation]) -> _Child | None:
     """Return the child of a pool that comes first, among the children with an operation that may start."""
     return min(_children(state, pool, able), key=lambda child: child.place, default=None)
 
 
-def _children(state: State, pool: Pool, able: Iterable[Operation]) -> Iterator[_Child]:
-    below: dict[Pool, list[Operation]] = {}
+def _children(state: State, pool: PoolState, able: Iterable[Operation]) -> Iterator[_Child]:
+    below: dict[PoolState, list[Operation]] = {}
     for one in able:
         way = [*state.above(one), state.view.pools.root]
         if way[0] is pool:
@@ -157,7 +157,7 @@ def _children(state: State, pool: Pool, able: Iterable[Operation]) -> Iterator[_
         yield _Child((satisfied, _excess_of_pool(state, child), rank, 0, child.name), satisfied, best.operation)
 
 
-def _place_in_pool(state: State, pool: Pool, one: Operation, satisfied: float) -> _Place:
+def _place_in_pool(state: State, pool: PoolState, one: Operation, satisfied: float) -> _Place:
     """Return the operation's place among the children of its pool. A pool that keeps fifo order goes by the rank alone."""
     item = pool.item
     keeps_order = (
@@ -170,7 +170,7 @@ def _place_in_pool(state: State, pool: Pool, one: Operation, satisfied: float) -
     return (satisfied, _excess(one.share, state.held(one), one.total), one.rank, one.arrival, one.id)
 
 
-def _excess_of_pool(state: State, pool: Pool) -> float:
+def _excess_of_pool(state: State, pool: PoolState) -> float:
     return _excess(pool.item, state.used(pool), state.view.pools.total)
 
 

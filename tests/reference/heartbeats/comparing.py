@@ -9,7 +9,7 @@ from typing import Any, Final
 from unittest import mock
 
 from headrace.runtime.engine import run_checks
-from headrace_allocator.decide import Due, HeartbeatDecision
+from headrace_allocator.decide import DueSteps, HeartbeatDecision
 from headrace_allocator.decision.extending import Extension
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
@@ -27,7 +27,7 @@ SEEN: Final[Counter[str]] = Counter()
 _DECIDE: Final = HeartbeatAnswers.decide
 
 
-def compare(view: View, due: Due, made: HeartbeatDecision) -> None:
+def compare(view: View, due: DueSteps, made: HeartbeatDecision) -> None:
     """Raise `AssertionError` if the plain decision differs. Call this before anything of the decision is applied."""
     plain = decide_plainly(view, due, {stage.stage.priority for stage in made.stages})
     assert _told(made) == _told(plain), f"decided: {_told(made)}\nplainly: {_told(plain)}"
@@ -46,7 +46,7 @@ def every_heartbeat_compared(report: Callable[[AssertionError], None] | None = N
     A difference is raised where the heartbeat is answered, or passed to `report`: the shell of a service survives what its engine raises.
     """
 
-    def decide(self: HeartbeatAnswers, node: Node, due: Due, *rest: Any) -> Overlay | None:
+    def decide(self: HeartbeatAnswers, node: Node, due: DueSteps, *rest: Any) -> Overlay | None:
         overlay = _DECIDE(self, node, due, *rest)
         _, _, pace_ms, _ = rest
         ranking = self._ranking

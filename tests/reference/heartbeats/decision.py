@@ -8,7 +8,7 @@ from headrace.resources import ZERO
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.decide import Due, HeartbeatDecision
+from headrace_allocator.decide import DueSteps, HeartbeatDecision
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.victims import Preemption
@@ -20,7 +20,7 @@ from tests.reference.heartbeats.victims import allows_preemption, exempt_for_ms,
 __all__ = ["decide_plainly"]
 
 
-def decide_plainly(view: View, due: Due, ran: Collection[PreemptionPriority] = ()) -> HeartbeatDecision:
+def decide_plainly(view: View, due: DueSteps, ran: Collection[PreemptionPriority] = ()) -> HeartbeatDecision:
     """Decide on one heartbeat, by the steps that are due. `ran` are the preemptive stages that the allocator ran."""
     state, made, most = State(view), HeartbeatDecision(), view.most_starts
     if due.preempt:

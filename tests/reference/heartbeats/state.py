@@ -11,7 +11,7 @@ from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 
 
 class State:
@@ -51,7 +51,7 @@ class State:
         self.takes_part = takes_part or _everybody
         self.refused.clear()
 
-    def above(self, operation: Operation) -> list[Pool]:
+    def above(self, operation: Operation) -> list[PoolState]:
         """Return the pools above an operation, from the lowest up, without the root."""
         return list(self.view.pools.pool(operation.spec.pool).path())
 
@@ -65,10 +65,10 @@ class State:
     def held(self, operation: Operation) -> Resources:
         return operation.held + self._added.get(operation.id, ZERO)
 
-    def used(self, pool: Pool) -> Resources:
+    def used(self, pool: PoolState) -> Resources:
         return self._used.get(pool.name, ZERO)
 
-    def charged(self, pool: Pool) -> Resources:
+    def charged(self, pool: PoolState) -> Resources:
         """Return what counts towards the pool's limit when a job is to start."""
         return self.used(pool) + self._in_doubt.get(pool.name, ZERO) - self.going.get(pool.name, ZERO)
 
@@ -77,7 +77,7 @@ class State:
         share = self.held(operation).share_of(operation.total)
         return local_satisfaction(share, operation.fair_share, operation.demand_share)
 
-    def satisfaction_of_pool(self, pool: Pool) -> float:
+    def satisfaction_of_pool(self, pool: PoolState) -> float:
         """Section 1.4, for the usage of all operations below the pool."""
         item, share = pool.item, self.used(pool).share_of(self.view.pools.total)
         return (

@@ -22,7 +22,7 @@ from headrace.wire.snapshots import ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 from tests.reference.heartbeats.state import State
 
 
@@ -73,7 +73,11 @@ def candidates(state: State, least: Group) -> Found:
             found.gangs.setdefault(operation, []).append(one)
         elif shield is None:
             found.free.append(one)
-        elif isinstance(shield, Pool) and not is_aggressive and state.view.pools.options.enable_conditional_preemption:
+        elif (
+            isinstance(shield, PoolState)
+            and not is_aggressive
+            and state.view.pools.options.enable_conditional_preemption
+        ):
             found.held.setdefault(shield.name, []).append(one)
         else:
             continue
@@ -274,17 +278,17 @@ def is_short_of(state: State, gang: Operation, starter: Operation) -> bool:
 # --- shields ------------------------------------------------------------------------------------------------------------
 
 
-def _shield(state: State, operation: Operation, least: Group) -> Operation | Pool | None:
+def _shield(state: State, operation: Operation, least: Group) -> Operation | PoolState | None:
     """Section 9.2, or 9.3 under the older rules: return what keeps the operation's allocations from being preempted."""
     policy = state.view.pools.options
     if policy.victim_rules is not VictimRules.LEGACY:
         starves = operation.starvation is not StarvationStatus.NON_STARVING
         return operation if starves and not policy.allow_preemption_from_starving_operations else None
-    elements: Sequence[Operation | Pool] = [operation, *state.above(operation)]
+    elements: Sequence[Operation | PoolState] = [operation, *state.above(operation)]
     return next((one for one in elements if _is_shielded(state, one, least)), None)
 
 
-def _is_shielded(state: State, element: Operation | Pool, least: Group) -> bool:
+def _is_shielded(state: State, element: Operation | PoolState, least: Group) -> bool:
     pools, policy = state.view.pools, state.view.pools.options
     if isinstance(element, Operation):
         options, used = element.options(pools), state.held(element)
