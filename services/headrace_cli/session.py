@@ -136,7 +136,7 @@ def change(
         answer = await ask(client)
         if isinstance(answer, PoolPlan):
             return Exit.DONE if show_plan(screen, answer, done, whole=whole) else Exit.REFUSED
-        from headrace_cli.show.elements.what_if import show_what_if
+        from headrace_cli.commands.plans.what_if import show_what_if
 
         return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED
 

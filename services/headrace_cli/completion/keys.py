@@ -9,7 +9,7 @@ from headrace.pools.attributes.kinds import Choice, Flag, Kind
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace.resources import RESOURCE_NAMES
-from headrace_cli.pools.key_values import kind_at
+from headrace_cli.commands.pools.key_values import kind_at
 
 
 def assignments(schema: Schema, word: str) -> Iterator[tuple[str, str]]:

@@ -12,10 +12,10 @@ from headrace.errors import HeadraceError
 from headrace.ids import ROOT_POOL
 from headrace.obs.logging import configure
 from headrace.resources import format_amount
+from headrace_cli.commands.pools.fields import read
 from headrace_cli.completion.candidates import Name
 from headrace_cli.completion.meaning import Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
-from headrace_cli.pools.fields import read
 
 #: Seconds for all requests together. After that, typing the name would have been quicker.
 TIME_S = 1.0

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES
 from headrace.wire.operations import OperationState
-from headrace_cli.commands.operations.keys import KEYS
+from headrace_cli.commands.operations.key_values import KEYS
+from headrace_cli.commands.pools.fields import FIELDS
 from headrace_cli.completion.keys import assignments, attributes
 from headrace_cli.completion.meaning import Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
-from headrace_cli.pools.fields import FIELDS
 
 
 def words_of_settings(slot: Slot) -> Iterator[tuple[str, str]]:

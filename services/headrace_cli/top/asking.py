@@ -21,11 +21,11 @@ from headrace.wire.happenings import AllocationPreempted, Happening
 from headrace.wire.nodes import NodeList, OperationProgress
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.pools import PoolList
-from headrace_cli.commands.operations.reasons import explained
-from headrace_cli.commands.pool import preemptions_of
-from headrace_cli.show.elements.shares import pool_facts
-from headrace_cli.show.explanations import explanation
-from headrace_cli.show.nodes import node_facts
+from headrace_cli.commands.node_tables import node_facts
+from headrace_cli.commands.operations.explain import explained
+from headrace_cli.commands.operations.explain_page import explanation
+from headrace_cli.commands.pools.get_page import pool_facts
+from headrace_cli.commands.pools.pool import preemptions_of
 from headrace_cli.top.look import MOST_OPERATIONS, Look
 from headrace_cli.top.view import Opened
 

@@ -12,8 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.durations import format_duration
-from headrace_cli.show.tables import packed, table
-from headrace_cli.show.trees import bar
+from headrace_cli.show.tables import bar, packed, table
 from headrace_cli.top.look import Cluster, Look, cluster_of
 from headrace_cli.top.sections import Pen, Rows, first_shown, rows_of, titled, use_of_cluster
 from headrace_cli.top.view import Section, View

@@ -14,7 +14,7 @@ from headrace.wire.nodes import NodeView, OperationProgress
 from headrace.wire.operations import OperationView
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ShareItem
-from headrace_cli.show.elements.starving import Starving, starving_in
+from headrace_cli.commands.pools.starving import Starving, starving_in
 
 #: Most operations that are requested: the newest that are not over.
 MOST_OPERATIONS: Final = 200

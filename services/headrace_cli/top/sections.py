@@ -14,12 +14,11 @@ from headrace.wire.nodes import NodeView
 from headrace.wire.operations import OperationView
 from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
+from headrace_cli.commands.node_tables import node_state, use_words
+from headrace_cli.commands.operations.tables import state_words, time_words, waiting_words
+from headrace_cli.commands.pools.starving import Starving, starvation_cells
 from headrace_cli.show.amounts import component, percent, short_name
-from headrace_cli.show.elements.starving import Starving, starvation_cells
-from headrace_cli.show.nodes import node_state, use_words
-from headrace_cli.show.operations import state_words, time_words
-from headrace_cli.show.trees import branches
-from headrace_cli.show.waiting_reasons import waiting_words
+from headrace_cli.show.tables import branches
 from headrace_cli.top.look import MOST_OPERATIONS, Look
 from headrace_cli.top.view import Entry, Opened, Section, View
 
