@@ -143,7 +143,7 @@ def run_command(words: list[str]) -> int:
     """Run the command named by the words after `headrace` and return its exit status. Raises what the command raises."""
     if words and not words[0].startswith("-"):
         # Imported here because the list of all commands does not need the completion table.
-        from headrace_cli.completion.spoken import canonical
+        from headrace_cli.completion.synonyms import canonical
         from headrace_cli.completion.table import read_table
 
         words = canonical(read_table(), words)

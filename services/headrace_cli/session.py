@@ -103,7 +103,7 @@ def talk(
         async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
             client.silence.bears_restarts = bears_restarts
 
-            async def look(shown: Screen) -> int | None:
+            async def show_once(shown: Screen) -> int | None:
                 status = await work(client, shown)
                 for words in client.silence.words() if tells_silence else []:
                     shown.say(words, style="yellow")
@@ -112,9 +112,9 @@ def talk(
             if watching is not None and watching.watch:
                 from headrace_cli.live.watching import watch
 
-                await watch(screen, look, interval_s)
+                await watch(screen, show_once, interval_s)
                 return Exit.DONE
-            return await look(screen) or Exit.DONE
+            return await show_once(screen) or Exit.DONE
 
     return anyio.run(run)
 

@@ -174,8 +174,8 @@ def _serve(listener: socket.socket) -> NoReturn:
 
     import headrace_cli.commands.pools.files
     import headrace_cli.completion.answer
-    import headrace_cli.completion.names
-    import headrace_cli.completion.settings  # noqa: F401
+    import headrace_cli.completion.live_names
+    import headrace_cli.completion.setting_words  # noqa: F401
     from headrace_cli.__main__ import main
     from headrace_cli.command_line import app
 

@@ -26,7 +26,7 @@ _LIMITS: Final = frozenset({"pool_limit_reached", "operation_limit_reached"})
 _NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})
 #: Seconds to wait for the allocator's verdict on a new operation. The start is reported without it after that.
 _MOST_WAIT_S: Final = 1.0
-_LOOK_S: Final = 0.05
+_POLL_S: Final = 0.05
 
 
 async def try_start(screen: Screen, client: Client, spec: OperationSpec, operation: str) -> int:
@@ -55,7 +55,7 @@ async def warn_of_what_never_runs(
             fit = await _fit(client, spec, place)
             if fit is None or _is_known(fit):
                 break
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
     for cause in _for_ever(fit):
         screen.say(f"warning: {cause.words}; {cause.cure}", style="yellow")
     if spec.is_gang and (fit is None or not _is_known(fit)):

@@ -10,7 +10,7 @@ from headrace.ids import PoolName, TreeName, pool_or_path, tree_name
 from headrace.near import hint
 from headrace.wire.operation_spec import PerTree
 
-#: The settings that `op set` changes.
+#: The settings that `op set` changes. Completion offers them without importing the command.
 KEYS: Final = ("weight", "pool")
 
 

@@ -243,9 +243,8 @@ def wait(
         Ctrl-C aborts the operation.
     """
 
-    from headrace_cli.commands.operations.progress import (
-        follow as follow_to_end,  # progress bars import slower than a list prints
-    )
+    # Progress bars take longer to import than a list takes to print.
+    from headrace_cli.commands.operations.progress import follow as follow_to_end
 
     async def work(client: Client, screen: Screen) -> int:
         view = await client.get(await whole_id(client, operation))

@@ -24,7 +24,7 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
 #: Seconds between two requests for the running jobs, for the display only. The wait itself is notified and does not poll.
-_LOOK_S = 1.0
+_POLL_S = 1.0
 _WITHOUT_BAR_S = 10.0
 #: Most lines and bytes shown of the stdout of a failed job.
 _LINES_OF_STDOUT = 10
@@ -145,7 +145,7 @@ async def _abort(screen: Screen, operation: Operation) -> None:
 
 
 async def _refresh(operation: Operation, display: _Display) -> None:
-    waited_s = _WITHOUT_BAR_S - _LOOK_S
+    waited_s = _WITHOUT_BAR_S - _POLL_S
     while True:
         try:
             places = await operation.places()
@@ -155,8 +155,8 @@ async def _refresh(operation: Operation, display: _Display) -> None:
         if waited_s >= _WITHOUT_BAR_S:
             waited_s = 0.0
             display.say_now()
-        await anyio.sleep(_LOOK_S)
-        waited_s += _LOOK_S
+        await anyio.sleep(_POLL_S)
+        waited_s += _POLL_S
 
 
 async def tell_end(screen: Screen, operation: Operation, view: OperationView, *, with_output: bool = True) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 from headrace_cli.completion.slot import Slot
 
 
-class Meaning(enum.Enum):
+class ValueKind(enum.Enum):
     """The kind of values that an argument takes."""
 
     #: A pool in which operations run.
@@ -42,46 +42,46 @@ class Meaning(enum.Enum):
 #: Kinds whose names only a running Headrace knows.
 _LIVE: Final = frozenset(
     {
-        Meaning.POOL,
-        Meaning.POOL_OR_ROOT,
-        Meaning.OPERATION,
-        Meaning.LIVE_OPERATION,
-        Meaning.NODE,
-        Meaning.TREE,
-        Meaning.USER,
+        ValueKind.POOL,
+        ValueKind.POOL_OR_ROOT,
+        ValueKind.OPERATION,
+        ValueKind.LIVE_OPERATION,
+        ValueKind.NODE,
+        ValueKind.TREE,
+        ValueKind.USER,
     }
 )
 #: Kinds whose words come from tables in the code.
 WORDS_OF_SETTINGS: Final = frozenset(
-    {Meaning.STATE, Meaning.FIELD, Meaning.ASSIGNMENT, Meaning.OPERATION_SETTING, Meaning.ATTRIBUTE}
+    {ValueKind.STATE, ValueKind.FIELD, ValueKind.ASSIGNMENT, ValueKind.OPERATION_SETTING, ValueKind.ATTRIBUTE}
 )
 
 _BY_NAME: Final = {
-    "against": Meaning.POOL,
-    "assigned": Meaning.ASSIGNMENT,
-    "command": Meaning.COMMAND,
-    "destination": Meaning.POOL_OR_ROOT,
-    "fields": Meaning.FIELD,
-    "file": Meaning.FILE,
-    "node": Meaning.NODE,
-    "nodes": Meaning.NODE,
-    "op": Meaning.OPERATION,
-    "op_state": Meaning.STATE,
-    "operation": Meaning.OPERATION,
-    "operations": Meaning.OPERATION,
-    "parent": Meaning.POOL_OR_ROOT,
-    "plot": Meaning.FILE,
-    "pool": Meaning.POOL,
-    "pools": Meaning.POOL,
-    "settings": Meaning.OPERATION_SETTING,
-    "source": Meaning.POOL_OR_ROOT,
-    "to_tree": Meaning.TREE,
-    "tree": Meaning.TREE,
-    "trees": Meaning.TREE,
-    "unset": Meaning.ATTRIBUTE,
-    "user": Meaning.USER,
+    "against": ValueKind.POOL,
+    "assigned": ValueKind.ASSIGNMENT,
+    "command": ValueKind.COMMAND,
+    "destination": ValueKind.POOL_OR_ROOT,
+    "fields": ValueKind.FIELD,
+    "file": ValueKind.FILE,
+    "node": ValueKind.NODE,
+    "nodes": ValueKind.NODE,
+    "op": ValueKind.OPERATION,
+    "op_state": ValueKind.STATE,
+    "operation": ValueKind.OPERATION,
+    "operations": ValueKind.OPERATION,
+    "parent": ValueKind.POOL_OR_ROOT,
+    "plot": ValueKind.FILE,
+    "pool": ValueKind.POOL,
+    "pools": ValueKind.POOL,
+    "settings": ValueKind.OPERATION_SETTING,
+    "source": ValueKind.POOL_OR_ROOT,
+    "to_tree": ValueKind.TREE,
+    "tree": ValueKind.TREE,
+    "trees": ValueKind.TREE,
+    "unset": ValueKind.ATTRIBUTE,
+    "user": ValueKind.USER,
 }
-_BY_NOUN: Final = {"node": Meaning.NODE, "pool": Meaning.POOL, "tree": Meaning.TREE}
+_BY_NOUN: Final = {"node": ValueKind.NODE, "pool": ValueKind.POOL, "tree": ValueKind.TREE}
 #: Commands and their arguments that name something new.
 _NEW: Final = frozenset({("create", "name"), ("up", "node")})
 #: Commands about settings themselves. Their argument `name` is the name of a setting.
@@ -92,7 +92,7 @@ _VERBS_OF_LIVE: Final = frozenset({"abort", "complete", "resume", "set", "suspen
 _VERBS_OF_LOOKING: Final = frozenset({"explain", "get", "volume"})
 
 
-def meaning_of(slot: Slot) -> Meaning | None:
+def value_kind(slot: Slot) -> ValueKind | None:
     """Return the kind of values of a slot, or None if the kind is unknown."""
     argument = slot.argument
     if argument is None:
@@ -102,26 +102,26 @@ def meaning_of(slot: Slot) -> Meaning | None:
     if (verb, name) in _NEW:
         return None
     if argument.is_path:
-        return Meaning.FILE
+        return ValueKind.FILE
     if name == "name":
-        return Meaning.ATTRIBUTE if verb in _VERBS_OF_SETTINGS else _specific(_BY_NOUN.get(noun), verb)
+        return ValueKind.ATTRIBUTE if verb in _VERBS_OF_SETTINGS else _specific(_BY_NOUN.get(noun), verb)
     return _specific(_BY_NAME.get(name), verb)
 
 
-def _specific(meaning: Meaning | None, verb: str) -> Meaning | None:
-    if meaning is Meaning.OPERATION and verb in _VERBS_OF_LIVE:
-        return Meaning.LIVE_OPERATION
-    if meaning is Meaning.POOL and verb in _VERBS_OF_LOOKING:
-        return Meaning.POOL_OR_ROOT
-    return meaning
+def _specific(kind: ValueKind | None, verb: str) -> ValueKind | None:
+    if kind is ValueKind.OPERATION and verb in _VERBS_OF_LIVE:
+        return ValueKind.LIVE_OPERATION
+    if kind is ValueKind.POOL and verb in _VERBS_OF_LOOKING:
+        return ValueKind.POOL_OR_ROOT
+    return kind
 
 
 def asks_headrace(slot: Slot) -> bool:
     """True if only a running Headrace knows names for the slot."""
-    match meaning_of(slot):
-        case Meaning.FIELD:
+    match value_kind(slot):
+        case ValueKind.FIELD:
             return any(separator in slot.value for separator in "/.")
-        case Meaning.OPERATION_SETTING:
+        case ValueKind.OPERATION_SETTING:
             return slot.value.startswith("pool=")
-        case meaning:
-            return meaning in _LIVE
+        case kind:
+            return kind in _LIVE

@@ -1,15 +1,38 @@
-"""Keys of settings and their values, such as `integral_guarantees/guarantee_type=burst`, each with a description. Pure."""
+"""Words from the tables of fields, settings and states: keys of settings and their values, each with a description. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.pools import Attribute, Record, Schema
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Attribute, Record, Schema
 from headrace.pools.attributes.kinds import Choice, Flag, Kind
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
 from headrace.resources import RESOURCE_NAMES
+from headrace.wire.operations import OperationState
+from headrace_cli.commands.operations.key_values import KEYS
+from headrace_cli.commands.pools.fields import FIELDS
 from headrace_cli.commands.pools.key_values import kind_at
+from headrace_cli.completion.slot import Slot
+from headrace_cli.completion.value_kinds import ValueKind, value_kind
+
+
+def words_of_settings(slot: Slot) -> Iterator[tuple[str, str]]:
+    """Yield words with a description of each. Yield nothing for other kinds of values."""
+    schema = TREE_ATTRIBUTES if slot.path[0] == "tree" else POOL_ATTRIBUTES
+    match value_kind(slot):
+        case ValueKind.STATE:
+            yield from ((state, "") for state in OperationState)
+        case ValueKind.FIELD:
+            yield from ((field.name, field.help) for field in FIELDS)
+        case ValueKind.OPERATION_SETTING:
+            yield from ((f"{key}=", "") for key in KEYS)
+        case ValueKind.ASSIGNMENT:
+            yield from assignments(schema, slot.value)
+        case ValueKind.ATTRIBUTE:
+            yield from attributes(schema, slot.value)
+        case _:
+            pass
 
 
 def assignments(schema: Schema, word: str) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import BadInput
 from headrace_cli.completion.slot import find_slot
-from headrace_cli.completion.spoken import SYNONYMS, canonical
+from headrace_cli.completion.synonyms import SYNONYMS, canonical
 from headrace_cli.completion.table import Command, read_table
 
 TABLE = read_table()

@@ -14,8 +14,8 @@ from headrace.obs.logging import configure
 from headrace.resources import format_amount
 from headrace_cli.commands.pools.fields import read
 from headrace_cli.completion.candidates import Name
-from headrace_cli.completion.meaning import Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
+from headrace_cli.completion.value_kinds import ValueKind, value_kind
 
 #: Seconds for all requests together. After that, typing the name would have been quicker.
 TIME_S = 1.0
@@ -40,21 +40,21 @@ async def _ask(slot: Slot, state: str) -> list[Name]:
 
 
 async def _names(client: Client, slot: Slot) -> list[Name]:
-    match meaning_of(slot):
-        case Meaning.POOL | Meaning.POOL_OR_ROOT as meaning:
-            return await _pools(client, root=meaning is Meaning.POOL_OR_ROOT)
-        case Meaning.OPERATION | Meaning.LIVE_OPERATION as meaning:
-            return await _operations(client, live=meaning is Meaning.LIVE_OPERATION)
-        case Meaning.NODE:
+    match value_kind(slot):
+        case ValueKind.POOL | ValueKind.POOL_OR_ROOT as kind:
+            return await _pools(client, root=kind is ValueKind.POOL_OR_ROOT)
+        case ValueKind.OPERATION | ValueKind.LIVE_OPERATION as kind:
+            return await _operations(client, live=kind is ValueKind.LIVE_OPERATION)
+        case ValueKind.NODE:
             nodes = (await client.nodes()).nodes
             return [Name(n.node, f"{n.state}, {format_amount('cpu', n.total.cpu)} cores") for n in nodes]
-        case Meaning.TREE:
+        case ValueKind.TREE:
             return [Name(t.tree, f"pools: {t.pools}") for t in (await client.trees.list()).trees]
-        case Meaning.USER:
+        case ValueKind.USER:
             return [Name(user) for user in sorted({view.user for view in await client.list(limit=_MOST_OPERATIONS)})]
-        case Meaning.OPERATION_SETTING:
+        case ValueKind.OPERATION_SETTING:
             return [Name(f"pool={pool.name}", pool.about) for pool in await _pools(client, root=False)]
-        case Meaning.FIELD:
+        case ValueKind.FIELD:
             return await _parts_of_field(client, slot)
         case _:
             return []

@@ -20,7 +20,7 @@ from headrace_cli.commands.pools.starving import Starving, starving_in
 MOST_OPERATIONS: Final = 200
 
 
-class Look(msgspec.Struct, frozen=True):
+class ClusterReport(msgspec.Struct, frozen=True):
     """All that is known at one time. A part that is None was not reported yet."""
 
     at_ms: int
@@ -85,10 +85,10 @@ class Cluster(msgspec.Struct, frozen=True):
     silent: dict[str, str]
 
 
-def cluster_of(look: Look) -> Cluster:
+def cluster_of(report: ClusterReport) -> Cluster:
     """Return the figures of the cluster as a whole."""
-    root = look.pools[0] if look.pools else None
-    shares, nodes = look.shares, look.nodes or []
+    root = report.pools[0] if report.pools else None
+    shares, nodes = report.shares, report.nodes or []
     total = shares.frame.total if shares is not None else None
     return Cluster(
         tree=shares.tree if shares is not None else "",
@@ -98,30 +98,30 @@ def cluster_of(look: Look) -> Cluster:
             if root is not None and name != "user_slots" and getattr(total, name)
         ],
         version=str(shares.version) if shares is not None else "",
-        age_ms=max(0, look.at_ms - shares.frame.at_ms) if shares is not None and shares.frame.at_ms else None,
+        age_ms=max(0, report.at_ms - shares.frame.at_ms) if shares is not None and shares.frame.at_ms else None,
         allocator_term=shares.frame.usage_version.term if shares is not None else 0,
         nodes=len(nodes),
         nodes_online=sum(node.state == "online" for node in nodes),
         running_jobs=sum(node.running_jobs for node in nodes),
         operations=root.operation_count if root is not None else 0,
         running_operations=root.running_count if root is not None else 0,
-        recovering=look.recovering,
-        pauses=look.pauses,
+        recovering=report.recovering,
+        pauses=report.pauses,
         errors=list(shares.frame.errors) if shares is not None else [],
-        silent=look.silent,
+        silent=report.silent,
     )
 
 
-def document(look: Look) -> dict[str, object]:
-    """Return the look as one JSON document."""
+def document(report: ClusterReport) -> dict[str, object]:
+    """Return the report as one JSON document."""
     return {
-        "at_ms": look.at_ms,
-        "cluster": cluster_of(look),
-        "pools": look.pools,
-        "operations": look.operations or [],
-        "operation_shares": list(look.operation_shares.values()),
-        "progress": list(look.progress.values()),
-        "nodes": look.nodes or [],
-        "starving": look.starving,
-        "preemptions": look.preemptions,
+        "at_ms": report.at_ms,
+        "cluster": cluster_of(report),
+        "pools": report.pools,
+        "operations": report.operations or [],
+        "operation_shares": list(report.operation_shares.values()),
+        "progress": list(report.progress.values()),
+        "nodes": report.nodes or [],
+        "starving": report.starving,
+        "preemptions": report.preemptions,
     }
