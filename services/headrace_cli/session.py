@@ -20,7 +20,7 @@ from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.show.changes import show_plan
+from headrace_cli.show.configuration_changes import show_plan
 from headrace_cli.show.screen import Screen
 
 _SHORTEST_INTERVAL_S: Final = 0.1

@@ -21,7 +21,7 @@ from headrace_cli.commands.pools.attributes import attribute_table
 from headrace_cli.commands.pools.key_values import assignments, checked
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, Json, Switch, Watching, change, talk
-from headrace_cli.show.changes import show_plan
+from headrace_cli.show.configuration_changes import show_plan
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 

@@ -27,7 +27,7 @@ from headrace_cli.commands.pools.volume.command import stretch_ms
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.replay.gathering import Wished, gathered
 from headrace_cli.session import Common, talk
-from headrace_cli.show.changes import say_plan
+from headrace_cli.show.configuration_changes import say_plan
 from headrace_cli.show.screen import Screen
 
 #: Percent between two reports of progress if stderr is not a terminal.
