@@ -75,7 +75,7 @@ def supposed_nodes(texts: Iterable[str], nodes: Sequence[NodeView]) -> list[Supp
 
 
 def nodes_in_words(nodes: SupposedNodes) -> str:
-    """Return in words which nodes are meant, such as `2 nodes less of cpu 4, memory 8 GiB`."""
+    """Return in words which nodes are meant, such as `2 nodes fewer of cpu 4, memory 8 GiB`."""
     count = abs(nodes.count)
     tagged = f", tags {', '.join(nodes.tags)}" if nodes.tags else ""
     which = "more" if nodes.count > 0 else "fewer"
