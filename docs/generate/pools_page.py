@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Schema
-from headrace_cli.pools.attributes import rows_of
+from headrace_cli.commands.pools.attributes import rows_of
 
 __all__ = ["pools_page"]
 

@@ -22,19 +22,19 @@ COMMANDS: Final = {
         "Run all of Headrace on this machine until Ctrl-C: NATS server, services, and an agent for this host.",
     ),
     "run": (
-        "headrace_cli.commands.run:run",
+        "headrace_cli.commands.operations.run:run",
         "Start an operation: a number of jobs, each a process that runs the command.",
     ),
-    "op": ("headrace_cli.commands.op:app", "List, show, wait for, change and end operations."),
+    "op": ("headrace_cli.commands.operations.op:app", "List, show, wait for, change and end operations."),
     "top": (
         "headrace_cli.top.command:top",
         "Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions.",
     ),
     "events": (
-        "headrace_cli.commands.events:events",
+        "headrace_cli.commands.operations.events:events",
         "Print events as they happen: starts, ends, preemptions, starvation.",
     ),
-    "pool": ("headrace_cli.commands.pool:app", "List, make, change and remove pools."),
+    "pool": ("headrace_cli.commands.pools.pool:app", "List, make, change and remove pools."),
     "tree": (
         "headrace_cli.commands.tree:app",
         "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
@@ -66,7 +66,7 @@ COMMANDS: Final = {
     ),
     "resume": ("headrace_cli.commands.pause:resume", "End a pause."),
     "plan": (
-        "headrace_cli.commands.plan:plan",
+        "headrace_cli.commands.plans.plan:plan",
         "Compute the shares of a tree in a file, or of the running tree after supposed changes.",
     ),
     "replay": (
@@ -143,7 +143,7 @@ def run_command(words: list[str]) -> int:
     """Run the command named by the words after `headrace` and return its exit status. Raises what the command raises."""
     if words and not words[0].startswith("-"):
         # Imported here because the list of all commands does not need the completion table.
-        from headrace_cli.completion.spoken import canonical
+        from headrace_cli.completion.synonyms import canonical
         from headrace_cli.completion.table import read_table
 
         words = canonical(read_table(), words)

@@ -20,7 +20,7 @@ from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.show.changes import show_plan
+from headrace_cli.show.configuration_changes import show_plan
 from headrace_cli.show.screen import Screen
 
 _SHORTEST_INTERVAL_S: Final = 0.1
@@ -103,7 +103,7 @@ def talk(
         async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
             client.silence.bears_restarts = bears_restarts
 
-            async def look(shown: Screen) -> int | None:
+            async def show_once(shown: Screen) -> int | None:
                 status = await work(client, shown)
                 for words in client.silence.words() if tells_silence else []:
                     shown.say(words, style="yellow")
@@ -112,9 +112,9 @@ def talk(
             if watching is not None and watching.watch:
                 from headrace_cli.live.watching import watch
 
-                await watch(screen, look, interval_s)
+                await watch(screen, show_once, interval_s)
                 return Exit.DONE
-            return await look(screen) or Exit.DONE
+            return await show_once(screen) or Exit.DONE
 
     return anyio.run(run)
 
@@ -136,7 +136,7 @@ def change(
         answer = await ask(client)
         if isinstance(answer, PoolPlan):
             return Exit.DONE if show_plan(screen, answer, done, whole=whole) else Exit.REFUSED
-        from headrace_cli.show.elements.what_if import show_what_if
+        from headrace_cli.commands.plans.what_if import show_what_if
 
         return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED
 

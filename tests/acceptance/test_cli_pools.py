@@ -35,7 +35,7 @@ def test_a_look_at_pools_loads_neither_what_services_run_on_nor_what_other_comma
     assert "<Root>" in loaded.printed
     assert loaded.libraries <= {"anyio", "attr", "attrs", "cyclopts", "msgspec", "nats", "rich", "typing_extensions"}
     assert not {"headrace.archives", "headrace.runtime.service", "headrace.tree_file.pools"} & loaded.modules
-    assert "headrace_cli.commands.pool_changes" not in loaded.modules
+    assert "headrace_cli.commands.pools.changes" not in loaded.modules
     assert (
         not {"argparse", "http.server", "importlib.metadata", "rich._emoji_codes", "tarfile", "tomllib"}
         & loaded.modules

@@ -16,9 +16,9 @@ from headrace.resources import parse_amount
 from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused
-from headrace_cli.memory_amount import parse_memory
+from headrace_cli.commands.node_tables import node_facts, node_table
+from headrace_cli.option_values import parse_memory
 from headrace_cli.session import Common, Watching, talk
-from headrace_cli.show.nodes import node_facts, node_table
 from headrace_cli.show.screen import Screen
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove them.")

@@ -1,4 +1,4 @@
-"""The two kinds of tables: rows below heads, and facts beside their names."""
+"""The two kinds of tables, rows below heads and facts beside their names, and what their cells contain: branches, bars."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from headrace_cli.show.amounts import short_name
 _NARROWEST_TEXT: Final = 30
 _BRANCHES: Final = re.compile(r"[│├└─ ]*")
 _NOTHING: Final = ("", "–")
+_EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 
 class _List(Table):
@@ -162,3 +163,43 @@ def facts_table() -> Table:
     facts.add_column(no_wrap=True, style="bold")
     facts.add_column(overflow="fold")
     return facts
+
+
+def printable(text: str) -> str:
+    """Return the text with `?` in place of every character that a terminal could obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def branches(elements: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the lines to draw before each element's name, from pairs of the element's key and its parent's key.
+
+    Parents must come before children, and siblings in their order. An element whose parent is missing is at the top.
+    """
+    keys = list(elements)
+    children: dict[str, list[str]] = {}
+    known = {key for key, _ in keys}
+    for key, parent in keys:
+        children.setdefault(parent, []).append(key)
+    leads: dict[str, str] = {}
+    waiting = [(key, "", "") for key, parent in reversed(keys) if parent not in known]
+    while waiting:
+        key, lead, below = waiting.pop()
+        leads[key] = lead
+        following = children.get(key, [])
+        for child in reversed(following):
+            last = child == following[-1]
+            waiting.append((child, below + ("└─ " if last else "├─ "), below + ("   " if last else "│  ")))
+    return [leads[key] for key, _ in keys]
+
+
+def bar(share: float, width: int, *, ascii_only: bool) -> str:
+    """Return a bar that is `width` characters long for a share of 1. A larger share is cut and ends in an arrow."""
+    if share > 1.0 + 1e-9:
+        return ("#" if ascii_only else "█") * (width - 1) + (">" if ascii_only else "▶")
+    eighths = round(max(0.0, share) * width * 8)
+    if share > 0.0:
+        eighths = max(eighths, 1)
+    if ascii_only:
+        return ("#" * ((eighths + 7) // 8)).ljust(width, ".")
+    whole, rest = divmod(eighths, 8)
+    return ("█" * whole + (_EIGHTHS[rest] if rest else "")).ljust(width)

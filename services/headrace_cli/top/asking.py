@@ -21,12 +21,12 @@ from headrace.wire.happenings import AllocationPreempted, Happening
 from headrace.wire.nodes import NodeList, OperationProgress
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.pools import PoolList
-from headrace_cli.commands.operations.reasons import explained
-from headrace_cli.commands.pool import preemptions_of
-from headrace_cli.show.elements.shares import pool_facts
-from headrace_cli.show.explanations import explanation
-from headrace_cli.show.nodes import node_facts
-from headrace_cli.top.look import MOST_OPERATIONS, Look
+from headrace_cli.commands.node_tables import node_facts
+from headrace_cli.commands.operations.explain import explained
+from headrace_cli.commands.operations.explain_page import explanation
+from headrace_cli.commands.pools.get_page import pool_facts
+from headrace_cli.commands.pools.pool import preemptions_of
+from headrace_cli.top.cluster_report import MOST_OPERATIONS, ClusterReport
 from headrace_cli.top.view import Opened
 
 #: Most operations whose shares are all requested. With more operations, only the shares of starving operations are requested.
@@ -47,7 +47,7 @@ _SELDOM: Final = 5
 
 
 class Asking:
-    """Keeps the parts of the look up to date, and calls `on_change` after each answer."""
+    """Keeps the parts of the report up to date, and calls `on_change` after each answer."""
 
     def __init__(self, client: Client, interval_s: float, on_change: Callable[[], None]) -> None:
         self._client = client
@@ -63,12 +63,12 @@ class Asking:
         #: Time of the last answer for each part, in Unix milliseconds; and for parts without an answer since then, the reason.
         self._told_ms: dict[str, int] = {}
         self._silent: dict[str, str] = {}
-        #: True while a page hides the look; no requests for the look are sent then.
+        #: True while a page hides the report; no requests for the report are sent then.
         self.is_hidden = False
 
-    def look(self) -> Look:
+    def report(self) -> ClusterReport:
         """Return all that is known now."""
-        return Look(
+        return ClusterReport(
             at_ms=self._clock.wall_ms(),
             shares=self._shares,
             operations=self._operations,
@@ -81,7 +81,7 @@ class Asking:
         )
 
     async def once(self) -> None:
-        """Request each part once. The look says which parts were not answered. Raises `Unanswered` if no part was."""
+        """Request each part once. The report says which parts were not answered. Raises `Unanswered` if no part was."""
         async with anyio.create_task_group() as tasks:
             for part, ask in self._questions().items():
                 tasks.start_soon(self._try, part, ask)

@@ -15,8 +15,8 @@ from headrace_cli.live.terminal import RESIZED, Terminal, opened_terminal, why_n
 from headrace_cli.session import Common, Switch, checked_interval_s, talk
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 from headrace_cli.top.asking import Asking
+from headrace_cli.top.cluster_report import document
 from headrace_cli.top.frame import HELP, frame, page, whole
-from headrace_cli.top.look import document
 from headrace_cli.top.sections import Pen, entries_of
 from headrace_cli.top.view import Opened, View, on_key
 
@@ -60,11 +60,11 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
         with opened_terminal(screen) as terminal:
             await _Live(client, terminal, interval_s).run()
 
-    async def look_for_tree(client: Client, _: Screen) -> None:
+    async def check_tree(client: Client, _: Screen) -> None:
         await client.trees.list(tree)
 
     if tree:
-        talk(common, look_for_tree)
+        talk(common, check_tree)
     return talk(common, work, tree=tree, tells_silence=False)
 
 
@@ -72,10 +72,10 @@ async def _print(client: Client, screen: Screen) -> None:
     asking = Asking(client, 1.0, lambda: None)
     await asking.once()
     if screen.json:
-        screen.show(document(asking.look()), Text())
+        screen.show(document(asking.report()), Text())
         return
     width = screen.width if screen.out.is_terminal else _OF_A_FILE
-    screen.print(*whole(asking.look(), Pen(width, ascii_only=not draws_more_than_ascii(screen.out))))
+    screen.print(*whole(asking.report(), Pen(width, ascii_only=not draws_more_than_ascii(screen.out))))
 
 
 class _Live:
@@ -109,7 +109,7 @@ class _Live:
     def _on_key(self, key: str) -> None:
         if key != RESIZED:
             before = self._view.opened
-            self._view = on_key(self._view, key, entries_of(self._asking.look(), self._view, self._pen()))
+            self._view = on_key(self._view, key, entries_of(self._asking.report(), self._view, self._pen()))
             if self._view.opened != before:
                 self._page = ()
                 self._opened.set()
@@ -127,7 +127,7 @@ class _Live:
             title = Text(f"{self._view.opened.kind} {self._view.opened.name}", style="bold reverse")
             lines = page([title, *self._page], self._view, pen, height, self._terminal.lines)
         else:
-            lines = frame(self._asking.look(), self._view, pen, height, self._terminal.lines)
+            lines = frame(self._asking.report(), self._view, pen, height, self._terminal.lines)
         self._terminal.paint(lines)
 
     async def _keep_page(self) -> None:

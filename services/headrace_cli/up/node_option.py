@@ -11,7 +11,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, node_name, tree_name
 from headrace.resources import RESOURCE_NAMES, parse_amount
-from headrace_cli.memory_amount import parse_memory
+from headrace_cli.option_values import parse_memory
 
 
 class NodeOption(msgspec.Struct, frozen=True):

@@ -177,20 +177,20 @@ class _Supervisor:
             left_s = None if due_ns is None else max(0.0, (due_ns - self._clock.moment().steady_ns) / 1e9)
             with anyio.move_on_after(left_s):
                 event = await self._coming.receive()
-            moment = self._clock.moment()
+            now = self._clock.moment()
             match event:
                 case _Gone(name):
                     pid = self._running.pop(name)
                     status = collect(pid)
                     logger().info("ended", process=name, pid=pid, status=status)
-                    outcome = self._engine.on_ended(Ended(name, status), moment)
+                    outcome = self._engine.on_ended(Ended(name, status), now)
                 case _StopAsked(by_signal):
                     self._interrupted |= by_signal
-                    outcome = self._engine.on_stop(self._announce_stop(), moment)
+                    outcome = self._engine.on_stop(self._announce_stop(), now)
                 case Health(error, obstacle):
-                    outcome = self._engine.on_health(error, obstacle, moment)
+                    outcome = self._engine.on_health(error, obstacle, now)
                 case None:
-                    outcome = self._engine.on_tick(moment)
+                    outcome = self._engine.on_tick(now)
             self._perform(outcome.effects, tasks)
             for words in self._engine.check():
                 logger().error("broken invariant", what=words)
@@ -240,7 +240,7 @@ class _Supervisor:
         self._log_starts[name] = size_of(command.log)
         if name == NATS_SERVER:
             have_buckets_checked(self._state.nats)
-        pid = self._running[name] = self._nursery.take(name) or spawn(command, self._environment)
+        pid = self._running[name] = self._nursery.claim(name) or spawn(command, self._environment)
         logger().info("started", process=name, pid=pid)
         tasks.start_soon(self._await_end, name, pid)
 

@@ -21,10 +21,10 @@ from headrace.wire.operations import OperationSpec, OperationState, OperationVie
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
-from headrace_cli.show.nodes import node_facts, node_table
-from headrace_cli.show.operations import failure_lines, operation_facts, operation_table
+from headrace_cli.commands.node_tables import node_facts, node_table
+from headrace_cli.commands.operations.tables import failure_lines, operation_facts, operation_table
+from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.show.plain_values import plain
-from headrace_cli.show.trees import pool_table, tree_table
 
 OPERATION = OperationId("69201a4f-0c1d2e3f4a5b")
 #: Branches, bars and dashes that only a wide list has.
