@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import anyio
+import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -18,7 +19,7 @@ from headrace_cli.top.asking import Asking
 from headrace_cli.top.cluster_report import document
 from headrace_cli.top.frame import HELP, frame, page, whole
 from headrace_cli.top.sections import Pen, entries_of
-from headrace_cli.top.view import Opened, View, on_key
+from headrace_cli.top.view import Action, Opened, View, on_key
 
 #: Width of a frame that is written to a file, in characters.
 _OF_A_FILE: Final = 160
@@ -89,6 +90,7 @@ class _Live:
         self._page: Sequence[RenderableType] = ()
         self._woken = anyio.Event()
         self._opened = anyio.Event()
+        self._confirmed = anyio.Event()
 
     async def run(self) -> None:
         await self._asking.once()
@@ -96,6 +98,7 @@ class _Live:
             tasks.start_soon(self._asking.keep_up)
             tasks.start_soon(self._keep_page)
             tasks.start_soon(self._terminal.listen, self._on_key)
+            tasks.start_soon(self._do_actions)
             while not self._view.is_over:
                 self._paint()
                 await anyio.sleep(_BETWEEN_FRAMES_S)
@@ -114,10 +117,13 @@ class _Live:
                 self._page = ()
                 self._opened.set()
             self._asking.is_hidden = self._view.opened is not None
+            if self._view.confirmed is not None:
+                self._confirmed.set()
         self._wake()
 
     def _pen(self) -> Pen:
-        return Pen(self._terminal.size[0], ascii_only=not self._terminal.draws_blocks)
+        width = self._terminal.size[0]
+        return Pen(width, ascii_only=not self._terminal.draws_blocks, longest_bar=width)
 
     def _paint(self) -> None:
         pen, height = self._pen(), self._terminal.size[1]
@@ -129,6 +135,23 @@ class _Live:
         else:
             lines = frame(self._asking.report(), self._view, pen, height, self._terminal.lines)
         self._terminal.paint(lines)
+
+    async def _do_actions(self) -> None:
+        """Do what was confirmed, one after the other, and say what came of it."""
+        while True:
+            await self._confirmed.wait()
+            self._confirmed = anyio.Event()
+            action, self._view = self._view.confirmed, msgspec.structs.replace(self._view, confirmed=None)
+            if action is not None:
+                note = await self._done(action)
+                self._view = msgspec.structs.replace(self._view, note=note)
+                self._wake()
+
+    async def _done(self, action: Action) -> str:
+        try:
+            return await self._asking.act(action)
+        except (Unanswered, Refused, BusError) as error:
+            return str(error)
 
     async def _keep_page(self) -> None:
         """Request the opened page, at once and then at each interval."""

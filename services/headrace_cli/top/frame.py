@@ -25,12 +25,21 @@ Layout = Callable[[RenderableType, int], Lines]
 _WHOLE: Final = 10_000
 #: A section that is not chosen keeps at least one in this many of the lines between head and foot.
 _KEPT_PART: Final = 8
-_FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  s order  / filter  q quit"
+_FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  l output  x abort  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"
+#: What an action does, by its verb; `{}` stands for the name.
+_ASKED: Final = {
+    "abort": "abort operation {}",
+    "drain": "drain node {}",
+    "undrain": "let jobs start on node {} again",
+}
 HELP: Final = """\
 Tab 1 2 3 4 5   go to the next section, or to the section with this number
 ↑ ↓ PgUp PgDn   choose another row; also j and k, Home and End
 Enter           open the row: a pool's details, why an operation waits, a node
+l  e            the output of an operation's jobs; why the operation waits
+x               abort an operation          p   the operations of a pool
+d  u            drain a node; let jobs start on it again
 s               change the order of the rows in the section
 /               filter by a part of a name, user, title or state; Enter keeps it
 Esc             close the page, or remove the filter
@@ -62,7 +71,7 @@ def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, la
     """Return the lines of the opened page, from its first shown line on."""
     lines = [line for thing in things for line in layout(thing, pen.width)]
     first = min(view.first_line, max(0, len(lines) - (height - 1)))
-    foot = Text(_OF_A_PAGE, style="dim")
+    foot = _question(view) or Text(_OF_A_PAGE, style="dim")
     if first + height - 1 < len(lines):
         foot.append(f"  {len(lines) - first - height + 1} more lines", style="yellow")
     return _with_foot(lines[first:], foot, pen, height, layout)
@@ -124,7 +133,7 @@ def _section(
         parts = {Section.OPERATIONS: report.operations, Section.NODES: report.nodes, Section.PREEMPTIONS: []}
         words = "not known yet" if parts.get(section, report.shares) is None else there
         return Text(f"{list(Section).index(section) + 1} {section.value}: {words}", style="bold")
-    made = table(titled(report, view, section, len(rows.entries)), *rows.heads, right=rows.right)
+    made = table(titled(report, view, section, len(rows.entries), len(shown)), *rows.heads, right=rows.right)
     made.columns[0].no_wrap = True
     marked = view.place(section, rows.entries) if chosen and section is view.section else -1
     for place in shown:
@@ -132,7 +141,19 @@ def _section(
     return made
 
 
+def _question(view: View) -> Text | None:
+    """Return the question whether to do what a key asked for, or what the last action did; None if there is neither."""
+    if view.asks is not None:
+        return Text(
+            f"{_ASKED[view.asks.verb].format(view.asks.name)}? y does it, any other key does not", style="bold yellow"
+        )
+    return Text(view.note, style="bold") if view.note else None
+
+
 def _foot(view: View) -> Text:
+    question = _question(view)
+    if question is not None:
+        return question
     if view.writes_filter:
         return Text(f"filter: {view.filter}_  (Enter keeps it, Esc removes it)", style="bold")
     filtered = Text(f"  filter: {view.filter}", style="yellow") if view.filter else Text()

@@ -22,7 +22,6 @@ from headrace_cli.show.tables import branches
 from headrace_cli.top.cluster_report import MOST_OPERATIONS, ClusterReport
 from headrace_cli.top.view import Entry, Opened, Section, View
 
-_LONGEST_BAR: Final = 24
 _SHORTEST_BAR: Final = 8
 #: Width of a pool's columns without its name and its bar, in characters.
 _POOL_FIGURES: Final = 47
@@ -50,6 +49,8 @@ class Pen(NamedTuple):
     ascii_only: bool = False
     #: Time zone for times of day; None: the machine's zone.
     zone: tzinfo | None = None
+    #: Most columns of a bar.
+    longest_bar: int = 24
 
 
 def rows_of(report: ClusterReport, view: View, section: Section, pen: Pen) -> Rows:
@@ -65,14 +66,14 @@ def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
         _columns(component(each, name), width)
         for each in (share.usage_share, share.demand_share, share.fair_share.total, share.strong_guarantee_share)
     )
-    starves = share.starvation_status is not StarvationStatus.NON_STARVING
-    made = Text()
+    # The bar of the chosen row is not reversed: a full bar would look empty.
+    made = Text(style="not reverse")
     for place in range(1, width + 1):
         marks = (place == fair, place == guarantee)
         if any(marks):
             made.append(both_marks if all(marks) else fair_mark if marks[0] else guarantee_mark, style="bold cyan")
         elif place <= used:
-            made.append(full, style="red" if starves else "green")
+            made.append(full, style="red" if _starves(share) else "green")
         else:
             made.append(shade if place <= wanted else " ", style="dim")
     return made
@@ -100,11 +101,11 @@ def _pools(report: ClusterReport, view: View, pen: Pen) -> Rows:
     names = dict(zip((pool.name for pool in pools), map(_short_lead, leads), strict=True))
     longest = max((len(names[pool.name] + pool.name) for pool in pools), default=0)
     longest = min(longest, max(_SHORTEST_NAME, pen.width - _POOL_FIGURES - _SHORTEST_BAR - 2))
-    bar = min(_LONGEST_BAR, pen.width - longest - _POOL_FIGURES)
+    bar = min(pen.longest_bar, pen.width - longest - _POOL_FIGURES)
 
     def cells(pool: PoolView) -> Cells:
         share = pool.share
-        title = Text(names[pool.name], style="dim").append(pool.name, style="bold")
+        title = Text.assemble((names[pool.name], "dim"), (pool.name, "bold red" if _starves(share) else "bold"))
         parts = (share.usage_share, share.fair_share.total, share.demand_share, share.strong_guarantee_share)
         drawn = [share_bar(share, bar, ascii_only=pen.ascii_only)] if bar >= _SHORTEST_BAR else []
         figures = [percent(component(part, share.dominant_resource)) for part in parts]
@@ -157,7 +158,7 @@ def _operations(report: ClusterReport, view: View, pen: Pen) -> Rows:
             jobs += f" {percent(done(each))}"
         if each.failed_jobs:
             jobs += f" ({each.failed_jobs} failed)"
-        starves = share is not None and share.starvation_status is not StarvationStatus.NON_STARVING
+        starves = share is not None and _starves(share)
         state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
         words = Text(each.spec.title)
         if each.waiting:
@@ -241,6 +242,10 @@ def use_of_cluster(resource: str, used: int, total: int) -> str:
     return f"{short_name(resource)} {format_amount(resource, used)} of {format_amount(resource, total)}"
 
 
+def _starves(share: ShareItem) -> bool:
+    return share.starvation_status is not StarvationStatus.NON_STARVING
+
+
 def _part(share: ShareItem, figures: Any) -> float:
     return component(figures, share.dominant_resource)
 
@@ -265,7 +270,8 @@ def first_shown(place: int, room: int, count: int) -> int:
     return max(0, min(place - room // 2, count - room))
 
 
-def titled(report: ClusterReport, view: View, section: Section, count: int) -> str:
-    """Return the title of a section that has rows."""
+def titled(report: ClusterReport, view: View, section: Section, count: int, shown: int) -> str:
+    """Return the title of a section that has `count` rows, of which `shown` are on the screen."""
     has_more = section is Section.OPERATIONS and len(report.operations or ()) >= MOST_OPERATIONS
-    return f"{list(Section).index(section) + 1} {section.value} {count}{'+' if has_more else ''}, {view.order(section)}"
+    counted = f"{list(Section).index(section) + 1} {section.value} {count}{'+' if has_more else ''}"
+    return f"{counted}, {view.order(section)}" + (f" … {count - shown} more" if shown < count else "")

@@ -31,7 +31,7 @@ from headrace_cli.show.plain_values import plain
 from headrace_cli.top.cluster_report import ClusterReport, InUse, cluster_of, document
 from headrace_cli.top.frame import HELP, frame, page, whole
 from headrace_cli.top.sections import Pen, entries_of, share_bar
-from headrace_cli.top.view import ORDERS, Opened, Section, View, on_key
+from headrace_cli.top.view import ORDERS, Action, Opened, Section, View, on_key
 from tests.unit.cli.test_render import a_pool, a_view, shown
 
 GIB = 1024**3
@@ -126,10 +126,14 @@ def marked(report: ClusterReport, view: View) -> list[str]:
     ]
 
 
+def press(report: ClusterReport, view: View, key: str) -> View:
+    return on_key(view, key, entries_of(report, view, Pen(80)))
+
+
 def typed(report: ClusterReport, *keys: str) -> View:
     view = View()
     for key in keys:
-        view = on_key(view, key, entries_of(report, view, Pen(80)))
+        view = press(report, view, key)
     return view
 
 
@@ -266,7 +270,7 @@ def test_a_page_is_scrolled_to_its_end_and_no_further() -> None:
 
     assert shown_of(0)[0].startswith("Tab")
     assert "more lines" in shown_of(0)[-1]
-    assert shown_of(3)[0].startswith("s  ")
+    assert shown_of(3)[0].startswith("l  ")
     assert shown_of(1_000) == shown_of(2_000)
     assert "more lines" not in shown_of(1_000)[-1]
 
@@ -338,6 +342,87 @@ def test_a_section_has_the_order_that_was_chosen(section: Section, order: str, f
     assert view.order(section) == order
     assert entries_of(report, view, Pen(80))[section][0].key == first
     assert typed(report, *["s"] * len(ORDERS[Section.POOLS])).order(Section.POOLS) == "tree"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "action"),
+    [
+        (Section.OPERATIONS, "x", Action("abort", "op-3")),
+        (Section.NODES, "d", Action("drain", "node-0")),
+        (Section.NODES, "u", Action("undrain", "node-0")),
+    ],
+)
+def test_what_a_key_asks_for_is_done_only_after_y(section: Section, key: str, action: Action) -> None:
+    report = a_report()
+    asked = press(report, View(section=section), key)
+    assert (asked.asks, asked.confirmed) == (action, None)
+    assert action.name in drawn(report, asked)[-1]
+    assert drawn(report, asked)[-1].endswith("? y does it, any other key does not")
+    assert press(report, asked, "y").confirmed == action
+    for other in ("n", "enter", "q", key):
+        assert press(report, asked, other) == View(section=section)
+
+
+def test_keys_of_other_rows_do_nothing() -> None:
+    report = a_report()
+    for section, keys in ((Section.POOLS, "xdule"), (Section.NODES, "xlep"), (Section.OPERATIONS, "dup")):
+        for key in keys:
+            assert press(report, View(section=section), key) == View(section=section)
+    for key in "xduelp":
+        assert press(ClusterReport(at_ms=NOW_MS), View(), key) == View()
+
+
+def test_output_and_explanation_are_pages_of_an_operation() -> None:
+    report = a_report()
+    output = press(report, View(section=Section.OPERATIONS), "l")
+    assert output.opened == Opened("output", "op-3")
+    assert press(report, output, "e").opened == Opened("operation", "op-3")
+    assert press(report, output, "x").asks == Action("abort", "op-3")
+    assert press(report, output, "escape").opened is None
+
+
+def test_p_goes_to_the_operations_of_a_pool() -> None:
+    view = press(a_report(), View(chosen={Section.POOLS: "nightly"}), "p")
+    assert (view.section, view.filter) == (Section.OPERATIONS, "nightly")
+
+
+def test_what_was_done_is_said_until_the_next_key() -> None:
+    report, view = a_report(), View(note="operation op-3: aborting")
+    assert drawn(report, view)[-1] == "operation op-3: aborting"
+    assert press(report, view, "down").note == ""
+
+
+def test_the_bar_of_the_chosen_row_is_not_reversed() -> None:
+    lines = frame(a_report(), View(chosen={Section.POOLS: "nightly"}), Pen(80), 40, layout)
+    (row,) = [line for line in lines if any("nightly" in segment.text for segment in line)][:1]
+    reversed_ = {segment.text.strip() for segment in row if segment.style is not None and segment.style.reverse}
+    bars = [segment for segment in row if "█" in segment.text]
+    assert any("nightly" in text for text in reversed_)
+    assert bars
+    assert not any(segment.style is not None and segment.style.reverse for segment in bars)
+
+
+def test_a_starving_pool_is_red() -> None:
+    lines = frame(a_report(), View(section=Section.NODES), Pen(80), 40, layout)
+    styles = [(segment.text.strip(), str(segment.style)) for line in lines for segment in line]
+    assert next(style for text, style in styles if text == "nightly") == "bold red"
+    assert next(style for text, style in styles if text == "research") == "bold"
+
+
+def test_a_section_says_how_many_rows_are_not_shown() -> None:
+    lines = drawn(a_report(operations=40), View(), height=20)
+    (title,) = [line for line in lines if line.startswith("2 operations 40, newest … ")]
+    shown = sum(line.startswith("op-") and "running" in line for line in lines)
+    assert int(title.split("… ")[1].split()[0]) == 40 - shown
+    assert not [line for line in drawn(a_report(operations=2), View(), height=40) if "…" in line and "more" in line]
+
+
+def test_bars_take_the_width_of_the_screen() -> None:
+    wide = frame(a_report(), View(), Pen(200, longest_bar=200), 40, layout)
+    (row,) = [
+        text for line in wide if "research" in (text := "".join(segment.text for segment in line)) and "│" in text
+    ][:1]
+    assert row.index("│") > 90
 
 
 def test_tab_goes_round_and_q_and_help_do_what_they_say() -> None:
