@@ -17,7 +17,6 @@ from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused
 from headrace_cli.commands.node_tables import node_facts, node_table
-from headrace_cli.option_values import parse_memory
 from headrace_cli.session import Common, Watching, talk
 from headrace_cli.show.screen import Screen
 
@@ -238,7 +237,7 @@ def _terms(tags: list[str], cpu: str, memory: str, gpu: str, slots: str, network
     return NodeTerms(
         tags=sorted({*tags}),
         cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
-        memory=parse_memory(memory, "--memory") if memory else None,
+        memory=parse_amount("memory", memory, place="--memory") if memory else None,
         user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
         gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
         network=parse_amount("network", network, place="--network") if network else None,
