@@ -28,7 +28,7 @@ from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import LARGEST_START_BYTES
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
-from headrace_allocator.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
@@ -239,11 +239,11 @@ class HeartbeatAnswers:
         ranking = self._ranking
         return View.of(self._facts, node, ranking.order, pace_ms, moved, ranking.batches.of_priority, stirring)
 
-    def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> Due:
+    def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> DueSteps:
         """Return which steps of the decision may be taken for the node now."""
         facts = self._facts
         if facts.superseded:
-            return Due(extend=False, start=False, preempt=False)
+            return DueSteps(extend=False, start=False, preempt=False)
         # The total of a node that the tree does not use counts as zero. Usage above that is no shortage that needs repair.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
@@ -255,7 +255,7 @@ class HeartbeatAnswers:
             is_used and facts.recovery.complete and not facts.preemption_paused and not facts.shares_are_old(moment)
         )
         carries_out = gives_out and may_preempt and facts.pools.limits_known
-        return Due(
+        return DueSteps(
             extend=gives_out,
             start=gives_out and facts.pools.limits_known and not waits_for_room(restless),
             # While usage is incomplete or fair_share is away, shares may not be judged.
@@ -269,7 +269,7 @@ class HeartbeatAnswers:
             ),
         )
 
-    def _leave(self, node: Node, due: Due, room_left: RoomLeft | None, moment: Moment) -> None:
+    def _leave(self, node: Node, due: DueSteps, room_left: RoomLeft | None, moment: Moment) -> None:
         """Record that nothing was decided for a node, and why. Stages that would have changed nothing count as run, too."""
         order = self._ranking.order
         self.decided = _NOTHING_DECIDED
@@ -281,13 +281,13 @@ class HeartbeatAnswers:
             self._deactivations.add_without_candidates(order)
             node.tries[PreemptionPriority.NORMAL] = try_without_candidates(node.free, moment)
 
-    def _some_change(self, node: Node, due: Due, room_left: RoomLeft | None) -> bool:
+    def _some_change(self, node: Node, due: DueSteps, room_left: RoomLeft | None) -> bool:
         """True if the decision could change something on a node whose existing allocations need no order."""
         has_room = room_left is None and node.free.dominates(self._facts.pools.min_spare)
         stages_have_work = due.stages and may_have_work(self._facts, node, self._ranking.order)
         return due.some_change(has_room=has_room, stages_have_work=stages_have_work)
 
-    def _room_stays(self, node: Node, due: Due) -> RoomLeft | None:
+    def _room_stays(self, node: Node, due: DueSteps) -> RoomLeft | None:
         """Return the reason why nothing starts in the free resources of a node, if it is known without a decision."""
         free = node.free
         may_start = due.start and free.dominates(self._facts.pools.min_spare)

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headrace.pools.tree_options import MinShareSpread
 from headrace.resources import ZERO, Resources
-from headrace.yarn_comparison import QueuePolicy, Sibling, larger, serving_key
+from headrace.yarn_comparison import ComparedChild, QueuePolicy, larger, serving_key
 from headrace_allocator.preemption.yarn.containers import Container, Owner
 from headrace_allocator.preemption.yarn.queue_victims import Branch, Round, Size, WarnedContainers
 from headrace_allocator.preemption.yarn.search import (
@@ -43,11 +43,11 @@ def order(case: dict[str, Any]) -> list[Comparison]:
     return [Comparison("sign", str(case["sign"]), str(sign), case["sign"] == sign)]
 
 
-def _sibling(each: dict[str, Any], name: str) -> Sibling:
+def _sibling(each: dict[str, Any], name: str) -> ComparedChild:
     only_keys(each, {"usage", "min", "demand", "weight", "start", "name", "priority"}, "schedulable")
     usage, least, demand = (amounts(each.get(what, [0, 0])) for what in ("usage", "min", "demand"))
     weight, start, priority = each.get("weight", 1.0), each.get("start", 0), each.get("priority", 1)
-    return Sibling(each.get("name", name), usage, demand, least, weight, start, priority)
+    return ComparedChild(each.get("name", name), usage, demand, least, weight, start, priority)
 
 
 def gate(case: dict[str, Any]) -> list[Comparison]:
@@ -357,8 +357,8 @@ def _is_marked(one: Placed) -> bool:
     return one.killed_at_ms is not None
 
 
-def _sibling_of(app: App) -> Sibling:
-    return Sibling(app.name, app.usage, app.demand, ZERO, 1.0, app.start)
+def _sibling_of(app: App) -> ComparedChild:
+    return ComparedChild(app.name, app.usage, app.demand, ZERO, 1.0, app.start)
 
 
 def _same(actual: Any, expected: Any) -> bool:

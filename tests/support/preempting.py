@@ -30,7 +30,7 @@ from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.version import Version
 from headrace_allocator import heartbeat_answer
-from headrace_allocator.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.effects import Effect, Report
@@ -51,7 +51,7 @@ class Decided(msgspec.Struct):
     """One decision, with everything as it was before."""
 
     before: Judgement
-    due: Due
+    due: DueSteps
     made: HeartbeatDecision
 
 
@@ -195,7 +195,7 @@ class Fleet(Desk):
     def _watched(self) -> Iterator[None]:
         """Judges what is decided meanwhile."""
 
-        def watched(overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
+        def watched(overlay: Overlay, due: DueSteps, choose: Choice) -> HeartbeatDecision:
             self.decided = Decided(Judgement.before(overlay.view), due, decide(overlay, due, choose))
             self.judge(self.decided)
             return self.decided.made

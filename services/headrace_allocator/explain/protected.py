@@ -25,7 +25,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, is_owed_a_job
-from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
 from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, is_owed_room_of
@@ -184,7 +184,7 @@ def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation
     return is_owed and crosses_bound(overlay, allocation) and may_be_preempted_for(overlay, allocation, starving)
 
 
-def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:
+def _kept_by_group(pools: PoolStates, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:
     """Return the rule that puts the allocation into a group more protected than `least`."""
     groups = operation.cut_groups(pools)
     if not groups.is_kept_by_share(allocation, least):
@@ -194,7 +194,7 @@ def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation
     return KeptBy.OWED_EVERYTHING if groups.owed_everything else KeptBy.FAIR_SHARE
 
 
-def _kept_from_aggressive(pools: PoolTree, operation: Operation) -> ProtectingRule:
+def _kept_from_aggressive(pools: PoolStates, operation: Operation) -> ProtectingRule:
     """Return the rule that protects the operation from aggressive preemption.
 
     It is an option of a pool, or the operation is a gang in a tree that protects gangs.
@@ -215,7 +215,7 @@ def _kept_as_a_whole(
     if policy.victim_rules is VictimRules.LEGACY:
         shield = blocking_ancestor(overlay, operation, least)
         if shield is not None and not _is_held_for(overlay, operation, allocation, shield, starving):
-            return ProtectingRule(KeptBy.LEGACY_RULES, shield.name if isinstance(shield, Pool) else pool)
+            return ProtectingRule(KeptBy.LEGACY_RULES, shield.name if isinstance(shield, PoolState) else pool)
     elif (
         operation.starvation is not StarvationStatus.NON_STARVING
         and not policy.allow_preemption_from_starving_operations
@@ -228,17 +228,17 @@ def _kept_as_a_whole(
 
 
 def _is_held_for(
-    overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | Pool, starving: Operation
+    overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | PoolState, starving: Operation
 ) -> bool:
     """True if a pool shields the allocation but `starving` is below that pool, so that `starving` may have the allocation."""
     pools = overlay.view.pools
-    if not isinstance(shield, Pool) or not pools.options.enable_conditional_preemption:
+    if not isinstance(shield, PoolState) or not pools.options.enable_conditional_preemption:
         return False
     is_preemptible = overlay.group(operation, allocation) is Group.PREEMPTIBLE
     return is_preemptible and shield in pools.pool(starving.spec.pool).path()
 
 
-def _set_by(pools: PoolTree, pool: PoolName, is_so: Callable[[EffectiveOptions], bool]) -> PoolName:
+def _set_by(pools: PoolStates, pool: PoolName, is_so: Callable[[EffectiveOptions], bool]) -> PoolName:
     """Return the highest pool that sets the option: walk up from `pool` for as long as `is_so` holds for the options."""
     highest = pool
     for each in pools.pool(pool).path():
@@ -249,5 +249,5 @@ def _set_by(pools: PoolTree, pool: PoolName, is_so: Callable[[EffectiveOptions],
     return highest
 
 
-def _options(pool: Pool) -> EffectiveOptions | None:
+def _options(pool: PoolState) -> EffectiveOptions | None:
     return None if pool.item is None else pool.item.options

@@ -19,7 +19,7 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import matches, parse_formula
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
-from headrace.wire.explanations import Cause, KeptPlaces, NodesFit, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.explanations import Cause, NodesFit, PoolRoom, ProtectedAllocations, Tries, Try, WaitingExplained
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState
@@ -159,12 +159,12 @@ def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
             yield node
 
 
-def _kept_from_pass(facts: Facts, order: LeastSatisfied, operation: Operation) -> list[KeptPlaces]:
+def _kept_from_pass(facts: Facts, order: LeastSatisfied, operation: Operation) -> list[ProtectedAllocations]:
     """Return the allocations that a YARN policy protects, if the policy has found the operation to be short of resources."""
     if not is_due_something(operation):
         return []
     found = places_kept(facts, order, _matching_nodes(facts, operation), operation)
-    return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in found]
+    return [ProtectedAllocations(rule.value, words_of_rule(rule), places) for rule, places in found]
 
 
 def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> Tries:
@@ -201,13 +201,13 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Mo
     )
 
 
-def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[KeptPlaces]:
+def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[ProtectedAllocations]:
     """Examine a node again at the time of the question, since its allocations may have changed since the stage ran."""
     found = places_kept(facts, order, [node], operation)
-    return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in found]
+    return [ProtectedAllocations(rule.value, words_of_rule(rule), places) for rule, places in found]
 
 
-def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment, kept: list[KeptPlaces]) -> Try:
+def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment, kept: list[ProtectedAllocations]) -> Try:
     return Try(
         node=node.record.node,
         age_ms=int((moment.steady_s - made.at_s) * 1000),

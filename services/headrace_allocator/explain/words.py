@@ -25,7 +25,7 @@ _UNSAID: Final = "its agent does not say who can reach its key"
 def words_of(reason: why.Reason) -> str:
     """Return the text of a reason for which jobs wait, with its figures."""
     match reason:
-        case why.OperationSuspended():
+        case why.OperationIsSuspended():
             return "the operation is suspended"
         case why.OperationNotRunning():
             return f"the operation is {reason.state.value}"
@@ -233,7 +233,7 @@ def words_of_left_out(node: Node) -> str:
 
 
 _CURES: Final[dict[type[why.Reason], str]] = {
-    why.OperationSuspended: "`headrace op resume {operation}`",
+    why.OperationIsSuspended: "`headrace op resume {operation}`",
     why.OperationNotRunning: "if it is pending, wait for a running slot; an operation that is ending starts no more jobs",
     why.DemandCovered: "wait for the next update of shares",
     why.FairShareReached: "give it a larger fair share (more weight, less demand of others), or start it with `--preemption-mode normal`",

@@ -20,11 +20,11 @@ _WAITING: Final = AllocationState.WAITING
 
 
 #: Position of an allocation among the allocations of its operation. The allocation with the oldest progress comes first.
-Place = tuple[int, int, int]
+Position = tuple[int, int, int]
 #: Positions before and behind all allocations.
-FIRST_PLACE: Final[Place] = (-1, 0, 0)
-NO_PLACE: Final[Place] = (2, 0, 0)
-#: Stands for "not computed by any rules yet" where a `PoolTree.rules` number is expected.
+FIRST_POSITION: Final[Position] = (-1, 0, 0)
+NO_POSITION: Final[Position] = (2, 0, 0)
+#: Stands for "not computed by any rules yet" where a `PoolStates.rules` number is expected.
 NO_RULES_YET: Final = -1
 
 
@@ -39,18 +39,18 @@ class Rest:
     def __init__(self, job_ms: float) -> None:
         #: Mean length of the operation's jobs in milliseconds; 0 if any of its allocations may need an order.
         self.job_ms = job_ms
-        #: Value of `PoolTree.rules` when the allocation groups were last cut; `NO_RULES_YET` if the operation's share or
+        #: Value of `PoolStates.rules` when the allocation groups were last cut; `NO_RULES_YET` if the operation's share or
         #: options changed since.
         self.cut_at = NO_RULES_YET
-        #: First position that the normal preemptive stage may take while nothing is freed: `NO_PLACE` for none, None until it is
+        #: First position that the normal preemptive stage may take while nothing is freed: `NO_POSITION` for none, None until it is
         #: computed.
-        self.preemptible_from: Place | None = None
+        self.preemptible_from: Position | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:
         """True if `newest` and all older allocations of the operation are known to be protected by the present rules."""
         first = self.preemptible_from
-        # `NO_PLACE` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
-        return first is not None and self.cut_at == rules and (first is NO_PLACE or newest.place < first)
+        # `NO_POSITION` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
+        return first is not None and self.cut_at == rules and (first is NO_POSITION or newest.place < first)
 
 
 _NO_REST: Final = Rest(0.0)
@@ -123,7 +123,7 @@ class Allocation:
         #: The `Rest` shared by the operation's allocations; `_NO_REST` once the operation is over.
         self.rest = _NO_REST
         #: Position among the allocations of the operation.
-        self.place = FIRST_PLACE
+        self.place = FIRST_POSITION
         #: Amount that counts as used; zero once it is decided that other operations get these resources.
         self.usage = resources
         #: Jobs given to the allocation that have not ended, the running job included, by index.

@@ -29,7 +29,7 @@ from headrace_allocator.facts.free_resources import FreeResources
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation, note_progress
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.reservations import ReservationEnd, Reservations
 from headrace_allocator.gangs.book import Gangs
@@ -74,7 +74,7 @@ class Facts:
         self.arrivals = count(1)
         #: Numbers allocations in the order in which their current progress began.
         self._beginnings = count(1)
-        self.pools = PoolTree()
+        self.pools = PoolStates()
         #: Time of the last snapshot of shares, even if nothing in it was new (steady clock, seconds). None before the first snapshot.
         self.shares_heard_s: float | None = None
         self.rooms = FreeResources()

@@ -23,7 +23,7 @@ from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import NO_RULES_YET, Allocation, Rest
 from headrace_allocator.facts.groups import AllocationGroups, Protection
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.slots import JobSlots
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
@@ -188,13 +188,13 @@ class Operation:
         """True if the operation had less than it is owed at the last snapshot."""
         return self.share is not None and self.share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
 
-    def options(self, pools: PoolTree) -> EffectiveOptions:
+    def options(self, pools: PoolStates) -> EffectiveOptions:
         """Return the options in force: the options of the operation's pool with those of its own spec."""
         if self._options_at != pools.rules:
             self._renew_options(pools)
         return self._options
 
-    def _renew_options(self, pools: PoolTree) -> None:
+    def _renew_options(self, pools: PoolStates) -> None:
         item = pools.pool(self.spec.pool).item
         made_of = (None if item is None else item.options, self.spec, pools.options)
         if self._options_of != made_of:
@@ -202,7 +202,7 @@ class Operation:
             self._options = of_operation(of_pool, self.spec, pools.options)
         self._options_of, self._options_at = made_of, pools.rules
 
-    def cut_groups(self, pools: PoolTree) -> AllocationGroups:
+    def cut_groups(self, pools: PoolStates) -> AllocationGroups:
         """Return the allocations of the operation, cut into groups by its share and the tree's rules."""
         if self.rest.cut_at != pools.rules:
             options = self.options(pools)
@@ -212,7 +212,7 @@ class Operation:
             self._cut_by, self.rest.cut_at = made_of, pools.rules
         return self.groups
 
-    def _protection(self, pools: PoolTree, options: EffectiveOptions) -> Protection:
+    def _protection(self, pools: PoolStates, options: EffectiveOptions) -> Protection:
         policy = pools.options
         return Protection(
             fair_share=self.fair_share,

@@ -18,7 +18,7 @@ import numpy as np
 
 from headrace.pools.tree_options import MinShareSpread
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
-from headrace.yarn_comparison import QueuePolicy, Sibling, in_32_bits, is_below, is_less, serving_key
+from headrace.yarn_comparison import ComparedChild, QueuePolicy, in_32_bits, is_below, is_less, serving_key
 from headrace_fair_share.starvation.clocks import Age
 
 #: Amount of each resource in one unit of YARN.
@@ -43,7 +43,7 @@ class Applicant(NamedTuple):
     """An operation with unmet demand."""
 
     key: str
-    sibling: Sibling
+    sibling: ComparedChild
     fair_share: Resources
 
 

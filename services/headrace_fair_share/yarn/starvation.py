@@ -15,7 +15,7 @@ from headrace.ids import OperationId
 from headrace.pools.pool_config import PoolMode
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Resources
-from headrace.yarn_comparison import QueuePolicy, Sibling
+from headrace.yarn_comparison import ComparedChild, QueuePolicy
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import PoolInput
 from headrace_fair_share.starvation.clocks import NO_TIME, STARVATION, Clocks
@@ -135,7 +135,7 @@ def _queues(
         name = elements.names[place]
         if name not in paused:
             usage, demand, fair = (_resources(each[:, place]) for each in amounts[:3])
-            sibling = Sibling(name, usage, demand, ZERO, float(amounts.weight[place]), int(amounts.rank[place]))
+            sibling = ComparedChild(name, usage, demand, ZERO, float(amounts.weight[place]), int(amounts.rank[place]))
             own.setdefault(int(elements.parent[place]), []).append(Applicant(name, sibling, fair))
     for place in np.flatnonzero(awaited).tolist():
         pool = given.tree.pools[place - 1] if place else None

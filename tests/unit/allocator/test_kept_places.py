@@ -10,7 +10,7 @@ import pytest
 
 from headrace.ids import OperationId
 from headrace.resources import Resources
-from headrace.wire.explanations import Cause, ExplainWaiting, KeptPlaces, WaitingExplained
+from headrace.wire.explanations import Cause, ExplainWaiting, ProtectedAllocations, WaitingExplained
 from headrace.wire.operation_spec import PreemptionMode
 from headrace_allocator.explain import protected
 from headrace_allocator.explain.reasons import KeptBy
@@ -110,7 +110,7 @@ def test_the_reason_says_how_many_places_of_which_pool_are_kept_beside_that_ther
         "nodes": 1,
         "pools": (("p", 4),),
     }
-    kept = KeptPlaces("allow_normal_preemption", "allow_normal_preemption is false there", 4)
+    kept = ProtectedAllocations("allow_normal_preemption", "allow_normal_preemption is false there", 4)
     assert told.tries.nearest[0].kept == [kept]
     assert causes_of_protection(explained(host, "rich")) == [], "it does not starve"
 

@@ -12,7 +12,7 @@ from headrace.runtime.engine import Moment
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.preemption.victims import Preemption
 
 #: Reasons for which an allocation is preempted regardless of its group.
@@ -22,7 +22,7 @@ _WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT, Pr
 def record_of(
     preemption: Preemption,
     victim: Operation,
-    pools: PoolTree,
+    pools: PoolStates,
     moment: Moment,
     *,
     boottime_ms: int = 0,
@@ -59,7 +59,7 @@ def record_of(
     )
 
 
-def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: PoolTree) -> int:
+def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: PoolStates) -> int:
     """Return the exempt time that applied, in milliseconds.
 
     It is 0 where a node or a limit is repaired, and under a YARN policy, since the exempt time does not count there.
@@ -69,7 +69,7 @@ def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: Po
     return options.preemption_exempt_time_ms if counts else 0
 
 
-def _threshold(preemption: Preemption, pools: PoolTree) -> float:
+def _threshold(preemption: Preemption, pools: PoolStates) -> float:
     """Return the satisfaction threshold that defines the group of the preempted allocation, or 0 if no threshold applies."""
     if preemption.reason in _WHATEVER_THE_GROUP or preemption.group is Group.NON_PREEMPTIBLE:
         return 0.0
