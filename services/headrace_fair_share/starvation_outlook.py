@@ -86,9 +86,9 @@ def _to_come(engine: FairShareEngine, way: _Way, clocks: Clocks) -> Coming | Non
 def _outlook(
     engine: FairShareEngine, item: ShareItem, clocks: Clocks, to_come: Coming | None, place: int
 ) -> StarvationOutlook:
-    def unix_ms(moments: Ints) -> int | None:
-        moment = int(moments[place])
-        return None if moment == NO_TIME else max(0, moment + engine.time.offset_ms)
+    def unix_ms(times_ms: Ints) -> int | None:
+        time_ms = int(times_ms[place])
+        return None if time_ms == NO_TIME else max(0, time_ms + engine.time.offset_ms)
 
     pools_starve = engine.configuration.in_force.options.enable_pool_starvation
     comes = to_come if pools_starve or item.kind is ElementKind.OPERATION else None

@@ -216,7 +216,7 @@ class Runner:
         # A lease runs on while the host sleeps, but the poll's timeout does not, so with jobs there is a turn every second.
         if len(self._jobs) or self._kept.unwritten or self._jobs.untidy:
             due.append(self._tick_ns)
-        return max(0.0, (min(moment for moment in due if moment is not None) - now_ns) / NS_PER_MS)
+        return max(0.0, (min(due_ns for due_ns in due if due_ns is not None) - now_ns) / NS_PER_MS)
 
     def _on_event(self, fd: int, mask: int) -> None:
         if self._jobs.owns_start(fd):

@@ -159,9 +159,9 @@ def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Time
     )
 
 
-def _since(moments: Ints, holds: Bools, now_ms: int) -> Ints:
+def _since(since_ms: Ints, holds: Bools, now_ms: int) -> Ints:
     """Return the time since which the condition holds: the previous time if it held before, else now."""
-    return np.where(holds, np.where(moments == NO_TIME, now_ms, moments), NO_TIME)
+    return np.where(holds, np.where(since_ms == NO_TIME, now_ms, since_ms), NO_TIME)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -202,16 +202,16 @@ def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:
     """Return clocks that have these ages at the counted time `now_ms`."""
     listed = list(ages)
 
-    def moments(lengths: Iterable[int | None]) -> Ints:
+    def starts_ms(lengths: Iterable[int | None]) -> Ints:
         return np.array([NO_TIME if length is None else now_ms - length for length in lengths], np.int64)
 
     return Clocks(
         [age.key for age in listed],
-        below_since=moments(age.below_ms for age in listed),
+        below_since=starts_ms(age.below_ms for age in listed),
         starving=np.array([STARVATION.index(age.starvation) for age in listed], np.int64),
-        starving_since=moments(age.starving_ms for age in listed),
-        short_since=moments(age.short_ms for age in listed),
-        short_starving_since=moments(age.short_starving_ms for age in listed),
+        starving_since=starts_ms(age.starving_ms for age in listed),
+        short_since=starts_ms(age.short_ms for age in listed),
+        short_starving_since=starts_ms(age.short_starving_ms for age in listed),
     )
 
 

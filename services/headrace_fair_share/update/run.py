@@ -27,7 +27,7 @@ from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import (
     ALL_COLUMNS,
     MAX_REBUILT_ITEMS,
-    NO_MOMENT,
+    NO_VALUE,
     Differences,
     ElementResults,
     PoolResults,
@@ -404,9 +404,9 @@ def _grants(shares: TreeShares) -> Floats:
     return grants
 
 
-def _unix_ms(moments: Ints, cut: UpdateFacts) -> Ints:
-    """Convert counted time to milliseconds of Unix time. `NO_TIME` becomes `NO_MOMENT`."""
-    return np.where(moments == NO_TIME, NO_MOMENT, np.maximum(0, moments + cut.clock_offset_ms))
+def _unix_ms(times_ms: Ints, cut: UpdateFacts) -> Ints:
+    """Convert counted time to milliseconds of Unix time. `NO_TIME` becomes `NO_VALUE`."""
+    return np.where(times_ms == NO_TIME, NO_VALUE, np.maximum(0, times_ms + cut.clock_offset_ms))
 
 
 def _ratio_volumes(cut: UpdateFacts, elements: Elements) -> Floats:

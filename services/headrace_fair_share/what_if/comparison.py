@@ -215,10 +215,10 @@ def _starves_in_ms(cut: UpdateFacts, given: UpdateInput, clocks: Clocks) -> Floa
     return np.where(starves, 0.0, left_ms)
 
 
-def _left_ms(moments: Ints, now_ms: int) -> Floats:
+def _left_ms(times_ms: Ints, now_ms: int) -> Floats:
     """Return the time left until a timeout, which is one millisecond before the element starves."""
-    comes = moments != NO_TIME
-    return np.where(comes, np.maximum(np.where(comes, moments, 0) - 1 - now_ms, 0), np.inf)
+    comes = times_ms != NO_TIME
+    return np.where(comes, np.maximum(np.where(comes, times_ms, 0) - 1 - now_ms, 0), np.inf)
 
 
 def _notes(cut: UpdateFacts) -> list[str]:

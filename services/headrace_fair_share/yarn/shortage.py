@@ -204,5 +204,5 @@ class YarnState(msgspec.Struct, frozen=True):
         ]
 
 
-def _passed(moment_ms: int | None, now_ms: int) -> int | None:
-    return None if moment_ms is None else max(0, now_ms - moment_ms)
+def _passed(since_ms: int | None, now_ms: int) -> int | None:
+    return None if since_ms is None else max(0, now_ms - since_ms)

@@ -170,11 +170,11 @@ def _paused(cut: UpdateFacts) -> set[OperationId]:
     return {operation for operation, at_ms in cut.seen_to_ms.items() if cut.clock_ms - at_ms < pause_ms}
 
 
-def _column(elements: Elements, moments: Mapping[str, int]) -> Ints:
+def _column(elements: Elements, times_ms: Mapping[str, int]) -> Ints:
     column = np.full(len(elements.keys), NO_TIME)
-    for key, moment in moments.items():
+    for key, time_ms in times_ms.items():
         if key in elements.places:
-            column[elements.places[key]] = moment
+            column[elements.places[key]] = time_ms
     return column
 
 

@@ -38,10 +38,10 @@ def unsaturated_clocks(
                 return None
     if since.count(None) == len(since):
         return Clocks.none(elements.keys)
-    moments = np.array([NO_TIME if moment is None else moment for moment in since], np.int64)
+    below_since = np.array([NO_TIME if time_ms is None else time_ms for time_ms in since], np.int64)
     none = Clocks.none(elements.keys)
     return Clocks(
-        elements.keys, moments, none.starving, none.starving_since, none.short_since, none.short_starving_since
+        elements.keys, below_since, none.starving, none.starving_since, none.short_since, none.short_starving_since
     )
 
 
