@@ -286,7 +286,7 @@ class AdmissionService:
             role, known = role_of("allocator", request.tree), self.engine.state.allocator_terms.get(request.tree, 0)
             if request.term > known and not await self._runtime.terms.believes(self._runtime.bus, role, request.term):
                 return NotReady(f"no known process has taken term {request.term} of {role}")
-            return await self._decide(lambda moment: on_request(request, moment))
+            return await self._decide(lambda now: on_request(request, now))
 
         return handle
 
@@ -294,7 +294,7 @@ class AdmissionService:
         """Return the handler of a user's requests that the engine decides."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
-            return await self._decide(lambda moment: on_request(request, caller.name, moment))
+            return await self._decide(lambda now: on_request(request, caller.name, now))
 
         return handle
 
@@ -309,7 +309,7 @@ class AdmissionService:
         refusal = await self._pools.wait_for_start(self.engine.state.books, request, caller.name)
         if refusal is not None:
             return refusal
-        answer = await self._decide(lambda moment: self._start(request, caller.name, moment))
+        answer = await self._decide(lambda now: self._start(request, caller.name, now))
         pool, kind = request.spec.pool, type(answer).__name__
         self._log.debug("start answered", operation=request.operation, user=caller.name, pool=pool, answer=kind)
         return answer
@@ -320,9 +320,9 @@ class AdmissionService:
         refusal = not_ready or self._files.refusal_of_sending(request.spec.files, caller.name)
         return refusal or await self._if_not_missed(starts.plan(self.engine.state, request, caller.name))
 
-    def _start(self, request: wire.StartOperation, user: str, moment: Moment) -> Decision:
+    def _start(self, request: wire.StartOperation, user: str, now: Moment) -> Decision:
         refusal = self._files.refusal_of(request, user)
-        return self.engine.on_start(request, user, moment) if refusal is None else Outcome(refusal)
+        return self.engine.on_start(request, user, now) if refusal is None else Outcome(refusal)
 
     async def _on_update(self, request: wire.UpdateOperation, caller: Caller) -> msgspec.Struct:
         operation = self.engine.state.operations.get(request.operation)
@@ -334,7 +334,7 @@ class AdmissionService:
             not_ready = await wait if pool else None
             if not_ready is not None:
                 return not_ready
-        return await self._decide(lambda moment: self.engine.on_update(request, caller.name, moment))
+        return await self._decide(lambda now: self.engine.on_update(request, caller.name, now))
 
     async def _on_report(self, request: ledger_wire.ReportEnds, caller: Caller) -> msgspec.Struct:
         for one in request.ends:
@@ -380,7 +380,7 @@ class AdmissionService:
         # There must be no `await` from the decision to the recorder's queue, because the queue gives the order of the log.
         try:
             self._take_rules()
-            decision = decide(self._shell.moment())
+            decision = decide(self._shell.now())
         except HalfDecided as error:
             raise Deposed(f"{error} ({error.__cause__!r})") from error
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
@@ -423,7 +423,7 @@ class AdmissionService:
         self._tell_terms()
         for event in events:
             self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
-        changed = self._shell.perform(self.engine.on_recorded(events, sequence, self._shell.moment()))
+        changed = self._shell.perform(self.engine.on_recorded(events, sequence, self._shell.now()))
         self._views.note(changed)
         self._checkpointing.on_recorded()
 
@@ -445,14 +445,14 @@ class AdmissionService:
         )
         if count:
             self._log.error("operations aborted: their commands take too much memory", count=count, most_bytes=most)
-            self._recorder.note(self.engine.on_commands_dropped(self._shell.moment()).effects)
+            self._recorder.note(self.engine.on_commands_dropped(self._shell.now()).effects)
 
     # --- configuration and time ----------------------------------------------------------------------------
 
     def _take_rules(self) -> None:
         """Apply the configurations that arrived, before anything else is decided."""
         for tree, rules in self._pools.take():
-            self._recorder.note(self.engine.on_configuration(tree, rules, self._shell.moment()).effects)
+            self._recorder.note(self.engine.on_configuration(tree, rules, self._shell.now()).effects)
             held = self.engine.state.configuration.held_back.get(tree)
             if held is not None:
                 self._log.warning("pool configuration not applied yet", tree=tree, why=held.reason)
@@ -471,18 +471,18 @@ class AdmissionService:
                 if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
                     await self._checkpointing.until_open()
                     self._log.error("allocator is gone; its jobs of operations in several trees are lost", tree=tree)
-                    self._recorder.note(self.engine.on_allocator_gone(tree, self._shell.moment()).effects)
+                    self._recorder.note(self.engine.on_allocator_gone(tree, self._shell.now()).effects)
 
     async def _retry_jobs(self) -> None:
         while True:
             await anyio.sleep(_LOOK_AT_RETRIES_S)
             if self.engine.state.pausing:
                 await self._checkpointing.until_open()
-                self._recorder.note(self.engine.on_retries_due(self._shell.moment()).effects)
+                self._recorder.note(self.engine.on_retries_due(self._shell.now()).effects)
 
     async def _scan_queues(self) -> None:
         while True:
             await anyio.sleep(self._settings.pending_by_pool_operation_scan_period_ms / 1000)
             await self._checkpointing.until_open()
             self._take_rules()
-            self._recorder.note(self.engine.on_scan(self._shell.moment()).effects)
+            self._recorder.note(self.engine.on_scan(self._shell.now()).effects)

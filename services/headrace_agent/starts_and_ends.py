@@ -46,7 +46,7 @@ class StartsAndEnds:
 
     # --- orders of the allocator ------------------------------------------------------------------------------------
 
-    def start(self, order: Start, moment: Moment) -> list[AgentEffect]:
+    def start(self, order: Start, now: Moment) -> list[AgentEffect]:
         """Add an allocation that is to start, or return it at once with the reason."""
         fields: dict[str, str | int] = {"operation": order.operation, "allocation": order.allocation}
         if order.allocation in self._held.by_id:
@@ -62,7 +62,7 @@ class StartsAndEnds:
             start=order.record,
         )
         if order.waiting_timeout_ms is not None:
-            allocation.waits_until_ns = moment.steady_ns + order.waiting_timeout_ms * NS_PER_MS
+            allocation.waits_until_ns = now.steady_ns + order.waiting_timeout_ms * NS_PER_MS
         self._held.add(allocation)
         if why:
             return [LogRecord("info", "given back", {**fields, "why": why, "unstarted": len(slots)})]
@@ -118,7 +118,7 @@ class StartsAndEnds:
         allocation.job = msgspec.structs.replace(allocation.job, started=started)
         return [line_about("debug", "job started", allocation, pid=started.pid)]
 
-    def on_ended(self, end: JobEnd, moment: Moment, followed_by: JobKey | None = None) -> list[AgentEffect]:
+    def on_ended(self, end: JobEnd, now: Moment, followed_by: JobKey | None = None) -> list[AgentEffect]:
         """Record the end of a job; an end that is known already is ignored.
 
         The next job of the allocation then starts, or has started already if the runner says so (`followed_by`).
@@ -133,7 +133,7 @@ class StartsAndEnds:
         effects: list[AgentEffect] = [line_about_end(end)]
         if allocation is None:
             return effects
-        self._held.job_over(allocation, moment)
+        self._held.job_over(allocation, now)
         if followed_by is not None:
             return effects + self._follow(allocation, followed_by)
         may_go_on = allocation.state is AllocationState.RUNNING and not allocation.closes_for and not self.hold
@@ -193,12 +193,12 @@ class StartsAndEnds:
             effects += [self._give_back(allocation, failure.why) for allocation in mine]
         return effects + self.start_waiting()
 
-    def give_back_overdue(self, moment: Moment) -> list[AgentEffect]:
+    def give_back_overdue(self, now: Moment) -> list[AgentEffect]:
         """Return the allocations whose waiting time for free resources is over."""
         effects: list[AgentEffect] = [
             self._give_back(allocation, "its waiting time for free resources of this host is over")
             for allocation in self._held.waiting()
-            if allocation.waits_until_ns is not None and allocation.waits_until_ns <= moment.steady_ns
+            if allocation.waits_until_ns is not None and allocation.waits_until_ns <= now.steady_ns
         ]
         # A smaller allocation behind them may fit now.
         return effects + self.start_waiting() if effects else []

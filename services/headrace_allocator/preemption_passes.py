@@ -34,13 +34,13 @@ class PreemptionPasses:
 
     async def run(self) -> None:
         """Run one pass, if one is due."""
-        more, took_ms = self._engine.is_due(self._clock.moment()), 0.0
+        more, took_ms = self._engine.is_due(self._clock.now()), 0.0
         if not more:
             return
         while more:
-            began = self._clock.moment()
+            began = self._clock.now()
             more = self._perform(self._engine.on_due(_STEPS, began))
-            took_ms += (self._clock.moment().steady_ns - began.steady_ns) / 1e6
+            took_ms += (self._clock.now().steady_ns - began.steady_ns) / 1e6
             await anyio.lowlevel.checkpoint()
         self._lengths.note(took_ms)
 

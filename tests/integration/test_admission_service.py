@@ -636,12 +636,12 @@ async def test_a_node_moves_to_another_tree_once_nothing_of_the_former_one_may_r
             clock.now_s = now_s
             assert isinstance(await giving_up(record, ""), GivenUpNode if is_over else NotReady), now_s
         serving = await allocator.serve(subjects.give_up_node(TREE), give_up)
-        refused = await enrol(nodes, moved, clock.moment(), giving_up)
+        refused = await enrol(nodes, moved, clock.now(), giving_up)
         assert isinstance(refused, WrongState)
         assert (
             refused.text() == "node n1 is in tree default and may run jobs of that tree; expected a node of tree west"
         )
-        assert isinstance(await enrol(nodes, moved, clock.moment(), giving_up), Enrolled)
+        assert isinstance(await enrol(nodes, moved, clock.now(), giving_up), Enrolled)
         await serving.close()
         entry = await nodes.get("n1")
         assert entry is not None

@@ -236,7 +236,7 @@ class Host:
                 self._take(runner.on_acknowledge(message.jobs, now))
 
     def _now(self) -> Moment:
-        return self.clock.moment()
+        return self.clock.now()
 
     def _take(self, outcome: Outcome[None, RunnerEffect]) -> None:
         for effect in outcome.effects:
@@ -338,7 +338,7 @@ class SimulatedAgent(Agent):
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
-            self._do(self.engine.on_start(self._shell.moment()))
+            self._do(self.engine.on_start(self._shell.now()))
             for job in (self._watch_stop, self._keep_time, self.runner.run):
                 tasks.start_soon(job)
             tasks.start_soon(self._speak, tasks)

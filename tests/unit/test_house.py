@@ -140,9 +140,9 @@ def engines() -> Iterator[str]:
                 continue
             arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             last = arguments[-1]
-            moment = last.arg == "moment" and last.annotation is not None and ast.unparse(last.annotation) == "Moment"
+            takes_time = last.arg == "now" and last.annotation is not None and ast.unparse(last.annotation) == "Moment"
             outcome = node.returns is not None and ast.unparse(node.returns).startswith("Outcome[")
-            if not (moment and outcome):
+            if not (takes_time and outcome):
                 yield f"{name}.{method}"
 
 

@@ -16,9 +16,9 @@ from headrace_admission.state.state import State
 class Transaction:
     """Collects the events of a decision. Each event takes effect at once."""
 
-    def __init__(self, state: State, moment: Moment) -> None:
+    def __init__(self, state: State, now: Moment) -> None:
         self.state = state
-        self.now_ms = moment.wall_ms
+        self.now_ms = now.wall_ms
         #: Events to be recorded in the log, in this order.
         self.events: list[Event] = []
 

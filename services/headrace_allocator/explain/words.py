@@ -363,7 +363,7 @@ def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:
     return ", ".join(named) or "nothing"
 
 
-def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
+def ends_of_lost(lost: list[LostJob], now: Moment) -> list[ReportedEnd]:
     """Return the ends of jobs that no node reports."""
     return [
         ReportedEnd(
@@ -375,7 +375,7 @@ def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
                 allocation=each.allocation,
                 result=each.result,
                 reason=_words_of_loss(each),
-                ended_at_ms=moment.wall_ms,
+                ended_at_ms=now.wall_ms,
                 preemption=each.preemption,
                 start=each.start,
             ),

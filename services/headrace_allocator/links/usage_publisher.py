@@ -65,7 +65,7 @@ class UsagePublisher:
             with anyio.move_on_after(settings.usage_period_ms / 1000) as unchanged:
                 await self._changed.wait()
             self._changed = anyio.Event()
-            while (cut := self._shell.perform(self._engine.on_usage_due(_SLICE, self._shell.moment()))) is None:
+            while (cut := self._shell.perform(self._engine.on_usage_due(_SLICE, self._shell.now()))) is None:
                 await anyio.lowlevel.checkpoint()
             for part in await self._parts(cut):
                 await self._try_publish(part)

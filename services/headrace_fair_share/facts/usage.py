@@ -42,7 +42,7 @@ class KnownUsage:
         self._heard_us: int | None = None
         self._had_complete = False
 
-    def apply(self, change: UsageChange, moment: Moment) -> bool:
+    def apply(self, change: UsageChange, now: Moment) -> bool:
         """Apply a snapshot of the allocator. Return True if anything changed."""
         if change.version.term != self.version.term:
             self.named.clear()
@@ -68,7 +68,7 @@ class KnownUsage:
             self.total = frame.total
             changed = self._take_rooms(frame) or changed
         self._had_complete = self._had_complete or frame.complete
-        self.version, self.frame, self._heard_us = change.version, frame, moment.steady_us
+        self.version, self.frame, self._heard_us = change.version, frame, now.steady_us
         return changed
 
     def _take_rooms(self, frame: UsageFrame) -> bool:
@@ -81,10 +81,10 @@ class KnownUsage:
             self.rooms = rooms if is_all else None
         return self.rooms != before
 
-    def counts(self, moment: Moment) -> bool:
+    def counts(self, now: Moment) -> bool:
         """Return True if usage is fresh and complete, so that it can tell which elements are below their fair share."""
         heard = self._heard_us
-        return heard is not None and moment.steady_us - heard <= self._counts_within_us and self.frame.complete
+        return heard is not None and now.steady_us - heard <= self._counts_within_us and self.frame.complete
 
     def check(self) -> list[str]:
         """Return an error for each operation that has usage but was never reported by the allocator in its present term."""

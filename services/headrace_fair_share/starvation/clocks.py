@@ -115,7 +115,7 @@ class Clocks:
         """Return the ages of all running clocks at the counted time `now_ms`."""
         places = self.running
         ages = (
-            [None if moment == NO_TIME else max(0, now_ms - moment) for moment in column[places].tolist()]
+            [None if now == NO_TIME else max(0, now_ms - now) for now in column[places].tolist()]
             for column in (self.below_since, self.starving_since, self.short_since, self.short_starving_since)
         )
         codes = self.starving[places].tolist()
@@ -244,15 +244,15 @@ class CountedTime:
         """True if time counted for starvation at the last update."""
         return self._last_usage_counts
 
-    def on_update(self, moment: Moment, *, usage_counts: bool, complete: bool) -> int:
+    def on_update(self, now: Moment, *, usage_counts: bool, complete: bool) -> int:
         """Record that an update starts. Return the microseconds that count for volumes."""
         if self._last_us is None:
-            self._offset_us = moment.wall_ms * 1000
-        passed_us = 0 if self._last_us is None else max(0, moment.steady_us - self._last_us)
+            self._offset_us = now.wall_ms * 1000
+        passed_us = 0 if self._last_us is None else max(0, now.steady_us - self._last_us)
         if usage_counts and self._last_usage_counts:
             self._counted_us += passed_us
         else:
             self._offset_us += passed_us
         counted_us = passed_us if complete and self._last_complete else 0
-        self._last_us, self._last_usage_counts, self._last_complete = moment.steady_us, usage_counts, complete
+        self._last_us, self._last_usage_counts, self._last_complete = now.steady_us, usage_counts, complete
         return counted_us

@@ -64,9 +64,9 @@ class Shell(Generic[E]):
         self.broken_invariants = 0
         self.pauses = LoopPauses()
 
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         """Return the current time, to pass to the engine with a message."""
-        return self._clock.moment()
+        return self._clock.now()
 
     def perform(self, outcome: Outcome[A, E]) -> A:
         """Perform the effects of an outcome in their order. Return its answer."""

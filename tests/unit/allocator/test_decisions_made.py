@@ -20,7 +20,7 @@ def test_starts_and_preemptions_are_told_once() -> None:
     host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
     host.next_beat()
 
-    told = host.engine.answers.on_decisions_due(host.moment).answer
+    told = host.engine.answers.on_decisions_due(host.now).answer
 
     assert told is not None
     assert (told.term, told.first) == (TERM, 0)
@@ -31,7 +31,7 @@ def test_starts_and_preemptions_are_told_once() -> None:
     ]
     assert isinstance(taken := told.decisions[4], AllocationPreempted)
     assert (taken.slot, taken.record.beneficiary, taken.node) == (host.starts[3].slots[0], "poor", "n")
-    assert host.engine.answers.on_decisions_due(host.moment).answer is None
+    assert host.engine.answers.on_decisions_due(host.now).answer is None
 
 
 def test_more_than_a_message_holds_travel_in_several_and_what_is_dropped_is_counted() -> None:

@@ -21,7 +21,7 @@ from tests.unit.allocator.test_preemption import FOUR, Host, a_share
 
 
 def explained(host: Host, operation: str = "poor") -> WaitingExplained:
-    answer = host.engine.on_question(ExplainWaiting(OperationId(operation)), host.moment).answer
+    answer = host.engine.on_question(ExplainWaiting(OperationId(operation)), host.now).answer
     assert isinstance(answer, WaitingExplained)
     return answer
 

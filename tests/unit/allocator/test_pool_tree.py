@@ -34,7 +34,7 @@ def test_the_shares_of_pools_and_of_the_root_are_those_of_the_newest_snapshot() 
 def test_a_pool_that_is_gone_takes_its_limit_with_it() -> None:
     tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 20))
     items = {item.key: item for item in tree.told}
-    tree.engine.on_shares(ShareSnapshot(items, [], ["/p"], TOTAL, tree.options), tree.moment)
+    tree.engine.on_shares(ShareSnapshot(items, [], ["/p"], TOTAL, tree.options), tree.now)
     tree.refresh()
     tree.beat("n")
 

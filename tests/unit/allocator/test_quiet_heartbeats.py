@@ -193,7 +193,7 @@ def test_an_end_that_is_recorded_is_forgotten_without_a_decision(monkeypatch: py
     end = the_end_of(start)
     (other,) = desk.beat("n1", ends=[end])[0].start
     decisions = Decisions(monkeypatch)
-    desk.engine.on_recorded([ReportedEnd(NodeName("n1"), end)], desk.moment)
+    desk.engine.on_recorded([ReportedEnd(NodeName("n1"), end)], desk.now)
 
     orders, _ = desk.beat("n1", allocations=[running(other)], ends=[end])
 
