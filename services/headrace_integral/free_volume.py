@@ -22,7 +22,7 @@ from headrace.resources import EPS
 from headrace.wire.integral import PoolFlow
 from headrace_integral.volumes import CPU, Flags, Floats, Refilled
 
-Places = NDArray[np.intp]
+Indexes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class AdvancedPools:
     """The pools of an advance by their indexes. Parents come before their children."""
 
     #: Index of each pool's parent; -1 at the top.
-    parent: Places
+    parent: Indexes
     #: Indexes of the pools of each level; the level is the number of pools above a pool.
-    levels: list[Places]
+    levels: list[Indexes]
     #: Pools that collect overflow and pass it on: they have no integral guarantee, and no pool above them has one.
     composite: Flags
 
@@ -94,7 +94,7 @@ def _gathered(family: AdvancedPools, refilled: Refilled, accepts: Flags) -> tupl
     return spilt, acceptable
 
 
-def _sums(family: AdvancedPools, parts: Floats, children: Places) -> Floats:
+def _sums(family: AdvancedPools, parts: Floats, children: Indexes) -> Floats:
     """Return the sums by parent. Children are added one after another."""
     parents, count = family.parent[children], len(family.parent)
     return np.array([np.bincount(parents, row, count) for row in parts[:, children]])

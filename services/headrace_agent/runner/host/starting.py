@@ -42,7 +42,7 @@ _REPORT_BYTES: Final = 256
 #: Soft and hard limits by the number of the resource.
 ProcessLimits = Mapping[int, tuple[int, int]]
 #: The part of an order for which a process could not start.
-Part = Literal["limits", "account", "folder", "program", "interpreter", "process"]
+StartPart = Literal["limits", "account", "folder", "program", "interpreter", "process"]
 
 
 class Spawn(NamedTuple):
@@ -66,7 +66,7 @@ class Spawn(NamedTuple):
 class CannotStart(HeadraceError):
     """A process did not become its program."""
 
-    def __init__(self, part: Part, error: int) -> None:
+    def __init__(self, part: StartPart, error: int) -> None:
         self.part = part
         #: The system's error number, as in `errno`.
         self.error = error
@@ -201,7 +201,7 @@ class Starter:
 
 def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> NoReturn:
     """Turn this process, a copy of the runner, into the program of an order."""
-    part: Part = "process"
+    part: StartPart = "process"
     try:
         # A signal for the account must end this process, and must not count as a signal to the runner.
         signal.set_wakeup_fd(-1)
