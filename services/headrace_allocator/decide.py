@@ -25,7 +25,7 @@ from headrace_allocator.preemption.yarn.execution import carried_out
 from headrace_allocator.preemption.yarn.plans import Plan
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueSteps(msgspec.Struct, frozen=True):
     """The steps of the decision that may be taken on this heartbeat."""
 
     #: False if no job may be given out, not even to existing allocations.
@@ -77,7 +77,7 @@ class HeartbeatDecision(msgspec.Struct):
     is_cut_short: bool = False
 
 
-def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
+def decide(overlay: Overlay, due: DueSteps, choose: Choice = next_in_line) -> HeartbeatDecision:
     """Decide on one heartbeat.
 
     Graceful requests and overcommit repair happen even while an allocation on the node waits for free resources. `choose` returns the

@@ -12,7 +12,7 @@ from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, J
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, SchedulingStatus, ShareItem
-from headrace_allocator.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.placing import Choice, Placement, place, start_regularly
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
@@ -45,13 +45,13 @@ def decisions(tree: RandomTree, node: str, choose: Choice, seed: int) -> list[li
     return found
 
 
-def decided(tree: RandomTree, node: str, due: Due, choose: Choice) -> HeartbeatDecision:
+def decided(tree: RandomTree, node: str, due: DueSteps, choose: Choice) -> HeartbeatDecision:
     """All that is decided on a heartbeat of the node: extensions, starts, preemptive stages, overcommit."""
     return decide(tree.overlay(node), due, choose)
 
 
-def a_due(random: Random) -> Due:
-    return Due(
+def a_due(random: Random) -> DueSteps:
+    return DueSteps(
         extend=random.random() < 0.9,
         start=random.random() < 0.9,
         preempt=random.random() < 0.9,
@@ -87,7 +87,7 @@ def test_the_decision_on_a_heartbeat_sees_what_the_heartbeat_changed(
     random = Random(seed)
     compared = 0
 
-    def compare(overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
+    def compare(overlay: Overlay, due: DueSteps, choose: Choice) -> HeartbeatDecision:
         nonlocal compared
         quick = started(place(Overlay(overlay.view)))
         assert quick == started(place(Overlay(overlay.view), choose=next_in_line_plainly))

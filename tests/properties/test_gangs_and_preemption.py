@@ -111,7 +111,7 @@ def test_nothing_is_preempted_for_a_gang_where_it_would_not_be_enough() -> None:
     """Of two hosts it may not have anything, so that four places are all that it could get."""
     fleet = others_first(guarantee=8)
     for host in ("n0", "n1"):
-        fleet.engine.on_nodes({NodeName(host): drained(host)}, fleet.moment)
+        fleet.engine.on_nodes({NodeName(host): drained(host)}, fleet.now)
     pass_seconds(fleet, 25)
 
     assert fleet.taken == {}

@@ -47,7 +47,7 @@ class ReservingFleet(RandomFleet):
             spec = msgspec.structs.replace(large.spec, resources=cores(self.random.choice([3, 4, 5])))
             self.begin(msgspec.structs.replace(large, spec=spec), self.random.choice([5, 20]))
         super().step()
-        self.engine.on_tick(self.moment)
+        self.engine.on_tick(self.now)
 
 
 def compared(check: HeartbeatCheck) -> float:

@@ -20,7 +20,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 
 __all__ = ["may_come_next"]
 
@@ -73,7 +73,7 @@ def _is_able(overlay: Overlay, one: Operation, room: Resources, priority: Preemp
     return all(_is_within(*each, tolerant=overlay.passes_limits) for each in limits)
 
 
-def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Best | None:
+def _best_below(overlay: Overlay, pool: PoolState, able: list[Operation]) -> _Best | None:
     """Section 8.3: the least satisfied child of a pool, a pool being as satisfied as the best below it."""
     pools, total = overlay.view.pools, overlay.view.pools.total
     children, in_fifo_order = [], []
@@ -105,7 +105,7 @@ def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Best | 
     return _Best(least, found)
 
 
-def _keeps_order(pool: Pool, share: ShareItem) -> bool:
+def _keeps_order(pool: PoolState, share: ShareItem) -> bool:
     options = None if pool.item is None else pool.item.options
     by_order = options is not None and options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
     return by_order and share.fifo_index is not None
@@ -130,13 +130,13 @@ def _over(has: float, owed: float) -> float:
     return math.inf if has > 0 else 0.0
 
 
-def _used(overlay: Overlay, pool: Pool) -> Resources:
+def _used(overlay: Overlay, pool: PoolState) -> Resources:
     pools, operations = overlay.view.pools, overlay.view.operations.values()
     below = [overlay.held(one) for one in operations if pool in pools.pool(one.spec.pool).path()]
     return Resources.sum(below) if below else ZERO
 
 
-def _with_items(pool: Pool) -> Iterator[tuple[Pool, ShareItem]]:
+def _with_items(pool: PoolState) -> Iterator[tuple[PoolState, ShareItem]]:
     return ((each, each.item) for each in pool.path() if each.item is not None)
 
 

@@ -21,12 +21,12 @@ from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import StarvationStatus
-from headrace_allocator.decide import Due, HeartbeatDecision
+from headrace_allocator.decide import DueSteps, HeartbeatDecision
 from headrace_allocator.decision.extending import Extension
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.preemption.stages import StageOutcome
 
 __all__ = ["Judgement", "judge"]
@@ -198,7 +198,7 @@ class Judgement(msgspec.Struct):
         held: dict[PoolName, list[Allocation]] = {}
         for one in self.view.allocations:
             shield = self._shield(one, least) if self._may_go(one, least) else None
-            if isinstance(shield, Pool) and self.group(one) == PREEMPTIBLE and not self.is_exempt(one):
+            if isinstance(shield, PoolState) and self.group(one) == PREEMPTIBLE and not self.is_exempt(one):
                 held.setdefault(shield.name, []).append(one)
         return held if self.view.pools.options.enable_conditional_preemption else {}
 
@@ -227,16 +227,16 @@ class Judgement(msgspec.Struct):
             return False
         return least != PREEMPTIBLE or options.allow_normal_preemption
 
-    def _shield(self, allocation: Allocation, least: int) -> Operation | Pool | None:
+    def _shield(self, allocation: Allocation, least: int) -> Operation | PoolState | None:
         """Section 9.2, or 9.3 where the older rules hold: whoever keeps an allocation from being taken."""
         operation, policy = self.operation_of(allocation), self.view.pools.options
         if policy.victim_rules is not VictimRules.LEGACY:
             starves = operation.starvation is not StarvationStatus.NON_STARVING
             return operation if starves and not policy.allow_preemption_from_starving_operations else None
-        elements: list[Operation | Pool] = [operation, *self.view.pools.pool(operation.spec.pool).path()]
+        elements: list[Operation | PoolState] = [operation, *self.view.pools.pool(operation.spec.pool).path()]
         return next((one for one in elements if self._is_shielded(one, least)), None)
 
-    def _is_shielded(self, element: Operation | Pool, least: int) -> bool:
+    def _is_shielded(self, element: Operation | PoolState, least: int) -> bool:
         pools, policy = self.view.pools, self.view.pools.options
         if isinstance(element, Operation):
             starvation, options = element.starvation, element.options(pools)
@@ -317,7 +317,7 @@ class Judgement(msgspec.Struct):
         return False
 
 
-def judge(now: Judgement, due: Due, made: HeartbeatDecision) -> None:
+def judge(now: Judgement, due: DueSteps, made: HeartbeatDecision) -> None:
     """Goes through a decision by the plain rules."""
     for one in made.preemptions:
         if one.reason is PreemptionReason.GRACEFUL_PREEMPTION:

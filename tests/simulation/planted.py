@@ -26,8 +26,7 @@ from headrace.wire.log import AllocatorAttached, IndexRun
 from headrace_admission.decisions import blocks, ends_and_retries
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
-from headrace_admission.state.restored import Restored
-from headrace_admission.state.state import State
+from headrace_admission.state.state import Restored, State
 from headrace_agent import engine as agent_engine
 from headrace_agent import void_orders
 from headrace_agent.adoption import Adoption
@@ -62,10 +61,10 @@ def no_term_check() -> Patches:
     def refuses_nobody(transaction: Transaction, tree: TreeName, term: int) -> None:
         refused_term(transaction, tree, term)
 
-    def obeyed_by_all(self: AllocatorEngine, heartbeat: Any, moment: Any) -> Any:
+    def obeyed_by_all(self: AllocatorEngine, heartbeat: Any, now: Any) -> Any:
         if heartbeat.term > self.facts.term:
             heartbeat = msgspec.structs.replace(heartbeat, term=self.facts.term)
-        return on_heartbeat(self, heartbeat, moment)
+        return on_heartbeat(self, heartbeat, now)
 
     async def believed(self: TermBook, bus: Any, role: str, term: int) -> bool:
         return True
@@ -94,8 +93,8 @@ def forget_before_append() -> Patches:
     """A node is told to forget ends before the ledger has them."""
     on_heartbeat = AllocatorEngine.on_heartbeat
 
-    def forgetful(self: AllocatorEngine, heartbeat: Any, moment: Any) -> Any:
-        outcome = on_heartbeat(self, heartbeat, moment)
+    def forgetful(self: AllocatorEngine, heartbeat: Any, now: Any) -> Any:
+        outcome = on_heartbeat(self, heartbeat, now)
         if outcome.answer is None:
             return outcome
         forget = Forget([end.key for end in heartbeat.ends], outcome.answer.forget.allocations)
@@ -107,7 +106,7 @@ def forget_before_append() -> Patches:
 def no_lease_at_the_runner() -> Patches:
     """A runner lets jobs run however long nobody hears of its node."""
     on_lease = RunnerEngine.on_lease
-    return [_replaced(RunnerEngine, "on_lease", lambda self, lease, moment: on_lease(self, NodeLease(2**62), moment))]
+    return [_replaced(RunnerEngine, "on_lease", lambda self, lease, now: on_lease(self, NodeLease(2**62), now))]
 
 
 def skipped_compare_and_set() -> Patches:

@@ -49,7 +49,7 @@ def desk_of(case: ChoiceCase, node: Resources, hold: Callable[[Desk], None]) -> 
     for name in desk.nodes:
         desk.beat(name)
     lives = [msgspec.structs.replace(each.live, block_term=desk.facts.term) for each in case.operations]
-    desk.engine.on_operations(lives, desk.moment)
+    desk.engine.on_operations(lives, desk.now)
     hold(desk)
     items = [each.item for each in case.pools] + [each.share for each in case.operations if each.share is not None]
     desk.tell(items, total=case.total)

@@ -12,7 +12,7 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.checks.heartbeat_cases import AllocationCase, HeartbeatCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
-from headrace_allocator.decide import Due, decide
+from headrace_allocator.decide import DueSteps, decide
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.facts.allocations import Allocation
 from tests.support.allocating import Desk
@@ -30,7 +30,7 @@ def replay(case: HeartbeatCase) -> HeartbeatCase | None:
     view = msgspec.structs.replace(
         view, free=case.limits - case.held - used, limits=case.limits, boottime_ms=case.boottime_ms
     )
-    due = Due(**msgspec.structs.asdict(case.due))
+    due = DueSteps(**msgspec.structs.asdict(case.due))
     check = HeartbeatCheck(every=1)
     check.begin()
     check.compare(view, due, decide(Overlay(view), due, check.choose))

@@ -30,7 +30,7 @@ from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.version import Version
 from headrace_allocator import heartbeat_answer
-from headrace_allocator.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.placing import Choice
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.effects import Effect, Report
@@ -51,7 +51,7 @@ class Decided(msgspec.Struct):
     """One decision, with everything as it was before."""
 
     before: Judgement
-    due: Due
+    due: DueSteps
     made: HeartbeatDecision
 
 
@@ -114,19 +114,19 @@ class Fleet(Desk):
         #: By host: False if its last answer was lost.
         self._obeyed: dict[str, bool] = {}
         self._update_s = 0.0
-        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), 1), self.moment)
+        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), 1), self.now)
 
     def begin(self, live: LiveOperation, job_s: float) -> None:
         """An operation starts."""
         self.live[live.operation] = live
         self.job_s[live.operation] = job_s
-        self.engine.on_operations(self.live.values(), self.moment)
-        self._fair_share.on_operations(self.live.values(), self.moment)
+        self.engine.on_operations(self.live.values(), self.now)
+        self._fair_share.on_operations(self.live.values(), self.now)
         self.refresh()
 
     def reconfigure(self, pools: Sequence[Pool], options: TreeOptions, revision: int) -> None:
         """The pools are others from now on."""
-        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), revision), self.moment)
+        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), revision), self.now)
 
     def pass_time(self, seconds: float) -> None:
         """Jobs end, those that wait start, and shares are computed anew."""
@@ -142,12 +142,12 @@ class Fleet(Desk):
         cut = self.cut_usage()
         self._epoch += 1
         gone = frozenset(cut.gone)
-        self._fair_share.on_usage(UsageChange(Version(1, self._epoch), cut.frame, cut.items, gone), self.moment)
-        update = updated(self._fair_share, self._updater, self.moment)
+        self._fair_share.on_usage(UsageChange(Version(1, self._epoch), cut.frame, cut.items, gone), self.now)
+        update = updated(self._fair_share, self._updater, self.now)
         items = self._fair_share.items
         changed = [item.key for item in update.changed]
         told = ShareSnapshot(items, changed, update.removed, update.frame.total, update.frame.options)
-        self.engine.on_shares(told, self.moment)
+        self.engine.on_shares(told, self.now)
         self.refresh()
 
     def hear(self, host: str, *, answered: bool = True, **changes: Any) -> Orders:
@@ -195,7 +195,7 @@ class Fleet(Desk):
     def _watched(self) -> Iterator[None]:
         """Judges what is decided meanwhile."""
 
-        def watched(overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
+        def watched(overlay: Overlay, due: DueSteps, choose: Choice) -> HeartbeatDecision:
             self.decided = Decided(Judgement.before(overlay.view), due, decide(overlay, due, choose))
             self.judge(self.decided)
             return self.decided.made
@@ -289,7 +289,7 @@ class Fleet(Desk):
             if isinstance(effect, Report):
                 for reported in effect.ends:
                     self._record(reported.end, reported.node)
-                self.engine.on_recorded(effect.ends, self.moment)
+                self.engine.on_recorded(effect.ends, self.now)
 
     def _record(self, end: JobEnd, node: NodeName) -> None:
         retry = None if end.result is JobResult.COMPLETED else JobSlot(end.index, end.attempt + 1)

@@ -82,7 +82,7 @@ class StreamFleet(Fleet):
     def second(self) -> None:
         """A second passes, in which each node is heard once and the allocator looks around."""
         self.pass_time(1.0)
-        self.engine.on_tick(self.moment)
+        self.engine.on_tick(self.now)
         for host in self.nodes:
             self.hear(host)
 

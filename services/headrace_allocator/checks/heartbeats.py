@@ -26,7 +26,7 @@ from headrace_allocator.checks.heartbeat_cases import (
     allocation_cases,
 )
 from headrace_allocator.checks.plain_decision import decide_plainly
-from headrace_allocator.decide import Due, HeartbeatDecision
+from headrace_allocator.decide import DueSteps, HeartbeatDecision
 from headrace_allocator.decision.extending import Extension
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decision.walk import next_in_line
@@ -79,13 +79,13 @@ class HeartbeatCheck:
             self._made.setdefault(priority, []).append(chosen)
         return chosen
 
-    def compare(self, view: View, due: Due, decided: HeartbeatDecision) -> None:
+    def compare(self, view: View, due: DueSteps, decided: HeartbeatDecision) -> None:
         """Compare the decision on a heartbeat with the plain decision, if it is its turn. Call this before anything is carried out."""
         if self._is_turn:
             self._heartbeats = 0
             self._compare(view, due, decided)
 
-    def compare_quiet(self, view: View, due: Due) -> None:
+    def compare_quiet(self, view: View, due: DueSteps) -> None:
         """Compare the finding of the quick path, that there is nothing to decide, with the plain decision."""
         self._quiet = 0
         self._compare(view, due, HeartbeatDecision())
@@ -116,7 +116,7 @@ class HeartbeatCheck:
             ),
         ]
 
-    def _compare(self, view: View, due: Due, decided: HeartbeatDecision) -> None:
+    def _compare(self, view: View, due: DueSteps, decided: HeartbeatDecision) -> None:
         made, self._made, self._is_turn = self._made, {}, False
         self._compared += 1
         # The quick way remembers which allocations need no order, so the plain way looks at all of them.
@@ -150,7 +150,7 @@ def _told(decided: HeartbeatDecision) -> Decided:
     )
 
 
-def _case_of(view: View, due: Due, quickly: Decided, plainly: Decided) -> HeartbeatCase:
+def _case_of(view: View, due: DueSteps, quickly: Decided, plainly: Decided) -> HeartbeatCase:
     """Return the case of a difference, with all operations on the node or in a decision, and the first starving operations."""
     names = [one.operation for one in view.allocations] + [one.operation for one in (*quickly.starts, *plainly.starts)]
     for priority in (PreemptionPriority.AGGRESSIVE, PreemptionPriority.NORMAL):

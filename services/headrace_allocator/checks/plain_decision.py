@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
-from headrace_allocator.decide import Due, HeartbeatDecision
+from headrace_allocator.decide import DueSteps, HeartbeatDecision
 from headrace_allocator.decision.extending import extend
 from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
 from headrace_allocator.decision.placing import Choice, start_regularly
@@ -27,7 +27,7 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool, exceeds
+from headrace_allocator.facts.pool_tree import PoolState, exceeds
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_taken_at_bound
 from headrace_allocator.preemption.legacy import blocking_ancestor, held_for
 from headrace_allocator.preemption.repairs import asked_gracefully
@@ -49,7 +49,7 @@ _MOST_CUT: Final = 5_000
 
 
 def decide_plainly(
-    overlay: Overlay, due: Due, choose: Choice, ran: Collection[PreemptionPriority] = ()
+    overlay: Overlay, due: DueSteps, choose: Choice, ran: Collection[PreemptionPriority] = ()
 ) -> HeartbeatDecision:
     """Decide on one heartbeat, without what is only observed or only reported. `choose` selects the next operation.
 
@@ -165,7 +165,9 @@ def _candidates(overlay: Overlay, least: Group) -> Candidates:
                 found.gangs.setdefault(operation, []).append(one)
         elif shield is None:
             found.free.append(one)
-        elif not isinstance(shield, Pool) or exempt_ms or is_aggressive or not policy.enable_conditional_preemption:
+        elif (
+            not isinstance(shield, PoolState) or exempt_ms or is_aggressive or not policy.enable_conditional_preemption
+        ):
             continue
         else:
             found.held.setdefault(shield.name, []).append(one)
@@ -189,7 +191,7 @@ def _is_there(overlay: Overlay, one: Allocation) -> bool:
     return not is_graceful and (operation.schedulable or not operation.ending)
 
 
-def _shield(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:
+def _shield(overlay: Overlay, operation: Operation, least: Group) -> Operation | PoolState | None:
     policy = overlay.view.pools.options
     if policy.victim_rules is VictimRules.LEGACY:
         return blocking_ancestor(overlay, operation, least)

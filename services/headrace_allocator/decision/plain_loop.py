@@ -17,7 +17,7 @@ from headrace_allocator.decision.least_satisfied import entry_of, entry_of_pool
 from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 
 
 class _Child(NamedTuple):
@@ -76,10 +76,10 @@ def is_considered(overlay: Overlay, operation: Operation) -> bool:
     return overlay.takes_part(operation.id) and overlay.high in (None, is_high) and not (has_no_turn or is_left_out)
 
 
-def _best_below(overlay: Overlay, pool: Pool, able: list[Operation]) -> _Child | None:
+def _best_below(overlay: Overlay, pool: PoolState, able: list[Operation]) -> _Child | None:
     """Return the child of a pool that comes first, among the children with an operation that may start."""
     view = overlay.view
-    below: dict[Pool, list[Operation]] = {}
+    below: dict[PoolState, list[Operation]] = {}
     children: list[_Child] = []
     for operation in able:
         way = [*view.pools.pool(operation.spec.pool).path(), view.pools.root]

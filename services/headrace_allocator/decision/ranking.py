@@ -35,7 +35,7 @@ _HELD_BACK: Final = {
     why: str(why.__struct_config__.tag)
     for why in (
         reasons.OperationNotRunning,
-        reasons.OperationSuspended,
+        reasons.OperationIsSuspended,
         reasons.NoJobReady,
         reasons.GangWaits,
         reasons.GangNeverFits,

@@ -27,7 +27,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, is_owed_a_job, waits_for_a_turn
-from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
@@ -77,7 +77,7 @@ class View(msgspec.Struct, frozen=True):
     #: Nothing more starts on a node with fewer free resources than these.
     min_spare: Resources
     operations: Mapping[OperationId, Operation]
-    pools: PoolTree
+    pools: PoolStates
     order: LeastSatisfied
     #: Milliseconds until the node's next heartbeat.
     pace_ms: int
@@ -167,7 +167,7 @@ class Overlay:
         #: The same for pools, by the parent pool.
         self._pools_below: dict[PoolName, list[Entry]] = {}
         self._pool_places: dict[PoolName, Entry] = {}
-        self._moved_pools: dict[PoolName, dict[Pool, None]] = {}
+        self._moved_pools: dict[PoolName, dict[PoolState, None]] = {}
         self._pool_entries: dict[PoolName, Entry] = {}
         #: Allocations that are to be taken back and no longer count as used.
         self.freed: set[Allocation] = set()
@@ -235,7 +235,7 @@ class Overlay:
             return None
         return self._entries.get(operation.id)
 
-    def entry_of_pool(self, pool: Pool) -> Entry:
+    def entry_of_pool(self, pool: PoolState) -> Entry:
         """Return the position of a pool by its own satisfaction."""
         entry = self._pool_entries.get(pool.name)
         if entry is None:
@@ -243,7 +243,7 @@ class Overlay:
             self._pool_entries[pool.name] = entry
         return entry
 
-    def open(self, pool: Pool, order: PoolOrder) -> int:
+    def open(self, pool: PoolState, order: PoolOrder) -> int:
         """Return the classes of which one more job stays within the pool's limit."""
         if not pool.limited:
             return ALL_CLASSES
@@ -378,7 +378,7 @@ class Overlay:
         self._freed_of[operation.id].remove(allocation)
         self.use(operation, allocation.usage)
 
-    def _use(self, pool: Pool, amount: Resources) -> None:
+    def _use(self, pool: PoolState, amount: Resources) -> None:
         """Add to the usage of a pool and of all pools above it."""
         pools, order, above = self.pools, self.view.order, pool.above
         while above is not None:
@@ -390,7 +390,7 @@ class Overlay:
                 self._moved_pools.setdefault(above.name, {})[pool] = None
             pool, above = above, above.above
 
-    def _look_anew_at(self, pool: Pool) -> None:
+    def _look_anew_at(self, pool: PoolState) -> None:
         """Reposition a changed pool and the pools above it, up to a pool that is judged by its own satisfaction."""
         above = pool.above
         while above is not None and not pool.follows_own_satisfaction:

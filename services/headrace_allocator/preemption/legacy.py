@@ -17,22 +17,22 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 
 #: Margin of satisfaction above the threshold within which an element is still shielded.
 _NEARLY: Final = 1e-4
 
 
-def blocking_ancestor(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:
+def blocking_ancestor(overlay: Overlay, operation: Operation, least: Group) -> Operation | PoolState | None:
     """Return the lowest element that shields its allocations: the operation or a pool above it that starves or is not satisfied enough."""
-    elements: list[Operation | Pool] = [operation, *overlay.view.pools.pool(operation.spec.pool).path()]
+    elements: list[Operation | PoolState] = [operation, *overlay.view.pools.pool(operation.spec.pool).path()]
     for element in elements:
         if _blocks(overlay, element, least):
             return element
     return None
 
 
-def _blocks(overlay: Overlay, element: Operation | Pool, least: Group) -> bool:
+def _blocks(overlay: Overlay, element: Operation | PoolState, least: Group) -> bool:
     pools = overlay.view.pools
     policy = pools.options
     if isinstance(element, Operation):

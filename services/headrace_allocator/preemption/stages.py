@@ -25,7 +25,7 @@ from headrace_allocator.decision.placing import Choice, Extra, Placement, place
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
-from headrace_allocator.facts.allocations import NO_PLACE, Allocation, Rest
+from headrace_allocator.facts.allocations import NO_POSITION, Allocation, Rest
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
@@ -128,7 +128,7 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
         of_rest = picture.rests.items()
     rules = pools.rules
     for rest, allocation in of_rest:
-        if few and rest.preemptible_from is not NO_PLACE:
+        if few and rest.preemptible_from is not NO_POSITION:
             return True
         # This answers for most allocations, without a look at the operation.
         if rest.keeps(allocation, rules):

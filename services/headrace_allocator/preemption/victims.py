@@ -26,7 +26,7 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
 from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
@@ -116,7 +116,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
         )
         if (group < least and not is_crossing) or is_shielded:
             continue
-        shield: Operation | Pool | None = None
+        shield: Operation | PoolState | None = None
         if is_legacy:
             shield = blocking_ancestor(overlay, operation, least)
         elif operation.starvation is not _NON_STARVING and not starving_may_lose:
@@ -133,7 +133,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
                 found.gangs.setdefault(operation, []).append(allocation)
         elif shield is None:
             found.free.append(allocation)
-        elif isinstance(shield, Pool) and not exempt_ms and _may_be_held(overlay, group):
+        elif isinstance(shield, PoolState) and not exempt_ms and _may_be_held(overlay, group):
             found.held.setdefault(shield.name, []).append(allocation)
         else:
             continue

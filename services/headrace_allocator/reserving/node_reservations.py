@@ -70,11 +70,11 @@ class NodeReservations:
         #: Steady-clock seconds until which nothing is reserved for an operation whose reservation timed out.
         self._paused: dict[OperationId, float] = {}
 
-    def hear(self, node: Node, pace_ms: int, moment: Moment) -> None:
+    def hear(self, node: Node, pace_ms: int, now: Moment) -> None:
         """Process a heartbeat: check the reservation of the node, or offer the node to some operations."""
         reservation = node.reserved
         if reservation is not None:
-            self._look_again(reservation, node, moment)
+            self._look_again(reservation, node, now)
             return
         if not self._turn or not node.accepts_jobs:
             return
@@ -82,27 +82,27 @@ class NodeReservations:
             self._turn.rotate(-1)
             operation = self._facts.operations.get(name)
             if operation is not None and node.reserved is None:
-                self._offer(node, operation, pace_ms, moment)
+                self._offer(node, operation, pace_ms, now)
 
-    def tick(self, moment: Moment) -> None:
+    def tick(self, now: Moment) -> None:
         """End reservations that are over, and let more operations look for a node."""
         book, facts = self._facts.reservations, self._facts
         for name, until_s in list(self._paused.items()):
-            if moment.steady_s >= until_s or name not in facts.operations:
+            if now.steady_s >= until_s or name not in facts.operations:
                 del self._paused[name]
         for name, reservation in list(book.of.items()):
-            if moment.steady_s >= reservation.until_s:
-                self._paused[name] = moment.steady_s + _PAUSE * self._longest_s
+            if now.steady_s >= reservation.until_s:
+                self._paused[name] = now.steady_s + _PAUSE * self._longest_s
                 book.end(name, ReservationEnd.TIMED_OUT)
             elif not self._is_due(name) or not _serves(facts, reservation.node, name):
                 book.end(name, ReservationEnd.RELEASED)
         self._looking = {name: one for name, one in self._looking.items() if name not in book.of and self._is_due(name)}
-        self._look_for_more(moment)
+        self._look_for_more(now)
         self._turn = deque([*self._looking, *book.of])
 
     # --- the choice -----------------------------------------------------------------------------------------------
 
-    def _offer(self, node: Node, operation: Operation, pace_ms: int, moment: Moment) -> None:
+    def _offer(self, node: Node, operation: Operation, pace_ms: int, now: Moment) -> None:
         """Compute when a job of an operation would fit on a node. Once a round is over, the best node is reserved."""
         name, longest_s = operation.id, self._longest_s
         looking, reservation = self._looking.get(name), self._facts.reservations.of.get(name)
@@ -111,21 +111,21 @@ class NodeReservations:
         wait_s = expected_wait_s(self._facts, node, operation, longest_s)
         if wait_s is None or wait_s > longest_s:
             return
-        expected_s = moment.steady_s + wait_s
+        expected_s = now.steady_s + wait_s
         if reservation is not None:
-            if _is_clearly_better(reservation, wait_s, moment):
-                self._facts.reservations.move(reservation, node, expected_s, moment.steady_s)
+            if _is_clearly_better(reservation, wait_s, now):
+                self._facts.reservations.move(reservation, node, expected_s, now.steady_s)
             return
         assert looking is not None
         best = None if looking.node is None else self._facts.nodes.get(looking.node)
         if best is None or best.reserved is not None or expected_s < looking.expected_s:
             best, looking.node, looking.expected_s = node, node.record.node, expected_s
-        if moment.steady_s - looking.since_s >= max(_ROUND_S, _ROUND_PACES * pace_ms / 1000):
+        if now.steady_s - looking.since_s >= max(_ROUND_S, _ROUND_PACES * pace_ms / 1000):
             del self._looking[name]
-            now_s, job = moment.steady_s, operation.spec.resources
+            now_s, job = now.steady_s, operation.spec.resources
             self._facts.reservations.enter(Reservation(name, job, best, looking.expected_s, now_s, now_s + longest_s))
 
-    def _look_again(self, reservation: Reservation, node: Node, moment: Moment) -> None:
+    def _look_again(self, reservation: Reservation, node: Node, now: Moment) -> None:
         """End the reservation if the node can no longer serve the operation. Otherwise update when the job is expected to fit."""
         name, facts = reservation.operation, self._facts
         wait_s = None
@@ -134,7 +134,7 @@ class NodeReservations:
         if wait_s is None:
             facts.reservations.end(name, ReservationEnd.RELEASED)
         else:
-            reservation.expected_s = moment.steady_s + wait_s
+            reservation.expected_s = now.steady_s + wait_s
 
     # --- rules ----------------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class NodeReservations:
             return False
         return operation.fits_somewhere and pool_limit_reached(operation, facts.pools) is None
 
-    def _look_for_more(self, moment: Moment) -> None:
+    def _look_for_more(self, now: Moment) -> None:
         """Let some operations begin to look for a node, those that have waited longest first."""
         facts, book = self._facts, self._facts.reservations
         if not self._longest_s or not facts.recovery.complete:
@@ -168,7 +168,7 @@ class NodeReservations:
             places -= 1
             operation = facts.operations[name]
             if name not in self._paused and self._is_due(name) and self._fits_nowhere(operation):
-                self._looking[name] = _Looking(moment.steady_s)
+                self._looking[name] = _Looking(now.steady_s)
             else:
                 # Move the operation to the end of the list of waiting operations.
                 book.wanting[name] = book.wanting.pop(name)
@@ -200,9 +200,9 @@ def _serves(facts: Facts, node: Node, name: OperationId) -> bool:
     return all(matches(formula, node.record.tags) for formula in facts.pools.filters_of(operation.spec))
 
 
-def _is_clearly_better(reservation: Reservation, wait_s: float, moment: Moment) -> bool:
-    left_s = reservation.expected_s - moment.steady_s
-    if moment.steady_s - reservation.since_s >= left_s:
+def _is_clearly_better(reservation: Reservation, wait_s: float, now: Moment) -> bool:
+    left_s = reservation.expected_s - now.steady_s
+    if now.steady_s - reservation.since_s >= left_s:
         # At least half of the wait is over, so that a move would lose what has drained so far. An estimate that turned out late says
         # little.
         return False

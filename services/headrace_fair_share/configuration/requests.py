@@ -135,7 +135,7 @@ class ConfigurationRequests:
 
     async def _changed(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
         def decide() -> Change | PoolPlan | Refusal:
-            outcome = self._engine.on_change_request(request, person, self._shell.moment())
+            outcome = self._engine.on_change_request(request, person, self._shell.now())
             for effect in outcome.effects:
                 assert isinstance(effect, WriteTree)
                 return effect.change
@@ -145,7 +145,7 @@ class ConfigurationRequests:
         return await self._store.change(decide, self._on_written)
 
     def _on_written(self, change: Change, revision: int) -> PoolPlan:
-        return self._shell.take(self._engine.on_tree_written(change, revision, self._shell.moment()))
+        return self._shell.perform(self._engine.on_tree_written(change, revision, self._shell.now()))
 
     def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:
         logger().info(

@@ -38,7 +38,7 @@ from headrace.tree_file.pools import ConfiguredPool, TreeFile, as_typed, named_e
 from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import Map, parse
 from headrace_fair_share.configuration.guarantee_rules import broken_integral_guarantees
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.facts.pool_inputs import effective_options_of, pool_input, tree_options
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.attributes import (
@@ -162,8 +162,10 @@ def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problem
             problems.say(
                 f"{pool.place}.{broken.place}", f"{broken.value} cannot be used", broken.expected, broken.value
             )
-        if levels.get(pool.name) == Bounds().most_levels + 1:
-            problems.say(pool.place, f"level {levels[pool.name]} of pools", f"at most {Bounds().most_levels} levels")
+        if levels.get(pool.name) == TreeBounds().most_levels + 1:
+            problems.say(
+                pool.place, f"level {levels[pool.name]} of pools", f"at most {TreeBounds().most_levels} levels"
+            )
     _tell_cycles([pool for pool in pools if pool.name not in levels], by_name, problems)
 
 

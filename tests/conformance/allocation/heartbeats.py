@@ -132,12 +132,12 @@ class Fleet:
         told = pool_tree.ShareSnapshot(
             cut.items, cut.items.keys(), [f"/{key}" for key in removed], cut.frame.total, cut.frame.options
         )
-        self.engine.on_shares(told, self.moment)
-        while self.engine.on_refresh_due(10_000, self.moment).answer:
+        self.engine.on_shares(told, self.now)
+        while self.engine.on_refresh_due(10_000, self.now).answer:
             pass
 
     @property
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         """The scenario's."""
         now_s = self.scenario.now_s + EPOCH_S
         return Moment(steady_ns=round(now_s * 1e6) * 1000, wall_ms=round(now_s * 1000))
@@ -367,14 +367,14 @@ class Fleet:
         allowed_s = options.get("allowed_node_resources_overcommit_duration", 15.0)
         most = options.get("max_started_allocations_per_heartbeat")
         engine = AllocatorEngine(TREE, _TERM, Timing(allowed_overcommit_s=allowed_s, most_starts=most))
-        engine.on_operations(left_running, self.moment)
+        engine.on_operations(left_running, self.now)
         if not left_running:
-            engine.on_nodes({}, self.moment)
+            engine.on_nodes({}, self.now)
         records = {
             NodeName(name): NodeRecord(NodeName(name), tags=[name, *self.scenario.tags.get(name, ())])
             for name in self._nodes()
         }
-        engine.on_nodes(records, self.moment)
+        engine.on_nodes(records, self.now)
         self.engine = engine
         for name in self._nodes() if not left_running else ():
             self._beat(name, paused=True, shown=False)
@@ -415,7 +415,7 @@ class Fleet:
                     OperationId(name), "user", spec, OperationState.RUNNING, False, False,
                     work.order, 0, _TERM,
                 )  # fmt: skip
-                self.engine.on_operations([*self._known(), live], self.moment)
+                self.engine.on_operations([*self._known(), live], self.now)
                 known = facts.operations[OperationId(name)]
             elif known.spec != spec:
                 facts.set_spec(known, spec)
@@ -482,7 +482,7 @@ class Fleet:
         )
         if shown and node in self.waiting:
             heartbeat.allocations.append(waiter_on(node))
-        answer = self.engine.on_heartbeat(heartbeat, self.moment).answer
+        answer = self.engine.on_heartbeat(heartbeat, self.now).answer
         assert answer is not None
         facts.starts_paused = facts.preemption_paused = False
         if not paused:

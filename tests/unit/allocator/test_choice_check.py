@@ -18,7 +18,7 @@ from headrace_allocator.checks import choices, heartbeats, kept_cases
 from headrace_allocator.checks.choices import ChoiceCase
 from headrace_allocator.checks.heartbeats import HeartbeatCheck
 from headrace_allocator.checks.kept_cases import keep_case
-from headrace_allocator.decide import Due, decide
+from headrace_allocator.decide import DueSteps, decide
 from headrace_allocator.decision.placing import start_regularly
 from headrace_allocator.decision.plain_loop import next_in_line_plainly
 from headrace_allocator.decision.view import Overlay
@@ -35,8 +35,8 @@ def figures_of(check: HeartbeatCheck) -> list[float]:
     return [float(str(figure.value)) for figure in check.figures()]
 
 
-def due_to_start() -> Due:
-    return Due(preempt=False)
+def due_to_start() -> DueSteps:
+    return DueSteps(preempt=False)
 
 
 def checked(check: HeartbeatCheck, tree: RandomTree, node: str = "n") -> None:

@@ -37,7 +37,7 @@ def figures_of(desk: Desk) -> dict[str, object]:
 
 def cases_of(desk: Desk) -> list[ChoiceCase | HeartbeatCase]:
     """The cases that are to be kept, as the service hears of them."""
-    effects = desk.engine.on_tick(desk.moment).effects
+    effects = desk.engine.on_tick(desk.now).effects
     return [one.case for one in effects if isinstance(one, KeepCase)]
 
 

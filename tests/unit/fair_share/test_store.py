@@ -18,7 +18,7 @@ from headrace.wire.snapshots import StarvationStatus
 from headrace.wire.trees import CreateTree, RemoveTree
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.store import PoolStore
 from headrace_fair_share.configuration.tree_configuration import StoredTree, TreeConfiguration
 from headrace_fair_share.starvation.clocks import Age
@@ -42,7 +42,7 @@ class Office:
         self.configuration = TreeConfiguration(TREE)
         judge = NodeFilters(self.bucket, self._nodes).refusal
         self.store = PoolStore(self.bucket, TREE, self.clock, self.configuration.on_stored, judge)
-        self.others = OtherTrees(self.bucket, TreeName("own"), Bounds(), HandClock(), judge)
+        self.others = OtherTrees(self.bucket, TreeName("own"), TreeBounds(), HandClock(), judge)
 
     async def _nodes(self) -> KeyValue:
         return self.nodes

@@ -53,7 +53,7 @@ class Tagged(Fleet):
 
     def tag(self, **tags: list[str]) -> None:
         records = {NodeName(name): NodeRecord(NodeName(name), tags=each) for name, each in tags.items()}
-        self.engine.on_nodes(records, self.moment)
+        self.engine.on_nodes(records, self.now)
 
     def work(self, name: str, pool: str, **spec: object) -> None:
         """Starts an operation in a pool."""
@@ -148,16 +148,16 @@ def test_nodes_that_fall_silent_drain_or_leave_the_tree_take_what_they_have_alon
     tree = Tagged(a_pool("fast", FAST), nodes=("n1", "n2", "n3"))
     tree.tag(n3=["ssd"])
     assert tree.owed("/fast") == [8]
-    tree.engine.on_nodes({NodeName("n3"): NodeRecord(NodeName("n3"), tags=["ssd"], drained=True)}, tree.moment)
+    tree.engine.on_nodes({NodeName("n3"): NodeRecord(NodeName("n3"), tags=["ssd"], drained=True)}, tree.now)
     tree.hear("n3")
     assert tree.owed("/fast") == [4]
-    tree.engine.on_options(TreeOptions(node_filter="!ssd"), tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="!ssd"), tree.now)
     assert tree.owed("/fast") == [0]
-    tree.engine.on_options(TreeOptions(), tree.moment)
+    tree.engine.on_options(TreeOptions(), tree.now)
     assert tree.owed("/fast") == [4]
     tree.now_s += 61
     tree.hear("n1")
-    tree.engine.on_tick(tree.moment)
+    tree.engine.on_tick(tree.now)
     assert tree.owed("/fast") == [0]
 
 
@@ -324,7 +324,7 @@ def test_whoever_sets_such_a_guarantee_is_told_at_once() -> None:
     def warnings(cores: int) -> list[str]:
         change = Set(PoolName("fast"), msgspec.json.encode({"strong_guarantee_resources": {"cpu": cores}}))
         request = ChangePools([change], dry_run=True)
-        answer = tree._fair_share.on_change_request(request, Person("root", administrator=True), tree.moment)
+        answer = tree._fair_share.on_change_request(request, Person("root", administrator=True), tree.now)
         (effect,) = answer.effects
         assert isinstance(effect, WriteTree)
         return effect.change.plan.warnings
@@ -401,7 +401,7 @@ def test_items_of_nodes_are_no_operations() -> None:
 
 
 def explained(tree: Tagged, operation: str) -> WaitingExplained:
-    answer = tree.engine.on_question(ExplainWaiting(OperationId(operation)), tree.moment).answer
+    answer = tree.engine.on_question(ExplainWaiting(OperationId(operation)), tree.now).answer
     assert isinstance(answer, WaitingExplained)
     return answer
 
