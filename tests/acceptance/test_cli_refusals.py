@@ -65,7 +65,7 @@ BAD_VALUES_OF_RUN = {
     "--interrupt-signal": ["KILL", "9", "x", "", "0", "-1", "SIGSTOP", "99", "TERM,INT", "1.5"],
     "--interruption-timeout": ["x", "-1", "61m", "99999999d", "", "1 fortnight", "nan", "1e3", "s", "10 s s"],
     "--preemption-mode": ["x", "", "normally", "1", "GRACE", "none", "no", "-", "graceful,normal", "off"],
-    "--id": ["UPPER", "a b", "short", "-begins", "x" * 65, "a.b.c.d.e", "ends-in-", "a/b/c/d/e", "*", "a>b>c>d>e"],
+    "--id": ["UPPER", "a b", "-begins", "x" * 65, "a.b.c.d.e", "ends-in-", "a/b/c/d/e", "*", "a>b>c>d>e"],
 }
 
 
@@ -86,7 +86,7 @@ REFUSED = [
     (("op", "list", "--limit", "0"), "--limit: 0"),
     (("op", "list", "--limit", "99999999999999999999"), "--limit"),
     (("op", "history", "some-operation", "--limit", "99999999999999999999"), "--limit"),
-    (("op", "list", "--state", "runing"), "running"),
+    (("op", "list", "--in-state", "runing"), "running"),
     (("pool", "set", "lab", "wieght=2"), "did you mean weight?"),
     (("pool", "set", "lab", "mode=ffio"), "fair_share or fifo"),
     (("pool", "set", "lba", "weight=2"), "did you mean lab?"),

@@ -17,7 +17,7 @@ from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused
 from headrace_cli.commands.node_tables import node_facts, node_table
-from headrace_cli.session import Common, Watching, talk
+from headrace_cli.session import Common, InTree, Watching, talk
 from headrace_cli.show.screen import Screen
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove them.")
@@ -28,7 +28,7 @@ _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and 
 
 
 @app.command(name="list")
-def list_(*, tree: str = "", watching: Watching | None = None, common: Common | None = None) -> int:
+def list_(*, watching: Watching | None = None, common: InTree | None = None) -> int:
     """List nodes, with their resources and how much of each is in use.
 
     Examples:
@@ -38,15 +38,10 @@ def list_(*, tree: str = "", watching: Watching | None = None, common: Common | 
         headrace node list --json
 
         headrace node list --tree gpu
-
-    Parameters
-    ----------
-    tree
-        Tree whose nodes are listed; `default` unless given.
     """
 
     async def work(client: Client, screen: Screen) -> None:
-        answer = await client.nodes(tree)
+        answer = await client.nodes()
         screen.show(answer, node_table(answer.nodes))
         if answer.recovering and not screen.json:
             screen.say(f"recovering: {answer.recovering} nodes have reported since the allocator started")
@@ -55,7 +50,7 @@ def list_(*, tree: str = "", watching: Watching | None = None, common: Common | 
 
 
 @app.command
-def get(node: str, /, *, tree: str = "", common: Common | None = None) -> int:
+def get(node: str, /, *, common: InTree | None = None) -> int:
     """Show one node: its resources and usage, and what its agent claims beyond its token.
 
     Examples:
@@ -66,13 +61,11 @@ def get(node: str, /, *, tree: str = "", common: Common | None = None) -> int:
     ----------
     node
         The node.
-    tree
-        Tree of the node; `default` unless given.
     """
     name = node_name(node)
 
     async def work(client: Client, screen: Screen) -> None:
-        nodes = {view.node: view for view in (await client.nodes(tree)).nodes}
+        nodes = {view.node: view for view in (await client.nodes()).nodes}
         if name not in nodes:
             raise Refused(NotFound("node", name, near=near(name, nodes)))
         screen.show(nodes[name], node_facts(nodes[name]))

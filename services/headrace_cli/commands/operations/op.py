@@ -16,14 +16,14 @@ from headrace.ids import PoolName, TreeName
 from headrace.near import near
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
-from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.job_output import print_output
 from headrace_cli.commands.operations.operation_id import whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.option_values import MaybeWhole, Whole, at_least
-from headrace_cli.session import Common, CommonOfLists, PoolOption, Switch, Watching, talk
+from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.shares import share_facts, share_table
@@ -37,11 +37,11 @@ def list_(
     *,
     pool: PoolOption = None,
     user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None,
-    op_state: Annotated[str | None, Parameter(name=["--state", "--in-state"])] = None,
+    in_state: str | None = None,
     live: Switch = False,
     limit: Whole = 50,
     watching: Watching | None = None,
-    common: CommonOfLists | None = None,
+    common: Common | None = None,
 ) -> int:
     """List operations, newest first.
 
@@ -49,7 +49,7 @@ def list_(
 
         headrace op list --live
 
-        headrace op list --pool research --state waiting
+        headrace op list --pool research --in-state waiting
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def list_(
         Only operations of this pool, by its name or its path.
     user
         Only operations of this user.
-    op_state
+    in_state
         Only operations in this state: pending (or waiting), running, completed, failed, aborted, …
     live
         Only operations that have not ended.
@@ -66,14 +66,17 @@ def list_(
     """
 
     at_least("--limit", limit, 1)
-    if op_state is not None and "/" in op_state:
-        raise BadInput(
-            "--state", op_state, "a state of operations; the option for the state folder is --state-folder here"
-        )
+    folder = str(common.state) if common is not None and common.state is not None else ""
+    if folder.lower() in {*OperationState, "waiting"}:
+        raise BadInput("--state", folder, f"the folder of `headrace up`, as in all commands; try --in-state {folder}")
 
     async def work(client: Client, screen: Screen) -> None:
         views = await client.list(
-            pool=await client.pools.at(pool or ""), state=op_state or "", user=user or "", live=live, limit=limit + 1
+            pool=await client.pools.at(pool or ""),
+            state=(in_state or "").lower(),
+            user=user or "",
+            live=live,
+            limit=limit + 1,
         )
         more, views = len(views) > limit, views[:limit]
         idle, all_told = await reasons_of_idle(client, views)
@@ -81,15 +84,15 @@ def list_(
         screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle))
         if more and not screen.json:
             screen.say(
-                f"only the newest {limit} are shown: raise --limit, or filter with --live, --pool, --user, --state"
+                f"only the newest {limit} are shown: raise --limit, or filter with --live, --pool, --user, --in-state"
             )
         if not all_told:
             screen.say("the allocator does not answer in time: no reasons of waiting are shown", style="yellow")
         if not views and not screen.json:
-            screen.say("no operations" + (" match these options" if pool or user or op_state or live else " yet"))
+            screen.say("no operations" + (" match these options" if pool or user or in_state or live else " yet"))
             await _say_if_no_pool(screen, client, pool or "")
 
-    return talk(common.common() if common else None, work, watching=watching)
+    return talk(common, work, watching=watching)
 
 
 async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
@@ -179,11 +182,12 @@ def logs(
     *,
     job: MaybeWhole = None,
     attempt: MaybeWhole = None,
+    stdout: Switch = False,
     stderr: Switch = False,
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
     common: Common | None = None,
 ) -> int:
-    """Print the output of jobs. With several jobs, each line begins with the index of its job.
+    """Print the output of jobs: stdout, and stderr to this command's stderr. With several jobs, each line begins with the index of its job.
 
     A node keeps the newest output of each job, up to its log cap. A line in brackets says how much is missing.
 
@@ -203,12 +207,17 @@ def logs(
         Only this job, by its index from 0.
     attempt
         Number of the attempt whose output is printed, from 1. Unless given: the newest attempt that ended, and the running one.
+    stdout
+        Print stdout only.
     stderr
-        Print stderr instead of stdout.
+        Print stderr only, to this command's stdout.
     follow
         Keep printing until the operation is over. If a job writes very fast, part of its output is left out.
     """
-    wishes: LogWishes = {"stderr": stderr, "follow": follow}
+    if stdout and stderr:
+        raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
+    both = not stdout and not stderr
+    wishes: LogWishes = {"stderr": stderr, "both": both, "follow": follow}
     if attempt is not None:
         wishes["attempt"] = at_least("--attempt", attempt, 1)
 
@@ -218,7 +227,7 @@ def logs(
     async def work(client: Client, screen: Screen) -> None:
         name = await whole_id(client, operation)
         several = job is None and (await client.get(name)).spec.job_count > 1
-        await print_output(screen, client.logs(name, job, **wishes), several=several)
+        await print_output(screen, client.logs(name, job, **wishes), several=several, both=both)
 
     return talk(common, work, bears_restarts=follow)
 

@@ -34,7 +34,7 @@ async def whole_id(client: Client, text: str) -> OperationId:
 def check_part(text: str) -> None:
     """Check that an id can begin with this text. Raises `BadInput`."""
     if not _PART.match(text):
-        raise BadInput("operation id", text, "8 to 64 characters of a-z, 0-9 and '-', or the beginning of an id")
+        raise BadInput("operation id", text, "1 to 64 characters of a-z, 0-9 and '-', or the beginning of an id")
 
 
 def only_one(text: str, ids: Sequence[str]) -> str | None:

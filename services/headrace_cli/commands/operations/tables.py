@@ -62,7 +62,7 @@ def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[s
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
     if idle or any(view.waiting for view in views):
         columns.insert(3, "waits for")
-    made = table(*columns, right=("done", "failed", "time"))
+    made = table(*columns, right=("done", "failed", "time"), cut="waits for" if "waits for" in columns else "title")
     for view in views:
         state = state_words(view)
         if view.operation in idle:
