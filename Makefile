@@ -45,7 +45,7 @@ fmt: setup ## Format, and mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-.PHONY: test-long
+.PHONY: test-long test-all
 # Tests that compute share the cores; those that wait for processes and servers may be more than the cores.
 COMPUTING := -n 2 --dist worksteal
 WAITING := -n 4 --dist worksteal
@@ -56,7 +56,10 @@ test: setup ## All tests: no Docker, no root, no skips
 	@$(call timed,$@,$(BIN)/pytest $(WAITING) tests)
 
 test-long: setup ## More random cases of all, and the slowest tests
-	@export TEST_EFFORT=long; $(call timed,$@,$(BIN)/pytest $(COMPUTING) --timeout=900 tests)
+	@export TEST_EFFORT=long; $(call timed,$@,$(BIN)/pytest $(WAITING) --timeout=900 tests)
+
+test-all: setup ## As test-long, with six times as many random cases
+	@export TEST_EFFORT=all; $(call timed,$@,$(BIN)/pytest $(COMPUTING) --timeout=3600 tests)
 
 test-unit: setup ## Engines and other pure code
 	$(BIN)/pytest $(COMPUTING) tests/unit

@@ -12,7 +12,7 @@ from hypothesis import settings
 
 from headrace.obs import tracing
 from tests.support.dealing import dealt
-from tests.support.effort import LONG
+from tests.support.effort import CASES, LONG
 
 # As in the Makefile: the processes that tests start shall not compile all that they import, each anew.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -25,10 +25,10 @@ for name in ("NO_COLOR", "FORCE_COLOR"):
 # A shell that starts tests in the background has them ignore Ctrl-C, and so would all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("few", max_examples=15, deadline=None, derandomize=True, print_blob=True)
-# The gate judges a change and not the luck of a draw: there the same cases come each time, everywhere else new ones.
-settings.register_profile("many", max_examples=200, deadline=None, print_blob=True, derandomize="CI" in os.environ)
-settings.load_profile("many" if LONG else "few")
+# `make test` and the gate judge a change and not the luck of a draw: there the same cases come each time, everywhere else new ones.
+same = not LONG or "CI" in os.environ
+settings.register_profile("today", max_examples=CASES, deadline=None, print_blob=True, derandomize=same)
+settings.load_profile("today")
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace_cli.pools.fields import FIELDS, Field
+from headrace_cli.commands.pools.fields import FIELDS, Field
 
 __all__ = ["fields_page"]
 

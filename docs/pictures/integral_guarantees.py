@@ -26,9 +26,9 @@ import msgspec  # noqa: E402
 from headrace.ids import PoolName  # noqa: E402
 from headrace.wire.codec import decode  # noqa: E402
 from headrace.wire.history import GetHistory, HistorySample, PoolHistory  # noqa: E402
-from headrace_cli.volume import files  # noqa: E402
-from headrace_cli.volume.characters import picture_texts  # noqa: E402
-from headrace_cli.volume.picture import picture  # noqa: E402
+from headrace_cli.commands.pools.volume import chart_file  # noqa: E402
+from headrace_cli.commands.pools.volume.chart import pool_chart  # noqa: E402
+from headrace_cli.commands.pools.volume.chart_text import chart_texts  # noqa: E402
 from headrace_fair_share.history.downsampling import Downsampler  # noqa: E402
 from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler  # noqa: E402
 from tests.support.integral_day import (  # noqa: E402
@@ -132,7 +132,7 @@ def _mean(samples: list[Sample], pool: PoolName) -> str:
 
 def plot(name: str) -> str:
     """A picture in characters, as `headrace pool volume NAME --plot -` draws it."""
-    panels = picture_texts(picture(PICTURES[name]()), 100, 8, colours=False, ascii_only=True, zone=UTC)
+    panels = chart_texts(pool_chart(PICTURES[name]()), 100, 8, colours=False, ascii_only=True, zone=UTC)
     return "".join(f"{line.rstrip()}\n" for panel in panels for line in panel.plain.splitlines())
 
 
@@ -170,7 +170,7 @@ PICTURES: Final[dict[str, Callable[[], PoolHistory]]] = {
 
 def draw(name: str, path: Path) -> None:
     """Draws a picture into an SVG file."""
-    files.draw(picture(PICTURES[name]()), path, UTC)
+    chart_file.draw(pool_chart(PICTURES[name]()), path, UTC)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ sys.path[:0] = [str(ROOT_FOLDER), str(ROOT_FOLDER / "shared"), str(ROOT_FOLDER /
 from headrace.ids import PoolName  # noqa: E402
 from headrace.wire.pool_changes import Set  # noqa: E402
 from headrace.wire.replay import Replay  # noqa: E402
-from headrace_cli.replay.picture import draw_replay  # noqa: E402
+from headrace_cli.replay.chart_file import draw_replay  # noqa: E402
 from headrace_replay.comparison import replayed  # noqa: E402
 from tests.support.recorded_day import Day, a_tree  # noqa: E402
 

@@ -20,7 +20,7 @@ from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.show.changes import show_plan
+from headrace_cli.show.configuration_changes import show_plan
 from headrace_cli.show.screen import Screen
 
 _SHORTEST_INTERVAL_S: Final = 0.1
@@ -48,17 +48,11 @@ class Common:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class CommonOfLists:
-    """The options of `Common` for a command that uses `--state` for the state of an operation."""
+class InTree(Common):
+    """Options of every command about what is in one tree."""
 
-    state_folder: Path | None = None
-    """State folder of `headrace up`. Default: `$HEADRACE_STATE`, else the login, else `~/.local/state/headrace`."""
-    json: Json = False
-    """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
-
-    def common(self) -> Common:
-        """Return the options as `Common`."""
-        return Common(self.state_folder, self.json)
+    tree: str = ""
+    """The tree. Default: `$HEADRACE_TREE`, else the first tree that is served."""
 
 
 @Parameter(name="*")
@@ -70,6 +64,8 @@ class Watching:
     """Repeat the output until Ctrl-C. With `--json` each document is one line."""
     interval: float = 1.0
     """Seconds between two updates of `--watch`."""
+    wide: Switch = False
+    """Print each row in full, however narrow the terminal is."""
 
 
 def checked_interval_s(interval_s: float) -> float:
@@ -83,27 +79,30 @@ def talk(
     common: Common | None,
     work: Callable[[Client, Screen], Awaitable[int | None]],
     *,
-    tree: str = "",
     watching: Watching | None = None,
     tells_silence: bool = True,
     bears_restarts: bool = False,
 ) -> int:
     """Run `work` with a connected client and return its exit status, or 0. Raises what `connect` and `work` raise.
 
-    The client uses `tree`, or the default tree if `tree` is empty. With `--watch` (in `watching`), `work` runs again
-    and again. With `tells_silence`, a line below the output names each service that did not answer, unless `work`
-    failed because of it. Set `bears_restarts` for work that changes something or waits: a service that is down is then
-    tried for 10 s instead of 2 s.
+    A tree that was named and does not exist is refused first. With `--watch` (in `watching`), `work` runs again and again.
+    With `tells_silence`, a line below the output names each service that did not answer, unless `work` failed because of it.
+    Set `bears_restarts` for work that changes something or waits: a service that is down is then tried for 10 s instead of 2 s.
     """
     common = common or Common()
     screen = Screen(json=common.json)
+    if watching is not None and watching.wide:
+        screen.widen()
+    tree = common.tree if isinstance(common, InTree) else ""
     interval_s = checked_interval_s(watching.interval) if watching is not None else 0.0
 
     async def run() -> int:
         async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
             client.silence.bears_restarts = bears_restarts
+            if tree:
+                await client.trees.list(tree)
 
-            async def look(shown: Screen) -> int | None:
+            async def show_once(shown: Screen) -> int | None:
                 status = await work(client, shown)
                 for words in client.silence.words() if tells_silence else []:
                     shown.say(words, style="yellow")
@@ -112,9 +111,9 @@ def talk(
             if watching is not None and watching.watch:
                 from headrace_cli.live.watching import watch
 
-                await watch(screen, look, interval_s)
+                await watch(screen, show_once, interval_s)
                 return Exit.DONE
-            return await look(screen) or Exit.DONE
+            return await show_once(screen) or Exit.DONE
 
     return anyio.run(run)
 
@@ -125,7 +124,6 @@ def change(
     done: str,
     *,
     whole: bool = False,
-    tree: str = "",
 ) -> int:
     """Request a change of configuration, or ask what it would do, print the resulting plan, and return the exit status.
 
@@ -136,11 +134,11 @@ def change(
         answer = await ask(client)
         if isinstance(answer, PoolPlan):
             return Exit.DONE if show_plan(screen, answer, done, whole=whole) else Exit.REFUSED
-        from headrace_cli.show.elements.what_if import show_what_if
+        from headrace_cli.commands.plans.what_if import show_what_if
 
         return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED
 
-    return talk(common, work, tree=tree, bears_restarts=True)
+    return talk(common, work, bears_restarts=True)
 
 
 def confirmed(question: str) -> bool:

@@ -29,7 +29,7 @@ _TRY_AGAIN_S: Final = 0.05
 #: Seconds before the next attempt after a refusal. A server refuses what it has no space for, and that lasts for a while.
 _REFUSED_S: Final = 1.0
 #: Seconds between two checks for buckets and streams that were lost.
-_LOOK_AGAIN_S: Final = 10.0
+_POLL_S: Final = 10.0
 
 
 def as_provisioner(place: Place) -> Place:
@@ -72,7 +72,7 @@ async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
                         if each.outcome != "found":
                             logger().info("store", name=each.name, outcome=each.outcome, changes=each.changes)
                     is_known = True
-                    await anyio.sleep(_LOOK_AGAIN_S)
+                    await anyio.sleep(_POLL_S)
         except HeadraceError as error:
             if throttle.due(str(error)):
                 logger().info("buckets and streams not checked", error=str(error))

@@ -103,7 +103,11 @@ def test_logs_are_followed_to_the_end(up: Up) -> None:
         assert follower.stdout.read() == "two\n"
         assert follower.wait() == 0
         assert follower.stderr is not None
+    both = up.run("op", "logs", operation)
+    assert (both.stdout, both.stderr) == ("one\ntwo\n", "bad\n")
+    assert up.run("op", "logs", operation, "--stdout").stderr == ""
     assert up.run("op", "logs", operation, "--job", "0", "--stderr").stdout == "bad\n"
+    up.run("op", "logs", operation, "--stdout", "--stderr", expect=2)
     assert "expected 0, its only job" in up.run("op", "logs", operation, "--job", "1", expect=4).stderr
 
 

@@ -35,7 +35,7 @@ def test_a_look_at_pools_loads_neither_what_services_run_on_nor_what_other_comma
     assert "<Root>" in loaded.printed
     assert loaded.libraries <= {"anyio", "attr", "attrs", "cyclopts", "msgspec", "nats", "rich", "typing_extensions"}
     assert not {"headrace.archives", "headrace.runtime.service", "headrace.tree_file.pools"} & loaded.modules
-    assert "headrace_cli.commands.pool_changes" not in loaded.modules
+    assert "headrace_cli.commands.pools.changes" not in loaded.modules
     assert (
         not {"argparse", "http.server", "importlib.metadata", "rich._emoji_codes", "tarfile", "tomllib"}
         & loaded.modules
@@ -64,7 +64,7 @@ def test_attributes_are_set_by_name_by_part_and_by_alias(up: Up) -> None:
 
     assert "burst pool lab has no burst_guarantee_resources" in done.stderr
     assert exported(up)["lab"] == {
-        "strong_guarantee_resources": {"cpu": 1, "memory": 1024**3},
+        "strong_guarantee_resources": {"cpu": 1, "memory": "1GiB"},
         "integral_guarantees": {"guarantee_type": "burst", "resource_flow": {"cpu": 1}},
         "max_operation_count": 7,
         "abc": {"id": 1},

@@ -72,7 +72,7 @@ def test_jobs_and_nodes_are_supposed(up: Up) -> None:
 
     assert "supposed-1 (new)" in jobs
     assert "in 30s" in jobs
-    assert "1 node less of" in nodes.stderr
+    assert "1 node fewer of" in nodes.stderr
     assert "2 → 8" in nodes.stdout
     assert "2 → 0" in gone.stdout
     assert "at most what the nodes" in too_many.stderr

@@ -87,6 +87,24 @@ def test_a_jump_across_the_end_of_the_cluster_is_not_begun() -> None:
     assert compared(tree, STANDARD)
 
 
+def test_what_the_rounding_of_a_used_up_resource_gives_is_a_tie() -> None:
+    """All cpu is guaranteed. Of more cpu by rounding the light pool gets its part, and the heavy one ten million times as much memory."""
+    tree = TreeInput(
+        total=Resources(1000, 100_000, 0, 4_000_000_000, 0),
+        pools=[
+            PoolInput(name="all", parent=-1, strong_guarantee=(None, 100_000, None, None, None)),
+            PoolInput(name="light", parent=-1, weight=1e-6),
+            PoolInput(name="heavy", parent=-1, weight=17.0),
+        ],
+        operations=[
+            OperationInput(name="runs", pool=0, demand=Resources(0, 100_000), usage=Resources(0, 100_000)),
+            OperationInput(name="waits", pool=1, demand=Resources(187, 12_500, 0, 748_936_000, 0)),
+            OperationInput(name="asks", pool=2, demand=Resources(5, 0, 0, 44_120_000, 0)),
+        ],
+    )
+    assert not compared(tree, STANDARD)
+
+
 @settings(max_examples=few_or_many(15, 150), suppress_health_check=[HealthCheck.too_slow])
 @given(trees(overflowing=True))
 def test_always_update_after_update_the_savings_are_those_of_the_twin(tree: TreeInput) -> None:

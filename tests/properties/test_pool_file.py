@@ -15,7 +15,7 @@ from headrace.resources import Resources
 from headrace.tree_file.pools import ConfiguredPool, TreeFile
 from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import SetOptions
-from headrace_cli.pools.files import changes_between, described, exported
+from headrace_cli.commands.pools.files import changes_between, described, exported
 from headrace_fair_share.plan.description import described as plan_described
 from tests.support.effort import few_or_many
 from tests.support.pool_attributes import changes_of

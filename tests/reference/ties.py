@@ -39,7 +39,8 @@ def is_tie(given: TreeInput, result: UpdateResult) -> bool:
     That the twin's own shares move is not enough: an engine may give a third answer, which is a fault and no tie.
     """
     wanted = _shares(result)
-    disturbances = (_let_cluster_grow, *(partial(_disturb, rng=random.Random(seed)) for seed in range(_TRIES)))
+    disturbances: list[Callable[[Tree], None]] = [_let_cluster_grow]
+    disturbances += [partial(_disturb, rng=random.Random(seed)) for seed in range(_TRIES)]
     return any(_gives(given, wanted, disturb) for disturb in disturbances) or _is_within_noise(given, wanted)
 
 

@@ -1,6 +1,6 @@
 """Messages that are nearly right, at every request of a secured cluster: each is answered or refused, and no process fails.
 
-`make test` sends some hundred, `make test-long` many thousand. A failure names the seed and shows the messages.
+`make test` sends some hundred, `make test-all` many thousand. A failure names the seed and shows the messages.
 """
 
 from __future__ import annotations

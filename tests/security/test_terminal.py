@@ -17,7 +17,7 @@ from rich.text import Text
 from headrace.client import LogLine
 from headrace.client.logs import _Log
 from headrace.wire.logs import LogChunk, LogStream
-from headrace_cli.show.elements.job_output import print_output
+from headrace_cli.commands.operations.job_output import print_output
 from headrace_cli.show.screen import Screen, harmless, harmless_json
 
 #: A title, a clipboard, a screen cleared, an answer that is typed, a hyperlink, hidden letters, C1, bidi, a line that is overwritten.

@@ -1,6 +1,10 @@
-"""The effort of tests: `make test` tries few random cases, `make test-long` many; each test says both numbers.
+"""The effort of tests: how many random cases each tries. Each test says two numbers, of few cases and of all.
 
-Tests of Hypothesis and those marked `both` run in both; one marked `long` runs in `make test-long` only, all others in `make test`.
+    make test        few cases
+    make test-long   a sixth of all cases, and the slowest tests: what the gate runs
+    make test-all    all cases, and the slowest tests
+
+Tests of Hypothesis and those marked `both` run in all of them; those marked `long` only in the last two, all others only in `make test`.
 """
 
 from __future__ import annotations
@@ -10,16 +14,26 @@ from typing import Any, Final
 
 import pytest
 
-__all__ = ["LONG", "few_or_many", "seeds"]
+__all__ = ["CASES", "LONG", "few_or_many", "seeds"]
 
-LONG: Final = os.environ.get("TEST_EFFORT") == "long"
+_EFFORT: Final = os.environ.get("TEST_EFFORT", "few")
+if _EFFORT not in ("few", "long", "all"):
+    raise ValueError(f"TEST_EFFORT is {_EFFORT!r}; accepted are few, long and all")
+LONG: Final = _EFFORT != "few"
 
 
-def few_or_many(few: int, many: int) -> int:
+def few_or_many(few: int, all_cases: int) -> int:
     """The number of random cases at today's effort."""
-    return many if LONG else few
+    parts = {"few": few, "long": max(few, all_cases // 6), "all": max(few, all_cases)}
+    return parts[_EFFORT]
 
 
-def seeds(few: int, many: int) -> list[Any]:
-    """Parameters of a test: `make test` takes the first few seeds, `make test-long` all others."""
-    return [pytest.param(seed, marks=pytest.mark.long) for seed in range(few, many)] if LONG else list(range(few))
+#: Cases of a test that says no number.
+CASES: Final = few_or_many(15, 200)
+
+
+def seeds(few: int, all_seeds: int) -> list[Any]:
+    """Parameters of a test: `make test` takes the first few seeds, the others those that come after them."""
+    if not LONG:
+        return list(range(few))
+    return [pytest.param(seed, marks=pytest.mark.long) for seed in range(few, few_or_many(few + 1, all_seeds))]

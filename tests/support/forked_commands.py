@@ -172,10 +172,10 @@ def _serve(listener: socket.socket) -> NoReturn:
     import anyio
     import rich.markdown  # noqa: F401
 
+    import headrace_cli.commands.pools.files
     import headrace_cli.completion.answer
-    import headrace_cli.completion.names
-    import headrace_cli.completion.settings
-    import headrace_cli.pools.files  # noqa: F401
+    import headrace_cli.completion.live_names
+    import headrace_cli.completion.setting_words  # noqa: F401
     from headrace_cli.__main__ import main
     from headrace_cli.command_line import app
 

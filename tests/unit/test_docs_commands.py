@@ -11,7 +11,7 @@ from cyclopts import CycloptsError, MissingArgumentError
 
 from docs.pictures.build import kept_pages
 from headrace_cli.command_line import app
-from headrace_cli.completion.spoken import canonical
+from headrace_cli.completion.synonyms import canonical
 from headrace_cli.completion.table import read_table
 
 ROOT = Path(__file__).parents[2]

@@ -125,7 +125,7 @@ class ClusterFolder:
             raise BadInput("name of a person", holder, f"another name: {self._path / 'client'} uses this one")
         if has_operator or self.authority.exists():
             self._proofs = self.operator()
-        authority = self._take_certificates(servers, url, tls)
+        authority = self._copy_certificates(servers, url, tls)
         client = self._folder(self._path / "client")
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
         self._write_endpoint(client, holder, url, authority)
@@ -185,7 +185,7 @@ class ClusterFolder:
         """Return the operator with its keys, and make missing keys. Raises OSError, `BadInput`."""
         return Operator(self.authority, lambda: int(SystemClock().wall_ms() / 1000))
 
-    def _take_certificates(self, servers: Sequence[str], url: str, tls: Path | None) -> str:
+    def _copy_certificates(self, servers: Sequence[str], url: str, tls: Path | None) -> str:
         """Copy the certificate to each server's folder and return the authority in PEM, or an empty string without TLS."""
         source = tls or self._path / servers[0]
         if tls is None and not (source / AUTHORITY_FILE).exists():

@@ -1,1 +1,1 @@
-"""The commands of `headrace`, with one module for each noun."""
+"""The commands of `headrace`: a module for each noun, or a folder for a noun with more than two modules."""

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from cyclopts import App
+from rich.table import Table
+from rich.text import Text
 
 from headrace.client import Client
 from headrace.client.place import full_disk
+from headrace.durations import format_duration
+from headrace.ids import TreeName
 from headrace.near import hint
+from headrace.wire.figures import FiguresAnswer, Histogram
+from headrace.wire.services import ServiceView
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, Watching, talk
-from headrace_cli.show.nodes import figures_table, roles_without_leader, service_table
 from headrace_cli.show.screen import Screen
+from headrace_cli.show.tables import table
+
+#: Services that each tree has for itself. One admission serves all trees.
+_OF_A_TREE: Final = ("allocator", "fair_share", "integral")
 
 app = App(name="service", help="List the processes of Headrace itself, and their metrics.")
 
@@ -79,3 +91,42 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
         return Exit.REFUSED
 
     return talk(common, work)
+
+
+def figures_table(told: Sequence[FiguresAnswer]) -> Table:
+    """Return a table with one line for each metric of each process. A histogram is shown by its count and mean."""
+    made = table("role", "instance", "metric", "value", "unit", right=("value",))
+    for answer in told:
+        for figure in answer.figures:
+            made.add_row(
+                answer.role or answer.service, answer.instance, figure.name, _figure(figure.value), figure.unit
+            )
+    return made
+
+
+def _figure(value: float | Histogram) -> str:
+    if isinstance(value, Histogram):
+        count = sum(value.counts)
+        return f"{count} × {value.sum / count:,.3g}" if count else "0"
+    return f"{value:,.10g}"
+
+
+def roles_without_leader(views: Sequence[ServiceView], own: TreeName) -> list[str]:
+    """Return the roles without a leader, in the tree `own` and in every other tree from which some process reports."""
+    trees = {own, *(view.role.partition(".")[2] for view in views if "." in view.role)}
+    roles = {"admission", *(f"{service}.{tree}" for service in _OF_A_TREE for tree in trees)}
+    return sorted(roles - {view.role for view in views if view.leads})
+
+
+def service_table(views: Sequence[ServiceView], missing: Sequence[str]) -> Table:
+    """Return a table with one line for each process, and one for each role without a leader."""
+    made = table("role", "instance", "state", "term", "age", "lag", "behind", right=("term", "age", "lag", "behind"))
+    for view in views:
+        state = Text("leader", style="green") if view.leads else Text("standby")
+        term = str(view.term) if view.leads else "–"
+        behind = "–" if view.entries_behind is None else str(view.entries_behind)
+        age, lag = format_duration(view.age_ms), f"{view.lag_ms:.1f} ms"
+        made.add_row(view.role, view.instance, state, term, age, lag, behind)
+    for role in missing:
+        made.add_row(role, "–", Text("missing", style="red"), "–", "–", "–", "–")
+    return made

@@ -17,11 +17,11 @@ from headrace.pools.tree_conflicts import judge_trees
 from headrace.wire.pool_changes import PoolPlan, SetOptions
 from headrace.wire.trees import TreeList, TreeView
 from headrace.wire.what_if import WhatIfAnswer
+from headrace_cli.commands.pools.attributes import attribute_table
+from headrace_cli.commands.pools.key_values import assignments, checked
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.pools.attributes import attribute_table
-from headrace_cli.pools.key_values import assignments, checked
 from headrace_cli.session import Common, Json, Switch, Watching, change, talk
-from headrace_cli.show.changes import show_plan
+from headrace_cli.show.configuration_changes import show_plan
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 

@@ -10,9 +10,9 @@ import msgspec
 
 from headrace_cli.completion.bash_line import BashLine, read_line
 from headrace_cli.completion.candidates import Completion, Mark, Name, candidates
-from headrace_cli.completion.meaning import asks_headrace
 from headrace_cli.completion.slot import Slot, find_slot
 from headrace_cli.completion.table import read_table
+from headrace_cli.completion.value_kinds import asks_headrace
 
 
 def answer(shell: str, words: Sequence[str]) -> None:
@@ -35,7 +35,7 @@ def _known_names(slot: Slot) -> Sequence[Name]:
     if not asks_headrace(slot):
         return ()
     # The client takes longer to import than a whole answer that does not need it.
-    from headrace_cli.completion.names import known_names
+    from headrace_cli.completion.live_names import known_names
 
     return known_names(slot)
 

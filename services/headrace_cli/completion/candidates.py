@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from headrace_cli.completion.meaning import WORDS_OF_SETTINGS, Meaning, meaning_of
 from headrace_cli.completion.slot import Slot
 from headrace_cli.completion.table import Argument, short
+from headrace_cli.completion.value_kinds import WORDS_OF_SETTINGS, ValueKind, value_kind
 
 
 class Mark(enum.StrEnum):
@@ -79,16 +79,16 @@ def _options(slot: Slot) -> Iterator[Completion]:
 
 
 def _values(slot: Slot, argument: Argument, known: Sequence[Name]) -> Iterator[Completion]:
-    match meaning_of(slot):
+    match value_kind(slot):
         case _ if argument.choices:
             yield from (Completion(Mark.WORD, slot.lead + choice) for choice in argument.choices)
-        case Meaning.FILE:
+        case ValueKind.FILE:
             yield Completion(Mark.FILES, "files")
-        case Meaning.COMMAND:
+        case ValueKind.COMMAND:
             yield Completion(Mark.COMMAND, str(slot.words_before))
-        case meaning if meaning in WORDS_OF_SETTINGS:
+        case kind if kind in WORDS_OF_SETTINGS:
             # The tables of settings are large, so they are imported only for a slot that takes their words.
-            from headrace_cli.completion.settings import words_of_settings
+            from headrace_cli.completion.setting_words import words_of_settings
 
             for word, about in words_of_settings(slot):
                 mark = Mark.PART if word.endswith(("=", "/", ".")) else Mark.WORD

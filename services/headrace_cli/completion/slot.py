@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from headrace.errors import BadInput
-from headrace_cli.completion.spoken import canonical
+from headrace_cli.completion.synonyms import canonical
 from headrace_cli.completion.table import Argument, Command
 
 

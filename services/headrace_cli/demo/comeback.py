@@ -17,7 +17,7 @@ from headrace.wire.preemption import PreemptionRecord
 from headrace_cli.demo.plan import BACKOFF_MS, LENDER, RETURNING, STARVATION_TIMEOUT_MS, Load
 
 SCRIPT: Final = Path(__file__).with_name("primes.py")
-_LOOK_S: Final = 0.1
+_POLL_S: Final = 0.1
 _CPU: Final = RESOURCE_NAMES.index("cpu")
 
 
@@ -72,7 +72,7 @@ class Comeback:
         while True:
             if len((await operation.places()).running) == jobs or (await operation.view()).state in FINAL_STATES:
                 return
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
 
     async def _judge(self, load: Load, operation: Operation) -> None:
         view = await operation.view()

@@ -17,7 +17,7 @@ from headrace_cli.demo.comeback import SCRIPT
 from headrace_cli.demo.plan import POOLS
 from headrace_cli.demo.show import DemoBars
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 #: Least part of its fair share that a pool must use, on average over the time in which all pools wanted more.
 _FAIR_ENOUGH = 0.5
 
@@ -91,7 +91,7 @@ class Course:
         while True:
             answer = await self._client.pools.list()
             self._fair_shares = {str(pool.name): pool.fair_resources.cpu / 100 for pool in answer.pools}
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
 
     async def _judge(self, pool: str, jobs: int, operation: Operation) -> None:
         view = await operation.view()

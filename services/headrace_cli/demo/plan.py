@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import TreeName
-from headrace_cli.pools.options import PoolOptions
+from headrace_cli.commands.pools.changes import PoolOptions
 from headrace_cli.up.node_option import NodeOption, parse_nodes, spread
 
 

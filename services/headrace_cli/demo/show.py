@@ -6,10 +6,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from headrace.resources import RESOURCE_NAMES, Resources, Share, parse_resources
+from headrace_cli.commands.pools.key_values import parse_figures
 from headrace_cli.demo.averages import Averages
 from headrace_cli.demo.comeback import GivenUp
 from headrace_cli.demo.plan import LENDER, NODES, POOLS, DemoPool
-from headrace_cli.pools.key_values import parse_figures
 from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table

@@ -35,29 +35,29 @@ class _Gathering(Screen):
         self.gathered.append(Text(text, style=style))
 
 
-async def watch(screen: Screen, look: Callable[[Screen], Awaitable[object]], interval_s: float) -> None:
-    """Call `look`, show the result and wait, again and again until cancelled. Raises what `look` raises.
+async def watch(screen: Screen, show_once: Callable[[Screen], Awaitable[object]], interval_s: float) -> None:
+    """Call `show_once`, show the result and wait, again and again until cancelled. Raises what `show_once` raises.
 
     A server that does not answer for up to a minute is tolerated.
     """
     if screen.json or why_not_live(screen):
         screen.one_line = True
 
-        async def look_and_part() -> None:
-            await look(screen)
+        async def show_and_part() -> None:
+            await show_once(screen)
             if not screen.json:
                 screen.print_raw("")
 
-        await _repeat(look_and_part, screen.say, interval_s)
+        await _repeat(show_and_part, screen.say, interval_s)
         return
     with opened_terminal(screen) as terminal:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_show, terminal, look, interval_s)
+            tasks.start_soon(_show, terminal, show_once, interval_s)
             await terminal.listen(lambda key: tasks.cancel_scope.cancel() if key == _ENDS else None)
             tasks.cancel_scope.cancel()
 
 
-async def _show(terminal: Terminal, look: Callable[[Screen], Awaitable[object]], interval_s: float) -> None:
+async def _show(terminal: Terminal, show_once: Callable[[Screen], Awaitable[object]], interval_s: float) -> None:
     shown: list[RenderableType] = []
 
     def paint(words: str, style: str) -> None:
@@ -70,21 +70,21 @@ async def _show(terminal: Terminal, look: Callable[[Screen], Awaitable[object]],
             lines[room - 1 :] = terminal.lines(left_out, width)
         terminal.paint(terminal.lines(head, width) + terminal.lines(Text(words, style), width)[: bool(words)] + lines)
 
-    async def look_once() -> None:
+    async def paint_once() -> None:
         screen = _Gathering()
-        await look(screen)
+        await show_once(screen)
         shown[:] = screen.gathered
         paint("", "")
 
-    await _repeat(look_once, lambda words: paint(words, "red"), interval_s)
+    await _repeat(paint_once, lambda words: paint(words, "red"), interval_s)
 
 
-async def _repeat(look: Callable[[], Awaitable[object]], say: Callable[[str], None], interval_s: float) -> None:
+async def _repeat(show_once: Callable[[], Awaitable[object]], say: Callable[[str], None], interval_s: float) -> None:
     clock = SystemClock()
     answered_s: float | None = None
     while True:
         try:
-            await look()
+            await show_once()
             answered_s = clock.steady_s()
         except (Unanswered, BusError) as error:
             if answered_s is None or clock.steady_s() - answered_s > LONGEST_ABSENCE_S:

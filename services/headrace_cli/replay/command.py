@@ -23,11 +23,11 @@ from headrace.client import Client
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.wire.replay import Replay, ReplayRefused, ReplayTask
-from headrace_cli.commands.pool_volume import stretch_ms
+from headrace_cli.commands.pools.volume.command import stretch_ms
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.replay.gathering import Wished, gathered
 from headrace_cli.session import Common, talk
-from headrace_cli.show.changes import say_plan
+from headrace_cli.show.configuration_changes import say_plan
 from headrace_cli.show.screen import Screen
 
 #: Percent between two reports of progress if stderr is not a terminal.
@@ -81,16 +81,18 @@ def replay(
     step_ms = parse_duration_ms(step, place="--step") if step is not None else None
     if step_ms == 0:
         raise BadInput("--step", step, "a length of time such as 200ms or 5s")
-    picture = _picture_file(plot)
+    chart_path = _chart_path(plot)
     task = _asked(with_, Wished(since_ms, until_ms, resource, step_ms), common)
     screen = Screen(json=(common or Common()).json)
-    return _show(screen, _replayed(task, screen), picture) if task is not None else Exit.REFUSED
+    return _show(screen, _replayed(task, screen), chart_path) if task is not None else Exit.REFUSED
 
 
 def _asked(file: str, wished: Wished, common: Common | None) -> ReplayTask | None:
     """Return what to replay. None if the file breaks rules, which have been printed."""
-    from headrace_cli.pools.files import configured
-    from headrace_cli.pools.imports import read_import  # YAML and XML take longer to import than most commands take
+    from headrace_cli.commands.pools.files import configured
+
+    # YAML and XML take longer to import than most commands take.
+    from headrace_cli.commands.pools.importing import read_import
 
     importing = read_import(file, None)
     tasks: list[ReplayTask] = []
@@ -109,10 +111,10 @@ def _asked(file: str, wished: Wished, common: Common | None) -> ReplayTask | Non
     return tasks[0] if tasks else None
 
 
-def _picture_file(plot: str | None) -> Path | None:
+def _chart_path(plot: str | None) -> Path | None:
     if plot is None:
         return None
-    from headrace_cli.volume.files import check_file
+    from headrace_cli.commands.pools.volume.chart_file import check_file
 
     check_file(Path(plot))
     return Path(plot)
@@ -171,8 +173,8 @@ def _tell(line: bytes, screen: Screen) -> bool:
     return True
 
 
-def _show(screen: Screen, answer: Replay | ReplayRefused | None, picture: Path | None) -> int:
-    from headrace_cli.replay.showing import replay_notes, replay_table, replay_title
+def _show(screen: Screen, answer: Replay | ReplayRefused | None, chart_path: Path | None) -> int:
+    from headrace_cli.replay.tables import replay_notes, replay_table, replay_title
 
     match answer:
         case None:
@@ -181,11 +183,11 @@ def _show(screen: Screen, answer: Replay | ReplayRefused | None, picture: Path |
             screen.say(f"nothing was replayed: {why}", style="red")
             return Exit.REFUSED
         case Replay():
-            if picture is not None:
-                from headrace_cli.replay.picture import draw_replay
+            if chart_path is not None:
+                from headrace_cli.replay.chart_file import draw_replay
 
-                draw_replay(answer, picture)
-                screen.say(f"wrote {picture}", whole=True)
+                draw_replay(answer, chart_path)
+                screen.say(f"wrote {chart_path}", whole=True)
             table = replay_table(answer)
             if screen.json:
                 screen.show(answer, table)

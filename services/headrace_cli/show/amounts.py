@@ -1,15 +1,21 @@
-"""Amounts and shares in words, and the short names of resources. Pure."""
+"""Amounts, shares, and the names of resources and pools, in words. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.ids import ROOT_POOL
 from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share, format_amount
 
 
 def short_name(resource: str) -> str:
     """Return the name of a resource for the head of a column."""
     return "slots" if resource == "user_slots" else resource
+
+
+def pool_words(pool: str) -> str:
+    """Return the name of a pool, or "the tree" for the root."""
+    return "the tree" if pool == ROOT_POOL else pool
 
 
 def amounts(resources: Resources, *, leave_out: Sequence[str] = ()) -> str:

@@ -18,22 +18,27 @@ from headrace.durations import format_duration
 from headrace.ids import OperationId, PoolName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.happenings import AllocationPreempted, Happening
-from headrace.wire.nodes import NodeList, OperationProgress
+from headrace.wire.logs import LogStream
+from headrace.wire.nodes import NodeChange, NodeList, OperationProgress
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.pools import PoolList
-from headrace_cli.commands.operations.reasons import explained
-from headrace_cli.commands.pool import preemptions_of
-from headrace_cli.show.elements.shares import pool_facts
-from headrace_cli.show.explanations import explanation
-from headrace_cli.show.nodes import node_facts
-from headrace_cli.top.look import MOST_OPERATIONS, Look
-from headrace_cli.top.view import Opened
+from headrace_cli.commands.node_tables import node_facts
+from headrace_cli.commands.operations.explain import explained
+from headrace_cli.commands.operations.explain_page import explanation
+from headrace_cli.commands.operations.job_output import output_notes
+from headrace_cli.commands.pools.get_page import pool_facts
+from headrace_cli.commands.pools.pool import preemptions_of
+from headrace_cli.show.tables import printable
+from headrace_cli.top.cluster_report import MOST_OPERATIONS, ClusterReport
+from headrace_cli.top.view import Action, Opened
 
 #: Most operations whose shares are all requested. With more operations, only the shares of starving operations are requested.
 _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
 #: Rows of an answer that is requested at each interval. An answer with twice as many rows is requested at every second interval.
 _ROWS_AN_INTERVAL: Final = 200
+#: Most lines of stdout, and of stderr, on the page of an operation's output: the newest.
+_MOST_LINES: Final = 500
 #: Seconds to wait for the progress of jobs. After that, operations are shown without it.
 _PROGRESS_S: Final = 1.0
 _WHO_ANSWERS: Final = {
@@ -47,7 +52,7 @@ _SELDOM: Final = 5
 
 
 class Asking:
-    """Keeps the parts of the look up to date, and calls `on_change` after each answer."""
+    """Keeps the parts of the report up to date, and calls `on_change` after each answer."""
 
     def __init__(self, client: Client, interval_s: float, on_change: Callable[[], None]) -> None:
         self._client = client
@@ -63,12 +68,12 @@ class Asking:
         #: Time of the last answer for each part, in Unix milliseconds; and for parts without an answer since then, the reason.
         self._told_ms: dict[str, int] = {}
         self._silent: dict[str, str] = {}
-        #: True while a page hides the look; no requests for the look are sent then.
+        #: True while a page hides the report; no requests for the report are sent then.
         self.is_hidden = False
 
-    def look(self) -> Look:
+    def report(self) -> ClusterReport:
         """Return all that is known now."""
-        return Look(
+        return ClusterReport(
             at_ms=self._clock.wall_ms(),
             shares=self._shares,
             operations=self._operations,
@@ -81,7 +86,7 @@ class Asking:
         )
 
     async def once(self) -> None:
-        """Request each part once. The look says which parts were not answered. Raises `Unanswered` if no part was."""
+        """Request each part once. The report says which parts were not answered. Raises `Unanswered` if no part was."""
         async with anyio.create_task_group() as tasks:
             for part, ask in self._questions().items():
                 tasks.start_soon(self._try, part, ask)
@@ -99,6 +104,8 @@ class Asking:
         """Return the page of the opened pool, operation or node. Raises `Refused`, `Unanswered`, `BusError`."""
         lines: list[RenderableType]
         match opened.kind:
+            case "output":
+                lines = await self._output(opened.name, _MOST_LINES)
             case "operation":
                 lines = [*explanation(*await explained(self._client, opened.name), self._clock.wall_ms())]
             case "pool":
@@ -110,6 +117,29 @@ class Asking:
                 nodes = (await self._client.nodes()).nodes
                 lines = [node_facts(node) for node in nodes if node.node == opened.name] or ["it is no longer a node"]
         return lines + [Text(words, style="yellow") for words in self._client.silence.words()]
+
+    async def act(self, action: Action) -> str:
+        """Do what was confirmed. Return what was done. Raises `Unanswered`, `Refused` and `BusError`."""
+        if action.verb == "abort":
+            aborted = await self._client.abort(action.name)
+            return f"operation {aborted.operation}: {aborted.state.value}"
+        drained = action.verb == "drain"
+        changed = await self._client.change_node(action.name, NodeChange.DRAIN if drained else NodeChange.UNDRAIN)
+        return f"node {changed.node}: {'no new jobs start on it' if drained else 'jobs may start on it again'}"
+
+    async def _output(self, operation: str, height: int) -> list[RenderableType]:
+        """Return the newest lines that the jobs wrote: at most `height` lines of stdout, and as many of stderr."""
+        several = (await self._client.get(operation)).spec.job_count > 1
+        lines: list[RenderableType] = []
+        for stream in LogStream:
+            newest: deque[str] = deque(maxlen=height)
+            async for line in self._client.logs(operation, stderr=stream is LogStream.STDERR):
+                before = f"{line.index}: " if several else ""
+                newest += [before + note for note in output_notes(line)]
+                if not line.trouble:
+                    newest.append(before + printable(line.raw.decode(errors="replace")))
+            lines += [Text(stream.value, style="bold"), *(Text(each) for each in newest or ["nothing"])]
+        return lines
 
     def _questions(self) -> dict[str, Callable[[], Awaitable[float]]]:
         """Return the functions that request each part. Each function returns the number of intervals until its next call."""

@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import Final
 
 import anyio
+import msgspec
 from rich.console import RenderableType
 from rich.text import Text
 
 from headrace.bus import BusError
 from headrace.client import Client, Refused, Unanswered
 from headrace_cli.live.terminal import RESIZED, Terminal, opened_terminal, why_not_live
-from headrace_cli.session import Common, Switch, checked_interval_s, talk
+from headrace_cli.session import InTree, Switch, checked_interval_s, talk
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 from headrace_cli.top.asking import Asking
+from headrace_cli.top.cluster_report import document
 from headrace_cli.top.frame import HELP, frame, page, whole
-from headrace_cli.top.look import document
 from headrace_cli.top.sections import Pen, entries_of
-from headrace_cli.top.view import Opened, View, on_key
+from headrace_cli.top.view import Action, Opened, View, on_key
 
 #: Width of a frame that is written to a file, in characters.
 _OF_A_FILE: Final = 160
@@ -26,7 +27,7 @@ _OF_A_FILE: Final = 160
 _BETWEEN_FRAMES_S: Final = 0.1
 
 
-def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: Common | None = None) -> int:
+def top(*, once: Switch = False, interval: float = 2.0, common: InTree | None = None) -> int:
     """Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions. `?` explains the keys.
 
     If the output is not a terminal, it prints one frame, as with `--once`. With `--json` it prints one document.
@@ -45,8 +46,6 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
         Print one frame as text.
     interval
         Seconds between two updates of the display.
-    tree
-        The tree; `default` unless given.
     """
     interval_s = checked_interval_s(interval)
 
@@ -60,22 +59,17 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
         with opened_terminal(screen) as terminal:
             await _Live(client, terminal, interval_s).run()
 
-    async def look_for_tree(client: Client, _: Screen) -> None:
-        await client.trees.list(tree)
-
-    if tree:
-        talk(common, look_for_tree)
-    return talk(common, work, tree=tree, tells_silence=False)
+    return talk(common, work, tells_silence=False)
 
 
 async def _print(client: Client, screen: Screen) -> None:
     asking = Asking(client, 1.0, lambda: None)
     await asking.once()
     if screen.json:
-        screen.show(document(asking.look()), Text())
+        screen.show(document(asking.report()), Text())
         return
     width = screen.width if screen.out.is_terminal else _OF_A_FILE
-    screen.print(*whole(asking.look(), Pen(width, ascii_only=not draws_more_than_ascii(screen.out))))
+    screen.print(*whole(asking.report(), Pen(width, ascii_only=not draws_more_than_ascii(screen.out))))
 
 
 class _Live:
@@ -89,6 +83,7 @@ class _Live:
         self._page: Sequence[RenderableType] = ()
         self._woken = anyio.Event()
         self._opened = anyio.Event()
+        self._confirmed = anyio.Event()
 
     async def run(self) -> None:
         await self._asking.once()
@@ -96,6 +91,7 @@ class _Live:
             tasks.start_soon(self._asking.keep_up)
             tasks.start_soon(self._keep_page)
             tasks.start_soon(self._terminal.listen, self._on_key)
+            tasks.start_soon(self._do_actions)
             while not self._view.is_over:
                 self._paint()
                 await anyio.sleep(_BETWEEN_FRAMES_S)
@@ -109,15 +105,18 @@ class _Live:
     def _on_key(self, key: str) -> None:
         if key != RESIZED:
             before = self._view.opened
-            self._view = on_key(self._view, key, entries_of(self._asking.look(), self._view, self._pen()))
+            self._view = on_key(self._view, key, entries_of(self._asking.report(), self._view, self._pen()))
             if self._view.opened != before:
                 self._page = ()
                 self._opened.set()
             self._asking.is_hidden = self._view.opened is not None
+            if self._view.confirmed is not None:
+                self._confirmed.set()
         self._wake()
 
     def _pen(self) -> Pen:
-        return Pen(self._terminal.size[0], ascii_only=not self._terminal.draws_blocks)
+        width = self._terminal.size[0]
+        return Pen(width, ascii_only=not self._terminal.draws_blocks, longest_bar=width)
 
     def _paint(self) -> None:
         pen, height = self._pen(), self._terminal.size[1]
@@ -127,8 +126,25 @@ class _Live:
             title = Text(f"{self._view.opened.kind} {self._view.opened.name}", style="bold reverse")
             lines = page([title, *self._page], self._view, pen, height, self._terminal.lines)
         else:
-            lines = frame(self._asking.look(), self._view, pen, height, self._terminal.lines)
+            lines = frame(self._asking.report(), self._view, pen, height, self._terminal.lines)
         self._terminal.paint(lines)
+
+    async def _do_actions(self) -> None:
+        """Do what was confirmed, one after the other, and say what came of it."""
+        while True:
+            await self._confirmed.wait()
+            self._confirmed = anyio.Event()
+            action, self._view = self._view.confirmed, msgspec.structs.replace(self._view, confirmed=None)
+            if action is not None:
+                note = await self._done(action)
+                self._view = msgspec.structs.replace(self._view, note=note)
+                self._wake()
+
+    async def _done(self, action: Action) -> str:
+        try:
+            return await self._asking.act(action)
+        except (Unanswered, Refused, BusError) as error:
+            return str(error)
 
     async def _keep_page(self) -> None:
         """Request the opened page, at once and then at each interval."""

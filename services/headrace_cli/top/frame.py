@@ -12,9 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.durations import format_duration
-from headrace_cli.show.tables import packed, table
-from headrace_cli.show.trees import bar
-from headrace_cli.top.look import Cluster, Look, cluster_of
+from headrace_cli.show.tables import bar, packed, table
+from headrace_cli.top.cluster_report import Cluster, ClusterReport, cluster_of
 from headrace_cli.top.sections import Pen, Rows, first_shown, rows_of, titled, use_of_cluster
 from headrace_cli.top.view import Section, View
 
@@ -26,12 +25,21 @@ Layout = Callable[[RenderableType, int], Lines]
 _WHOLE: Final = 10_000
 #: A section that is not chosen keeps at least one in this many of the lines between head and foot.
 _KEPT_PART: Final = 8
-_FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  s order  / filter  q quit"
+_FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  l output  x abort  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"
+#: What an action does, by its verb; `{}` stands for the name.
+_ASKED: Final = {
+    "abort": "abort operation {}",
+    "drain": "drain node {}",
+    "undrain": "let jobs start on node {} again",
+}
 HELP: Final = """\
 Tab 1 2 3 4 5   go to the next section, or to the section with this number
 ↑ ↓ PgUp PgDn   choose another row; also j and k, Home and End
 Enter           open the row: a pool's details, why an operation waits, a node
+l  e            the output of an operation's jobs; why the operation waits
+x               abort an operation          p   the operations of a pool
+d  u            drain a node; let jobs start on it again
 s               change the order of the rows in the section
 /               filter by a part of a name, user, title or state; Enter keeps it
 Esc             close the page, or remove the filter
@@ -46,16 +54,16 @@ Preemptions are listed from the start of this command on.
 """
 
 
-def frame(look: Look, view: View, pen: Pen, height: int, layout: Layout) -> Lines:
+def frame(report: ClusterReport, view: View, pen: Pen, height: int, layout: Layout) -> Lines:
     """Return the lines of a frame that fits the screen."""
-    head = [line for text in head_texts(cluster_of(look), pen) for line in layout(text, pen.width)]
-    rows = {section: rows_of(look, view, section, pen) for section in Section}
+    head = [line for text in head_texts(cluster_of(report), pen) for line in layout(text, pen.width)]
+    rows = {section: rows_of(report, view, section, pen) for section in Section}
     room = _shared_room({section: len(each.entries) for section, each in rows.items()}, view, height - len(head) - 1)
     lines = head
     for section, each in rows.items():
         begin = first_shown(view.place(section, each.entries), room[section], len(each.entries))
         shown = range(len(each.entries))[begin : begin + room[section]]
-        lines += [_cropped(line, pen) for line in layout(_section(look, view, section, each, shown), _WHOLE)]
+        lines += [_cropped(line, pen) for line in layout(_section(report, view, section, each, shown), _WHOLE)]
     return _with_foot(lines, _foot(view), pen, height, layout)
 
 
@@ -63,19 +71,19 @@ def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, la
     """Return the lines of the opened page, from its first shown line on."""
     lines = [line for thing in things for line in layout(thing, pen.width)]
     first = min(view.first_line, max(0, len(lines) - (height - 1)))
-    foot = Text(_OF_A_PAGE, style="dim")
+    foot = _question(view) or Text(_OF_A_PAGE, style="dim")
     if first + height - 1 < len(lines):
         foot.append(f"  {len(lines) - first - height + 1} more lines", style="yellow")
     return _with_foot(lines[first:], foot, pen, height, layout)
 
 
-def whole(look: Look, pen: Pen) -> Iterator[Table | Text]:
+def whole(report: ClusterReport, pen: Pen) -> Iterator[Table | Text]:
     """Yield all sections with all their rows, to be read as text."""
-    yield from head_texts(cluster_of(look), pen)
+    yield from head_texts(cluster_of(report), pen)
     for section in Section:
-        rows = rows_of(look, View(), section, pen)
+        rows = rows_of(report, View(), section, pen)
         yield Text()
-        yield _section(look, View(), section, rows, range(len(rows.entries)), chosen=False)
+        yield _section(report, View(), section, rows, range(len(rows.entries)), chosen=False)
 
 
 def head_texts(cluster: Cluster, pen: Pen) -> Iterator[Text]:
@@ -118,14 +126,14 @@ def _shared_room(counts: Mapping[Section, int], view: View, height: int) -> dict
 
 
 def _section(
-    look: Look, view: View, section: Section, rows: Rows, shown: range, *, chosen: bool = True
+    report: ClusterReport, view: View, section: Section, rows: Rows, shown: range, *, chosen: bool = True
 ) -> Table | Text:
     if not rows.entries:
         there = "nothing matches the filter" if view.filter else "none"
-        parts = {Section.OPERATIONS: look.operations, Section.NODES: look.nodes, Section.PREEMPTIONS: []}
-        words = "not known yet" if parts.get(section, look.shares) is None else there
+        parts = {Section.OPERATIONS: report.operations, Section.NODES: report.nodes, Section.PREEMPTIONS: []}
+        words = "not known yet" if parts.get(section, report.shares) is None else there
         return Text(f"{list(Section).index(section) + 1} {section.value}: {words}", style="bold")
-    made = table(titled(look, view, section, len(rows.entries)), *rows.heads, right=rows.right)
+    made = table(titled(report, view, section, len(rows.entries), len(shown)), *rows.heads, right=rows.right)
     made.columns[0].no_wrap = True
     marked = view.place(section, rows.entries) if chosen and section is view.section else -1
     for place in shown:
@@ -133,7 +141,19 @@ def _section(
     return made
 
 
+def _question(view: View) -> Text | None:
+    """Return the question whether to do what a key asked for, or what the last action did; None if there is neither."""
+    if view.asks is not None:
+        return Text(
+            f"{_ASKED[view.asks.verb].format(view.asks.name)}? y does it, any other key does not", style="bold yellow"
+        )
+    return Text(view.note, style="bold") if view.note else None
+
+
 def _foot(view: View) -> Text:
+    question = _question(view)
+    if question is not None:
+        return question
     if view.writes_filter:
         return Text(f"filter: {view.filter}_  (Enter keeps it, Esc removes it)", style="bold")
     filtered = Text(f"  filter: {view.filter}", style="yellow") if view.filter else Text()

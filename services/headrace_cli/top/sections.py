@@ -14,16 +14,14 @@ from headrace.wire.nodes import NodeView
 from headrace.wire.operations import OperationView
 from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
+from headrace_cli.commands.node_tables import node_state, use_words
+from headrace_cli.commands.operations.tables import state_words, time_words, waiting_words
+from headrace_cli.commands.pools.starving import Starving, starvation_cells
 from headrace_cli.show.amounts import component, percent, short_name
-from headrace_cli.show.elements.starving import Starving, starvation_cells
-from headrace_cli.show.nodes import node_state, use_words
-from headrace_cli.show.operations import state_words, time_words
-from headrace_cli.show.trees import branches
-from headrace_cli.show.waiting_reasons import waiting_words
-from headrace_cli.top.look import MOST_OPERATIONS, Look
+from headrace_cli.show.tables import branches
+from headrace_cli.top.cluster_report import MOST_OPERATIONS, ClusterReport
 from headrace_cli.top.view import Entry, Opened, Section, View
 
-_LONGEST_BAR: Final = 24
 _SHORTEST_BAR: Final = 8
 #: Width of a pool's columns without its name and its bar, in characters.
 _POOL_FIGURES: Final = 47
@@ -51,11 +49,13 @@ class Pen(NamedTuple):
     ascii_only: bool = False
     #: Time zone for times of day; None: the machine's zone.
     zone: tzinfo | None = None
+    #: Most columns of a bar.
+    longest_bar: int = 24
 
 
-def rows_of(look: Look, view: View, section: Section, pen: Pen) -> Rows:
+def rows_of(report: ClusterReport, view: View, section: Section, pen: Pen) -> Rows:
     """Return the rows of a section."""
-    return _MAKERS[section](look, view, pen)
+    return _MAKERS[section](report, view, pen)
 
 
 def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
@@ -66,14 +66,14 @@ def share_bar(share: ShareItem, width: int, *, ascii_only: bool) -> Text:
         _columns(component(each, name), width)
         for each in (share.usage_share, share.demand_share, share.fair_share.total, share.strong_guarantee_share)
     )
-    starves = share.starvation_status is not StarvationStatus.NON_STARVING
-    made = Text()
+    # The bar of the chosen row is not reversed: a full bar would look empty.
+    made = Text(style="not reverse")
     for place in range(1, width + 1):
         marks = (place == fair, place == guarantee)
         if any(marks):
             made.append(both_marks if all(marks) else fair_mark if marks[0] else guarantee_mark, style="bold cyan")
         elif place <= used:
-            made.append(full, style="red" if starves else "green")
+            made.append(full, style="red" if _starves(share) else "green")
         else:
             made.append(shade if place <= wanted else " ", style="dim")
     return made
@@ -84,7 +84,7 @@ def _columns(share: float, width: int) -> int:
     return min(width, max(1, round(share * width))) if share > 1e-9 else 0
 
 
-def _pools(look: Look, view: View, pen: Pen) -> Rows:
+def _pools(report: ClusterReport, view: View, pen: Pen) -> Rows:
     order = view.order(Section.POOLS)
     keys: dict[str, Callable[[PoolView], Any]] = {
         "usage": lambda pool: -_part(pool.share, pool.share.usage_share),
@@ -95,17 +95,17 @@ def _pools(look: Look, view: View, pen: Pen) -> Rows:
         ),
         "name": lambda pool: pool.name,
     }
-    pools = [pool for pool in look.pools if _passes(view, pool.name)]
+    pools = [pool for pool in report.pools if _passes(view, pool.name)]
     pools = sorted(pools, key=keys[order]) if order in keys else pools
     leads = branches((pool.name, pool.parent) for pool in pools) if order == "tree" else [""] * len(pools)
     names = dict(zip((pool.name for pool in pools), map(_short_lead, leads), strict=True))
     longest = max((len(names[pool.name] + pool.name) for pool in pools), default=0)
     longest = min(longest, max(_SHORTEST_NAME, pen.width - _POOL_FIGURES - _SHORTEST_BAR - 2))
-    bar = min(_LONGEST_BAR, pen.width - longest - _POOL_FIGURES)
+    bar = min(pen.longest_bar, pen.width - longest - _POOL_FIGURES)
 
     def cells(pool: PoolView) -> Cells:
         share = pool.share
-        title = Text(names[pool.name], style="dim").append(pool.name, style="bold")
+        title = Text.assemble((names[pool.name], "dim"), (pool.name, "bold red" if _starves(share) else "bold"))
         parts = (share.usage_share, share.fair_share.total, share.demand_share, share.strong_guarantee_share)
         drawn = [share_bar(share, bar, ascii_only=pen.ascii_only)] if bar >= _SHORTEST_BAR else []
         figures = [percent(component(part, share.dominant_resource)) for part in parts]
@@ -123,15 +123,15 @@ def _short_lead(lead: str) -> str:
     return lead if len(lead) <= _LONGEST_LEAD else "…" + lead[-_LONGEST_LEAD + 1 :]
 
 
-def _operations(look: Look, view: View, pen: Pen) -> Rows:
-    shares = look.operation_shares
+def _operations(report: ClusterReport, view: View, pen: Pen) -> Rows:
+    shares = report.operation_shares
 
     def used(each: OperationView) -> float:
         share = shares.get(each.operation)
         return 0.0 if share is None else _part(share, share.usage_share)
 
     def done(each: OperationView) -> float:
-        told, jobs = look.progress.get(each.operation), each.spec.job_count
+        told, jobs = report.progress.get(each.operation), each.spec.job_count
         return each.completed_jobs / jobs if told is None else told.done(each.completed_jobs, jobs)
 
     keys: dict[str, Callable[[OperationView], Any]] = {
@@ -142,7 +142,7 @@ def _operations(look: Look, view: View, pen: Pen) -> Rows:
     }
     found = [
         each
-        for each in look.operations or []
+        for each in report.operations or []
         if _passes(view, each.operation, each.spec.pool, each.user, each.spec.title, each.state.value)
     ]
     order = view.order(Section.OPERATIONS)
@@ -154,16 +154,16 @@ def _operations(look: Look, view: View, pen: Pen) -> Rows:
         if share is not None:
             has = [percent(_part(share, part)) for part in (share.usage_share, share.fair_share.total)]
         jobs = f"{each.completed_jobs}/{each.spec.job_count}"
-        if each.operation in look.progress:
+        if each.operation in report.progress:
             jobs += f" {percent(done(each))}"
         if each.failed_jobs:
             jobs += f" ({each.failed_jobs} failed)"
-        starves = share is not None and share.starvation_status is not StarvationStatus.NON_STARVING
+        starves = share is not None and _starves(share)
         state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
         words = Text(each.spec.title)
         if each.waiting:
             words = Text(f"waits for {waiting_words(each)}", style="yellow")
-        time = time_words(each, look.at_ms)
+        time = time_words(each, report.at_ms)
         return [each.operation, state, jobs, *has, _cut(Text(each.spec.pool), pen.width // 4), each.user, time, words]
 
     figures = ("done", "usage", "fair")
@@ -172,13 +172,13 @@ def _operations(look: Look, view: View, pen: Pen) -> Rows:
     return Rows(heads, (*figures, "time"), entries, found, cells)
 
 
-def _nodes(look: Look, view: View, pen: Pen) -> Rows:
+def _nodes(report: ClusterReport, view: View, pen: Pen) -> Rows:
     keys: dict[str, Callable[[NodeView], Any]] = {
         "usage": lambda node: -node.usage.cpu / max(1, node.total.cpu),
         "jobs": lambda node: -node.running_jobs,
         "trouble": lambda node: (node.state == "online" and not node.trouble and not node.left_out, node.node),
     }
-    found = [node for node in look.nodes or [] if _passes(view, node.node, node.state, *node.tags)]
+    found = [node for node in report.nodes or [] if _passes(view, node.node, node.state, *node.tags)]
     order = view.order(Section.NODES)
     found = sorted(found, key=keys[order]) if order in keys else found
     names = [name for name in ("cpu", "memory", "gpu") if any(getattr(node.total, name) for node in found)]
@@ -192,11 +192,11 @@ def _nodes(look: Look, view: View, pen: Pen) -> Rows:
     return Rows(("jobs", *names, "state"), ("jobs",), entries, found, cells)
 
 
-def _starving(look: Look, view: View, pen: Pen) -> Rows:
-    found = [each for each in look.starving if _passes(view, each.name, each.parent)]
+def _starving(report: ClusterReport, view: View, pen: Pen) -> Rows:
+    found = [each for each in report.starving if _passes(view, each.name, each.parent)]
     if view.order(Section.STARVING) == "name":
         found = sorted(found, key=lambda each: each.name)
-    now_ms = look.shares.frame.at_ms if look.shares is not None else look.at_ms
+    now_ms = report.shares.frame.at_ms if report.shares is not None else report.at_ms
 
     def cells(each: Starving) -> Cells:
         since, reason, has = starvation_cells(each, now_ms)
@@ -212,8 +212,8 @@ def _starving(look: Look, view: View, pen: Pen) -> Rows:
     return Rows(heads, ("since", "has"), [entry(each) for each in found], found, cells)
 
 
-def _preemptions(look: Look, view: View, pen: Pen) -> Rows:
-    found = [each for each in look.preemptions if _passes(view, each.operation, each.pool, each.node)]
+def _preemptions(report: ClusterReport, view: View, pen: Pen) -> Rows:
+    found = [each for each in report.preemptions if _passes(view, each.operation, each.pool, each.node)]
     if view.order(Section.PREEMPTIONS) == "pool":
         found = sorted(found, key=lambda each: each.pool)
 
@@ -228,7 +228,7 @@ def _preemptions(look: Look, view: View, pen: Pen) -> Rows:
     return Rows(("at", "of pool", "why", "on"), (), entries, found, cells)
 
 
-_MAKERS: Final[dict[Section, Callable[[Look, View, Pen], Rows]]] = {
+_MAKERS: Final[dict[Section, Callable[[ClusterReport, View, Pen], Rows]]] = {
     Section.POOLS: _pools,
     Section.OPERATIONS: _operations,
     Section.NODES: _nodes,
@@ -240,6 +240,10 @@ _MAKERS: Final[dict[Section, Callable[[Look, View, Pen], Rows]]] = {
 def use_of_cluster(resource: str, used: int, total: int) -> str:
     """Return how much of a resource of the cluster is in use."""
     return f"{short_name(resource)} {format_amount(resource, used)} of {format_amount(resource, total)}"
+
+
+def _starves(share: ShareItem) -> bool:
+    return share.starvation_status is not StarvationStatus.NON_STARVING
 
 
 def _part(share: ShareItem, figures: Any) -> float:
@@ -256,9 +260,9 @@ def _cut(text: Text, width: int) -> Text:
     return text
 
 
-def entries_of(look: Look, view: View, pen: Pen) -> dict[Section, Sequence[Entry]]:
+def entries_of(report: ClusterReport, view: View, pen: Pen) -> dict[Section, Sequence[Entry]]:
     """Return the entries of all sections, as they are shown."""
-    return {section: rows_of(look, view, section, pen).entries for section in Section}
+    return {section: rows_of(report, view, section, pen).entries for section in Section}
 
 
 def first_shown(place: int, room: int, count: int) -> int:
@@ -266,7 +270,8 @@ def first_shown(place: int, room: int, count: int) -> int:
     return max(0, min(place - room // 2, count - room))
 
 
-def titled(look: Look, view: View, section: Section, count: int) -> str:
-    """Return the title of a section that has rows."""
-    has_more = section is Section.OPERATIONS and len(look.operations or ()) >= MOST_OPERATIONS
-    return f"{list(Section).index(section) + 1} {section.value} {count}{'+' if has_more else ''}, {view.order(section)}"
+def titled(report: ClusterReport, view: View, section: Section, count: int, shown: int) -> str:
+    """Return the title of a section that has `count` rows, of which `shown` are on the screen."""
+    has_more = section is Section.OPERATIONS and len(report.operations or ()) >= MOST_OPERATIONS
+    counted = f"{list(Section).index(section) + 1} {section.value} {count}{'+' if has_more else ''}"
+    return f"{counted}, {view.order(section)}" + (f" … {count - shown} more" if shown < count else "")

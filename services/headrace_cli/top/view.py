@@ -20,10 +20,18 @@ class Section(enum.StrEnum):
 
 
 class Opened(NamedTuple):
-    """A page about one pool, operation or node."""
+    """A page about one pool, operation or node, or the output of an operation."""
 
-    #: What the page is about: `pool`, `operation` or `node`.
+    #: What the page is about: `pool`, `operation`, `node` or `output`.
     kind: str
+    name: str
+
+
+class Action(NamedTuple):
+    """A change that a key asks for, and that a second key confirms."""
+
+    #: `abort` an operation; `drain` or `undrain` a node.
+    verb: str
     name: str
 
 
@@ -44,6 +52,15 @@ ORDERS: Final[Mapping[Section, Sequence[str]]] = {
     Section.STARVING: ("longest", "name"),
     Section.PREEMPTIONS: ("newest", "pool"),
 }
+#: What keys ask for, by the key and by what the row or the page is about.
+_ACTIONS: Final = {
+    ("x", "operation"): "abort",
+    ("x", "output"): "abort",
+    ("d", "node"): "drain",
+    ("u", "node"): "undrain",
+}
+#: Pages that keys open, likewise.
+_PAGES: Final = {("l", "operation"): "output", ("e", "operation"): "operation", ("e", "output"): "operation"}
 _SECTIONS: Final = tuple(Section)
 _STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10, "home": -(10**6), "end": 10**6}
 
@@ -63,6 +80,11 @@ class View(msgspec.Struct, frozen=True):
     #: First line of the opened page that is shown.
     first_line: int = 0
     shows_help: bool = False
+    #: The action that waits for its confirmation, and the action that was confirmed and is not begun yet.
+    asks: Action | None = None
+    confirmed: Action | None = None
+    #: What the last action did; shown until the next key.
+    note: str = ""
     is_over: bool = False
 
     def order(self, section: Section) -> str:
@@ -78,6 +100,9 @@ class View(msgspec.Struct, frozen=True):
 
 def on_key(view: View, key: str, entries: Entries) -> View:
     """Return the view after a key. `entries` are the rows of each section as they are shown."""
+    view = _with(view, note="")
+    if view.asks is not None:
+        return _with(view, asks=None, confirmed=view.asks if key == "y" else None)
     if view.writes_filter:
         return _write_filter(view, key)
     if view.shows_help and key not in _STEPS:
@@ -86,6 +111,11 @@ def on_key(view: View, key: str, entries: Entries) -> View:
         return _with(view, opened=None, first_line=0)
     if key in _STEPS:
         return _step(view, _STEPS[key], entries[view.section])
+    about = view.opened or _opened_by_row(view, entries)
+    if about is not None and (key, about.kind) in _ACTIONS:
+        return _with(view, asks=Action(_ACTIONS[key, about.kind], about.name))
+    if about is not None and (key, about.kind) in _PAGES:
+        return _with(view, opened=Opened(_PAGES[key, about.kind], about.name), first_line=0)
     match key:
         case "q":
             return _with(view, is_over=True)
@@ -103,13 +133,20 @@ def on_key(view: View, key: str, entries: Entries) -> View:
         case "tab" | "back tab":
             step = 1 if key == "tab" else -1
             return _with(view, section=_SECTIONS[(_SECTIONS.index(view.section) + step) % len(_SECTIONS)])
-        case "enter" if entries[view.section]:
-            rows = entries[view.section]
-            return _with(view, opened=rows[view.place(view.section, rows)].opens, first_line=0)
+        case "enter":
+            return _with(view, opened=about, first_line=0)
+        case "p" if about is not None and about.kind == "pool":
+            return _with(view, section=Section.OPERATIONS, filter=about.name)
         case _ if key.isdigit() and 1 <= int(key) <= len(_SECTIONS):
             return _with(view, section=_SECTIONS[int(key) - 1])
         case _:
             return view
+
+
+def _opened_by_row(view: View, entries: Entries) -> Opened | None:
+    """Return the page that the chosen row opens, None in a section without rows."""
+    rows = entries.get(view.section, ())
+    return rows[view.place(view.section, rows)].opens if rows else None
 
 
 def _write_filter(view: View, key: str) -> View:

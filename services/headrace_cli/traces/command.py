@@ -11,7 +11,7 @@ from headrace.near import near
 from headrace.obs.span_file import read_spans
 from headrace.wire.refusals import NotFound
 from headrace.wire.trace import TRACED_JOBS
-from headrace_cli.commands.operations.whole_id import check_part, only_one
+from headrace_cli.commands.operations.operation_id import check_part, only_one
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common
 from headrace_cli.show.screen import Screen

@@ -22,8 +22,8 @@ from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
 from headrace.obs.trace_sinks import Traces, check_endpoint
 from headrace.wire.nodes import StopMode
-from headrace_cli.commands.operations.numbers import Number, Whole
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.option_values import Number, Whole
 from headrace_cli.session import Switch
 from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen

@@ -10,7 +10,7 @@ import anyio
 import msgspec
 
 _TAIL_BYTES = 64 * 1024
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 def size_of(path: Path) -> int:
@@ -70,7 +70,7 @@ async def follow_logs(logs: Mapping[str, Path], show: Callable[[str], None]) -> 
             places[name] += len(whole)
             for line in whole.decode(errors="replace").splitlines():
                 show(f"{name:<{width}} | {line}")
-        await anyio.sleep(_LOOK_S)
+        await anyio.sleep(_POLL_S)
 
 
 def _read_from(path: Path, place: int) -> bytes:

@@ -14,14 +14,14 @@ import anyio.to_thread
 
 #: Size in bytes above which a log is moved to `NAME.1`, replacing an older one. Lines that are written during the move are lost.
 LARGEST_LOG_BYTES: Final = 16 * 1024 * 1024
-_LOOK_S: Final = 10.0
+_POLL_S: Final = 10.0
 
 
 async def keep_logs_small(state: Path) -> None:
     """Check the size of all logs in a state folder again and again. Runs until cancelled."""
     while True:
         await anyio.to_thread.run_sync(cut_large_logs, state)
-        await anyio.sleep(_LOOK_S)
+        await anyio.sleep(_POLL_S)
 
 
 def cut_large_logs(state: Path, largest_bytes: int = LARGEST_LOG_BYTES) -> None:

@@ -20,7 +20,7 @@ UP_MARK = "HEADRACE_UP"
 RUNNER_MARK = "HEADRACE_RUNNER"
 #: Seconds that a leftover process gets to end before it is killed.
 _GRACE_S = 3.0
-_LOOK_S = 0.05
+_POLL_S = 0.05
 
 
 class Found(NamedTuple):
@@ -70,14 +70,14 @@ def end_leftovers(state: Path, *, leave_jobs: bool, agents_time_s: float) -> lis
         if not left:
             break
         kill(state, left)
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return everything
 
 
 def _wait_gone(state: Path, roles: set[str], limit_s: float) -> None:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline and any(process.role in roles for process in find(state)):
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
 
 
 def _role(process: psutil.Process, state: str) -> str:

@@ -27,7 +27,7 @@ _COMMAND_LINE = slice(45, 47)
 
 
 class Nursery:
-    """Starts a process that forks all services. The first `take` of a service waits until all services are forked.
+    """Starts a process that forks all services. The first `claim` of a service waits until all services are forked.
 
     If a module cannot be imported, or the kernel does not let this process adopt orphans, nothing is forked.
     """
@@ -46,7 +46,7 @@ class Nursery:
             start_new_session=True,
         )
 
-    def take(self, name: str) -> int | None:
+    def claim(self, name: str) -> int | None:
         """Return the process id of a forked service, once. None if the process was not forked and must be started by itself."""
         if name in self._expected:
             told, _ = self._process.communicate()

@@ -17,7 +17,7 @@ from headrace.wire.refusals import NotFound
 from headrace_cli.up.commands import ADMISSION, SERVICES, STANDBY, process_name
 from headrace_cli.up.options import UpOptions
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 #: Seconds for one attempt to connect or one request. It is repeated until the caller's time is over.
 _TRY_S = 2.0
 _SILENT = "does not answer"
@@ -53,7 +53,7 @@ async def _tree_ready(
             async with _client(place, tree) as client:
                 return await _ask_everybody(client, tree, options, on_progress)
         except NotRunning:
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
 
 
 def _client(place: Place, tree: TreeName) -> AbstractAsyncContextManager[Client]:
@@ -117,7 +117,7 @@ async def _ask_everybody(
             there = [listed[name] for name in nodes]
             return there, [*view.warnings, *closed_nodes(there)]
         on_progress(f"agent-{missing[0]}", f"has not brought its node online ({_state_of(listed.get(missing[0]))})")
-        await anyio.sleep(_LOOK_S)
+        await anyio.sleep(_POLL_S)
 
 
 def closed_nodes(nodes: Sequence[NodeView]) -> list[str]:
@@ -151,6 +151,6 @@ async def _until_answered(ask: Callable[[], Awaitable[object]]) -> None:
             # The services of another tree may answer before the services of this tree have made the tree.
             if not isinstance(error.refusal, NotFound):
                 raise
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_POLL_S)
             continue
         return

@@ -28,7 +28,7 @@ HEALTH: Final = "health"
 _INBOX: Final = subjects.inbox("service", HEALTH)
 _ASK: Final = "$SYS.REQ.SERVER.PING.HEALTHZ"
 _ANSWER_S: Final = 5.0
-_LOOK_S: Final = 1.0
+_POLL_S: Final = 1.0
 _WRITE_ERROR: Final = "write error: "
 #: Part of the error of a server that has switched its streams off after an error of its folder.
 _NOT_ENABLED: Final = "not enabled"
@@ -72,8 +72,8 @@ async def watch_health(place: Place, store: Path, on_look: Callable[[Health], Aw
                 while True:
                     error = write_error_in(await bus.request(_ASK, b"", timeout_s=_ANSWER_S)) or await _unlisted(store)
                     await on_look(Health(error, await obstacle_in(store) if error else ""))
-                    await anyio.sleep(_LOOK_S)
-        await anyio.sleep(_LOOK_S)
+                    await anyio.sleep(_POLL_S)
+        await anyio.sleep(_POLL_S)
 
 
 def write_error_in(answer: bytes) -> str:

@@ -23,7 +23,7 @@ import msgspec
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import BadInput, HeadraceError
 
-_LOCK_LOOK_S = 0.1
+_LOCK_POLL_S = 0.1
 #: Seconds to wait for a guard that ends the processes of a killed `up`.
 _GUARD_TIME_S = 25.0
 
@@ -142,7 +142,7 @@ def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
             if on_wait:
                 print(on_wait, flush=True)
                 on_wait = ""
-            time.sleep(_LOCK_LOOK_S)
+            time.sleep(_LOCK_POLL_S)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield descriptor

@@ -240,7 +240,7 @@ class _Supervisor:
         self._log_starts[name] = size_of(command.log)
         if name == NATS_SERVER:
             have_buckets_checked(self._state.nats)
-        pid = self._running[name] = self._nursery.take(name) or spawn(command, self._environment)
+        pid = self._running[name] = self._nursery.claim(name) or spawn(command, self._environment)
         logger().info("started", process=name, pid=pid)
         tasks.start_soon(self._await_end, name, pid)
 

@@ -18,10 +18,10 @@ from headrace_cli.command_line import COMMANDS
 from headrace_cli.commands.completion import completion
 from headrace_cli.completion.bash_line import read_line
 from headrace_cli.completion.candidates import Completion, Mark, Name, candidates
-from headrace_cli.completion.keys import assignments
-from headrace_cli.completion.meaning import Meaning, meaning_of
+from headrace_cli.completion.setting_words import assignments
 from headrace_cli.completion.slot import find_slot
 from headrace_cli.completion.table import TABLE_FILE, read_table
+from headrace_cli.completion.value_kinds import ValueKind, value_kind
 
 TABLE = read_table()
 POOLS = (Name("research", "in <Root>"), Name(PoolName("hub$ann")), Name("team:x"))
@@ -31,8 +31,8 @@ def values(*words: str, known: tuple[Name, ...] = ()) -> list[str]:
     return [candidate.value for candidate in candidates(find_slot(TABLE, words), known)]
 
 
-def meaning(*words: str) -> Meaning | None:
-    return meaning_of(find_slot(TABLE, words))
+def kind(*words: str) -> ValueKind | None:
+    return value_kind(find_slot(TABLE, words))
 
 
 def test_the_table_of_commands_is_what_the_commands_themselves_say() -> None:
@@ -72,42 +72,42 @@ def test_words_to_choose_from_are_offered_behind_an_option_and_behind_its_equals
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["pool", "get", ""], Meaning.POOL_OR_ROOT),
-        (["pool", "remove", ""], Meaning.POOL),
-        (["pool", "set", ""], Meaning.POOL),
-        (["pool", "volume", "--since", "-1d", ""], Meaning.POOL_OR_ROOT),
+        (["pool", "get", ""], ValueKind.POOL_OR_ROOT),
+        (["pool", "remove", ""], ValueKind.POOL),
+        (["pool", "set", ""], ValueKind.POOL),
+        (["pool", "volume", "--since", "-1d", ""], ValueKind.POOL_OR_ROOT),
         (["pool", "create", ""], None),
-        (["pool", "create", "new", "--parent", ""], Meaning.POOL_OR_ROOT),
-        (["pool", "get", "pool", ""], Meaning.FIELD),
-        (["pool", "get", "--json", "get", "usage", ""], Meaning.FIELD),
-        (["run", "--pool", ""], Meaning.POOL),
-        (["run", "--pool=re"], Meaning.POOL),
-        (["op", "list", "--pool", ""], Meaning.POOL),
-        (["op", "list", "--user", ""], Meaning.USER),
-        (["op", "get", ""], Meaning.OPERATION),
-        (["op", "logs", ""], Meaning.OPERATION),
-        (["op", "wait", ""], Meaning.LIVE_OPERATION),
-        (["op", "set", ""], Meaning.LIVE_OPERATION),
-        (["op", "set", "one-of-them", ""], Meaning.OPERATION_SETTING),
-        (["op", "list", "--state", ""], Meaning.STATE),
-        (["op", "list", "--state-folder", ""], Meaning.FILE),
-        (["tree", "get", ""], Meaning.TREE),
+        (["pool", "create", "new", "--parent", ""], ValueKind.POOL_OR_ROOT),
+        (["pool", "get", "pool", ""], ValueKind.FIELD),
+        (["pool", "get", "--json", "get", "usage", ""], ValueKind.FIELD),
+        (["run", "--pool", ""], ValueKind.POOL),
+        (["run", "--pool=re"], ValueKind.POOL),
+        (["op", "list", "--pool", ""], ValueKind.POOL),
+        (["op", "list", "--user", ""], ValueKind.USER),
+        (["op", "get", ""], ValueKind.OPERATION),
+        (["op", "logs", ""], ValueKind.OPERATION),
+        (["op", "wait", ""], ValueKind.LIVE_OPERATION),
+        (["op", "set", ""], ValueKind.LIVE_OPERATION),
+        (["op", "set", "one-of-them", ""], ValueKind.OPERATION_SETTING),
+        (["op", "list", "--in-state", ""], ValueKind.STATE),
+        (["op", "list", "--state", ""], ValueKind.FILE),
+        (["tree", "get", ""], ValueKind.TREE),
         (["tree", "create", ""], None),
-        (["pool", "transfer", "research", ""], Meaning.POOL_OR_ROOT),
-        (["pool", "attributes", ""], Meaning.ATTRIBUTE),
-        (["op", "abort", "one-of-them", ""], Meaning.LIVE_OPERATION),
+        (["pool", "transfer", "research", ""], ValueKind.POOL_OR_ROOT),
+        (["pool", "attributes", ""], ValueKind.ATTRIBUTE),
+        (["op", "abort", "one-of-them", ""], ValueKind.LIVE_OPERATION),
         (["up", "--node", ""], None),
-        (["up", "--state", ""], Meaning.FILE),
-        (["plan", ""], Meaning.FILE),
-        (["run", "--", "python", ""], Meaning.COMMAND),
-        (["run", "--", "python", "--pool", ""], Meaning.COMMAND),
-        (["run", "--", "-"], Meaning.COMMAND),
+        (["up", "--state", ""], ValueKind.FILE),
+        (["plan", ""], ValueKind.FILE),
+        (["run", "--", "python", ""], ValueKind.COMMAND),
+        (["run", "--", "python", "--pool", ""], ValueKind.COMMAND),
+        (["run", "--", "-"], ValueKind.COMMAND),
         (["run", "--title", ""], None),
         (["nonsense", ""], None),
     ],
 )
-def test_a_slot_is_known_by_the_commands_themselves(words: list[str], expected: Meaning | None) -> None:
-    assert meaning(*words) is expected
+def test_a_slot_is_known_by_the_commands_themselves(words: list[str], expected: ValueKind | None) -> None:
+    assert kind(*words) is expected
 
 
 def test_names_come_with_what_is_known_of_them_and_not_twice() -> None:

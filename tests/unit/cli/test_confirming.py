@@ -13,7 +13,7 @@ import pytest
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.wire.pool_changes import PoolChange, Remove
 from headrace.wire.pools import PoolList
-from headrace_cli.pools.importing import Removals
+from headrace_cli.commands.pools.importing import Removals
 from headrace_cli.session import confirmed
 from tests.support.tree_services import live
 from tests.unit.fair_share.test_engine import Desk, listed

@@ -35,7 +35,7 @@ from headrace.wire.snapshots import (
     StarvationReason,
     StarvationStatus,
 )
-from headrace_cli.show.explanations import InTree, explanation
+from headrace_cli.commands.operations.explain_page import ExplainedInTree, explanation
 from tests.unit.cli.test_render import OPERATION, a_view, shown
 
 HALF = (0.5, 0.5, 0.0, 0.0, 0.0)
@@ -70,7 +70,7 @@ def waiting(**changes: Any) -> WaitingExplained:
 
 def page(told: WaitingExplained | None, share: ShareItem | None = SHARE, **view: Any) -> list[str]:
     answer = OperationExplanation(msgspec.structs.replace(a_view(), **view), [])
-    trees = {TreeName("default"): InTree(told, share, FRAME)}
+    trees = {TreeName("default"): ExplainedInTree(told, share, FRAME)}
     return [line.rstrip() for part in explanation(answer, trees, 61_000) for line in shown(part, 160)]
 
 
@@ -229,7 +229,7 @@ def test_a_pending_one_is_told_which_pools_are_full_and_nothing_of_shares() -> N
     )
     answer = OperationExplanation(msgspec.structs.replace(a_view(), state=OperationState.PENDING), [level])
 
-    parts = explanation(answer, {TreeName("default"): InTree(waiting(), SHARE, FRAME)}, 61_000)
+    parts = explanation(answer, {TreeName("default"): ExplainedInTree(waiting(), SHARE, FRAME)}, 61_000)
     text = "\n".join(line for part in parts for line in shown(part, 160))
 
     assert "waits because  lab runs as many operations as its limit allows: 2 of 2" in text
@@ -246,7 +246,7 @@ def test_it_is_told_when_it_and_the_pools_above_it_will_starve() -> None:
         below_fair_share_since_ms=1_000,
         starves_for_fair_share_at_ms=31_001,
     )
-    here = InTree(waiting(), SHARE, msgspec.structs.replace(FRAME, at_ms=5_000), [pool])
+    here = ExplainedInTree(waiting(), SHARE, msgspec.structs.replace(FRAME, at_ms=5_000), [pool])
 
     parts = explanation(OperationExplanation(a_view(), []), {TreeName("default"): here}, 61_000)
 

@@ -29,7 +29,12 @@ from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, SharePart, StarvationStatus
 from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Version
-from headrace_cli.show.happenings import happening_line, happening_words, history_table, preemption_words
+from headrace_cli.commands.operations.event_lines import (
+    happening_line,
+    happening_words,
+    history_table,
+    preemption_words,
+)
 from tests.unit.cli.test_render import shown
 
 TREE = TreeName("default")

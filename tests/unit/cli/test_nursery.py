@@ -30,7 +30,7 @@ def test_a_forked_service_is_a_child_and_looks_as_if_it_had_been_started(
     commands = {"a": command(tmp_path, "headrace_admission", "--config", str(tmp_path / "settings"))}
     nursery = Nursery(commands, environment)
 
-    pid = nursery.take("a")
+    pid = nursery.claim("a")
 
     assert pid is not None
     process = psutil.Process(pid)
@@ -50,16 +50,16 @@ def test_each_has_its_own_log_and_exit_status(tmp_path: Path, environment: dict[
     }
     nursery = Nursery(commands, environment)
 
-    assert nursery.take("server") is None
+    assert nursery.claim("server") is None
     for name, program in (("a", "headrace-admission"), ("b", "headrace-agent")):
-        pid = nursery.take(name)
+        pid = nursery.claim(name)
         assert pid is not None
         assert collect(pid) == 2
         said = commands[name].log.read_text()
         assert f"{program}: " in said
         assert f"missing-{name}" in said
         assert commands[name].log.stat().st_mode & 0o077 == 0
-        assert nursery.take(name) is None, "it is started by itself from now on"
+        assert nursery.claim(name) is None, "it is started by itself from now on"
 
 
 def test_nothing_is_forked_where_one_service_cannot_be_imported(tmp_path: Path, environment: dict[str, str]) -> None:
@@ -70,5 +70,5 @@ def test_nothing_is_forked_where_one_service_cannot_be_imported(tmp_path: Path, 
     before = psutil.Process().children()
     nursery = Nursery(commands, environment)
 
-    assert [nursery.take(name) for name in commands] == [None, None]
+    assert [nursery.claim(name) for name in commands] == [None, None]
     assert psutil.Process().children() == before

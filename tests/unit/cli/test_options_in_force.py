@@ -15,7 +15,7 @@ from headrace.pools.presets import with_presets
 from headrace.resources import Resources
 from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import ElementKind, ShareItem
-from headrace_cli.show.pools.options_in_force import options_in_force
+from headrace_cli.commands.pools.get_page import options_in_force
 
 
 def way_of(tree: TreeOptions, *settings: PoolConfig) -> list[PoolView]:

@@ -17,10 +17,12 @@ from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareComplaint, ShareFrame, ShareItem, StarvationStatus
 from headrace.wire.version import Version
+from headrace_cli.commands.plans.plan_table import plan_notes, plan_table, plan_title
+from headrace_cli.commands.pools.get_page import pool_facts
+from headrace_cli.commands.pools.tables import tree_table
 from headrace_cli.show.amounts import compact, percent
-from headrace_cli.show.elements.shares import pool_facts, share_facts
-from headrace_cli.show.plans import plan_notes, plan_table, plan_title
-from headrace_cli.show.trees import bar, branches, tree_table
+from headrace_cli.show.shares import share_facts
+from headrace_cli.show.tables import bar, branches
 
 TOTAL = Resources(cpu=10_000, memory=100 * 1024**3)
 SCALED = Scaled("strong_guarantee_resources", "memory", 8 * 1024**3, 6 * 1024**3)

@@ -13,8 +13,7 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, Holder, Holders, IntegralGuarantee, PoolExplained, ShareStep
 from headrace.wire.version import NEVER
-from headrace_cli.show.pools.comparison import differences, side_by_side
-from headrace_cli.show.pools.explanation import bound_words, explanation, more_words
+from headrace_cli.commands.pools.explain_page import bound_words, differences, explanation, more_words, side_by_side
 from tests.unit.cli.test_render import shown
 
 TWO_CORES = Resources(user_slots=2, cpu=200, memory=2**30)

@@ -16,8 +16,8 @@ from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, P
 from headrace.resources import Resources
 from headrace.wire.pools import PoolView, ResourceDistribution
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
-from headrace_cli.pools.fields import FIELDS, field_of, read, words
-from headrace_cli.show.elements.integral_guarantees import integral_tables
+from headrace_cli.commands.pools.fields import FIELDS, field_of, read, words
+from headrace_cli.commands.pools.get_page import integral_tables
 from headrace_cli.show.plain_values import plain
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "fields.md"

@@ -12,8 +12,8 @@ from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES
 from headrace.wire.pool_changes import AttributeDifference, PoolDifference, PoolPlan
-from headrace_cli.pools.attributes import attribute_table, rows_of
-from headrace_cli.show.changes import plan_lines
+from headrace_cli.commands.pools.attributes import attribute_table, rows_of
+from headrace_cli.show.configuration_changes import plan_lines
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "pools.md"

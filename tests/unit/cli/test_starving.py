@@ -14,9 +14,10 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace.wire.version import Version
-from headrace_cli.show.elements.moments import moment_words
-from headrace_cli.show.elements.starving import starvation_facts, starving_in, starving_table
+from headrace_cli.commands.pools.starving import starving_in, starving_table
 from headrace_cli.show.plain_values import plain
+from headrace_cli.show.starvation import starvation_facts
+from headrace_cli.show.times import time_of_day
 from headrace_fair_share.view import pool_list
 from tests.support.small_trees import SmallTree, Work
 from tests.unit.cli.test_render import shown
@@ -132,7 +133,7 @@ def told_of(small: SmallTree, key: str) -> list[tuple[str, str]]:
 
 def after(ms: int) -> str:
     """The time of day so many milliseconds after the first update."""
-    return moment_words(ms, 0)
+    return time_of_day(ms, 0)
 
 
 def test_who_does_not_starve_yet_is_told_when_it_and_the_pools_above_it_will() -> None:

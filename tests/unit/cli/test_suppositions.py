@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import BadInput
-from headrace_cli.pools.suppositions import supposed_changes
+from headrace_cli.commands.plans.suppositions import supposed_changes
 
 
 def test_a_refusal_names_the_pool_the_value_and_what_would_do() -> None:

@@ -28,10 +28,10 @@ from headrace.wire.snapshots import (
 )
 from headrace.wire.version import Version
 from headrace_cli.show.plain_values import plain
+from headrace_cli.top.cluster_report import ClusterReport, InUse, cluster_of, document
 from headrace_cli.top.frame import HELP, frame, page, whole
-from headrace_cli.top.look import InUse, Look, cluster_of, document
 from headrace_cli.top.sections import Pen, entries_of, share_bar
-from headrace_cli.top.view import ORDERS, Opened, Section, View, on_key
+from headrace_cli.top.view import ORDERS, Action, Opened, Section, View, on_key
 from tests.unit.cli.test_render import a_pool, a_view, shown
 
 GIB = 1024**3
@@ -54,7 +54,7 @@ def a_shown_pool(share: ShareItem, **more: object) -> PoolView:
     return msgspec.structs.replace(a_pool(share.name, share.parent), share=share, **more)
 
 
-def a_look(operations: int = 3, nodes: int = 2) -> Look:
+def a_report(operations: int = 3, nodes: int = 2) -> ClusterReport:
     starving = {
         "starvation_status": StarvationStatus.STARVING,
         "starvation_reason": StarvationReason.FAIR_SHARE,
@@ -93,7 +93,7 @@ def a_look(operations: int = 3, nodes: int = 2) -> Look:
         None,
         record,
     )
-    return Look(
+    return ClusterReport(
         at_ms=NOW_MS,
         shares=shares,
         operations=[an_operation(f"op-{number}", completed=number) for number in range(operations, 0, -1)],
@@ -113,23 +113,27 @@ def layout(thing: RenderableType, width: int) -> list[list[Segment]]:
     return console.render_lines(thing, console.options.update(width=width), pad=False)
 
 
-def drawn(look: Look, view: View = View(), width: int = 80, height: int = 24) -> list[str]:  # noqa: B008
-    lines = frame(look, view, Pen(width, zone=UTC), height, layout)
+def drawn(report: ClusterReport, view: View = View(), width: int = 80, height: int = 24) -> list[str]:  # noqa: B008
+    lines = frame(report, view, Pen(width, zone=UTC), height, layout)
     return ["".join(segment.text for segment in line).rstrip() for line in lines]
 
 
-def marked(look: Look, view: View) -> list[str]:
+def marked(report: ClusterReport, view: View) -> list[str]:
     """The lines of the chosen row."""
-    lines = frame(look, view, Pen(100), 40, layout)
+    lines = frame(report, view, Pen(100), 40, layout)
     return [
         "".join(each.text for each in line) for line in lines if any(each.style and each.style.reverse for each in line)
     ]
 
 
-def typed(look: Look, *keys: str) -> View:
+def press(report: ClusterReport, view: View, key: str) -> View:
+    return on_key(view, key, entries_of(report, view, Pen(80)))
+
+
+def typed(report: ClusterReport, *keys: str) -> View:
     view = View()
     for key in keys:
-        view = on_key(view, key, entries_of(look, view, Pen(80)))
+        view = press(report, view, key)
     return view
 
 
@@ -137,7 +141,7 @@ def typed(look: Look, *keys: str) -> View:
 
 
 def test_the_cluster_is_summed_up() -> None:
-    cluster = cluster_of(msgspec.structs.replace(a_look(), pauses=["starts are paused"], recovering="1/2"))
+    cluster = cluster_of(msgspec.structs.replace(a_report(), pauses=["starts are paused"], recovering="1/2"))
 
     assert cluster.in_use == [InUse("cpu", 300, 400), InUse("memory", GIB, 8 * GIB)]
     assert (cluster.version, cluster.age_ms, cluster.allocator_term) == ("2.41", 2_500, 7)
@@ -146,7 +150,7 @@ def test_the_cluster_is_summed_up() -> None:
 
 
 def test_the_document_has_the_cluster_and_every_section() -> None:
-    told = plain(document(a_look()))
+    told = plain(document(a_report()))
 
     assert isinstance(told, dict)
     assert set(told) == {
@@ -170,7 +174,7 @@ def test_a_bar_shows_usage_demand_fair_share_and_guarantee() -> None:
 
 
 def test_the_frame_tells_of_the_cluster_and_of_each_section() -> None:
-    lines = drawn(a_look(), width=100, height=30)
+    lines = drawn(a_report(), width=100, height=30)
 
     assert lines[0].endswith("cpu 3 of 4  █        memory 1 GiB of 8 GiB")
     assert lines[1].startswith("nodes 2 of 2 online  jobs 0  operations 2 running of 3  shares 2.41, 2s old")
@@ -198,14 +202,14 @@ def test_the_frame_tells_of_the_cluster_and_of_each_section() -> None:
 @pytest.mark.parametrize("height", [5, 10, 24, 50])
 @pytest.mark.parametrize("section", Section)
 def test_a_frame_is_as_large_as_the_screen_and_no_larger(width: int, height: int, section: Section) -> None:
-    lines = drawn(a_look(40, 40), View(section=section), width, height)
+    lines = drawn(a_report(40, 40), View(section=section), width, height)
 
     assert len(lines) == height
     assert max(map(cell_len, lines)) <= width
 
 
 def test_what_is_cut_says_so() -> None:
-    lines = drawn(a_look(), width=60)
+    lines = drawn(a_report(), width=60)
 
     assert not any(LONG in line for line in lines)
     assert any(line.startswith("│  └─ a-pool-wi…") for line in lines)
@@ -213,8 +217,8 @@ def test_what_is_cut_says_so() -> None:
 
 
 def test_the_chosen_section_has_what_the_others_leave() -> None:
-    look = a_look(40, 40)
-    of_operations, of_nodes = (drawn(look, View(section=section)) for section in (Section.OPERATIONS, Section.NODES))
+    report = a_report(40, 40)
+    of_operations, of_nodes = (drawn(report, View(section=section)) for section in (Section.OPERATIONS, Section.NODES))
 
     assert (
         sum(line.startswith("op-") for line in of_operations)
@@ -232,7 +236,7 @@ def test_the_chosen_section_has_what_the_others_leave() -> None:
 
 @pytest.mark.parametrize("height", [10, 12, 14, 18, 24])
 def test_every_section_has_its_title_on_a_low_screen(height: int) -> None:
-    lines = drawn(a_look(200, 40), View(section=Section.NODES), 80, height)
+    lines = drawn(a_report(200, 40), View(section=Section.NODES), 80, height)
 
     titles = [line.split(",")[0] for line in lines if line[:1].isdigit()]
     assert titles == ["1 pools 4", "2 operations 200+", "3 nodes 40", "4 starving 1", "5 preemptions 1"]
@@ -241,7 +245,9 @@ def test_every_section_has_its_title_on_a_low_screen(height: int) -> None:
 
 def test_what_is_not_told_yet_is_no_empty_list() -> None:
     lines = drawn(
-        msgspec.structs.replace(a_look(), operations=None, nodes=[], silent={"operations": "admission does not answer"})
+        msgspec.structs.replace(
+            a_report(), operations=None, nodes=[], silent={"operations": "admission does not answer"}
+        )
     )
 
     assert "2 operations: not known yet" in lines
@@ -250,7 +256,7 @@ def test_what_is_not_told_yet_is_no_empty_list() -> None:
 
 
 def test_a_text_for_a_file_has_all_of_it_and_no_word_is_cut() -> None:
-    lines = [line for thing in whole(a_look(40, 40), Pen(160)) for line in shown(thing, 160)]
+    lines = [line for thing in whole(a_report(40, 40), Pen(160)) for line in shown(thing, 160)]
 
     assert any(LONG in line for line in lines)
     assert sum(line.startswith("op-") for line in lines) == 40 + 1  # and the one that lost a place
@@ -264,7 +270,7 @@ def test_a_page_is_scrolled_to_its_end_and_no_further() -> None:
 
     assert shown_of(0)[0].startswith("Tab")
     assert "more lines" in shown_of(0)[-1]
-    assert shown_of(3)[0].startswith("s  ")
+    assert shown_of(3)[0].startswith("l  ")
     assert shown_of(1_000) == shown_of(2_000)
     assert "more lines" not in shown_of(1_000)[-1]
 
@@ -273,48 +279,48 @@ def test_a_page_is_scrolled_to_its_end_and_no_further() -> None:
 
 
 def test_the_chosen_row_is_marked_and_stays_chosen_while_others_come_and_go() -> None:
-    look = a_look()
-    view = typed(look, "2", "down")
+    report = a_report()
+    view = typed(report, "2", "down")
 
-    assert [line.split()[0] for line in marked(look, view)] == ["op-2"]
-    assert [line.split()[0] for line in marked(a_look(operations=30), view)] == ["op-2"]
-    gone = msgspec.structs.replace(look, operations=[an_operation("op-9", 0)])
+    assert [line.split()[0] for line in marked(report, view)] == ["op-2"]
+    assert [line.split()[0] for line in marked(a_report(operations=30), view)] == ["op-2"]
+    gone = msgspec.structs.replace(report, operations=[an_operation("op-9", 0)])
     assert [line.split()[0] for line in marked(gone, view)] == ["op-9"]
 
 
 @pytest.mark.parametrize("section", Section)
 def test_the_chosen_row_is_on_the_screen(section: Section) -> None:
-    look = a_look(40, 40)
-    view = on_key(View(section=section), "end", entries_of(look, View(), Pen(80)))
+    report = a_report(40, 40)
+    view = on_key(View(section=section), "end", entries_of(report, View(), Pen(80)))
 
-    lines = frame(look, view, Pen(80), 24, layout)
+    lines = frame(report, view, Pen(80), 24, layout)
     assert sum(any(each.style and each.style.reverse for each in line) for line in lines) == 1
 
 
 def test_enter_opens_what_the_row_is_about_and_escape_closes_it() -> None:
-    look = a_look()
+    report = a_report()
 
-    assert typed(look, "down", "enter").opened == Opened("pool", "research")
-    assert typed(look, "2", "end", "enter").opened == Opened("operation", "op-1")
-    assert typed(look, "3", "j", "k", "j", "enter").opened == Opened("node", "node-1")
-    assert typed(look, "4", "enter").opened == Opened("pool", "nightly")
-    assert typed(look, "5", "enter").opened == Opened("operation", "op-1")
-    assert typed(look, "down", "enter", "down", "down").first_line == 2
-    assert typed(look, "down", "enter", "down", "escape") == typed(look, "down")
-    assert typed(msgspec.structs.replace(look, preemptions=[]), "5", "enter").opened is None
+    assert typed(report, "down", "enter").opened == Opened("pool", "research")
+    assert typed(report, "2", "end", "enter").opened == Opened("operation", "op-1")
+    assert typed(report, "3", "j", "k", "j", "enter").opened == Opened("node", "node-1")
+    assert typed(report, "4", "enter").opened == Opened("pool", "nightly")
+    assert typed(report, "5", "enter").opened == Opened("operation", "op-1")
+    assert typed(report, "down", "enter", "down", "down").first_line == 2
+    assert typed(report, "down", "enter", "down", "escape") == typed(report, "down")
+    assert typed(msgspec.structs.replace(report, preemptions=[]), "5", "enter").opened is None
 
 
 def test_a_filter_is_written_kept_and_taken_away() -> None:
-    look = a_look()
-    view = typed(look, "/", *"NIGHT", "x", "backspace")
+    report = a_report()
+    view = typed(report, "/", *"NIGHT", "x", "backspace")
 
-    assert not [line for line in drawn(look, view) if "research" in line.split(" ")]
-    assert "filter: NIGHT_" in drawn(look, view)[-1]
+    assert not [line for line in drawn(report, view) if "research" in line.split(" ")]
+    assert "filter: NIGHT_" in drawn(report, view)[-1]
     kept = on_key(view, "enter", {})
     assert (kept.filter, kept.writes_filter) == ("NIGHT", False)
-    assert [entry.key for entry in entries_of(look, kept, Pen(80))[Section.POOLS]] == ["nightly"]
+    assert [entry.key for entry in entries_of(report, kept, Pen(80))[Section.POOLS]] == ["nightly"]
     assert on_key(kept, "escape", {}).filter == ""
-    assert typed(look, "/", "q", "s", "escape") == View()
+    assert typed(report, "/", "q", "s", "escape") == View()
 
 
 @pytest.mark.parametrize(
@@ -329,21 +335,102 @@ def test_a_filter_is_written_kept_and_taken_away() -> None:
     ],
 )
 def test_a_section_has_the_order_that_was_chosen(section: Section, order: str, first: str) -> None:
-    look = a_look()
+    report = a_report()
     steps = ORDERS[section].index(order)
-    view = typed(look, str(list(Section).index(section) + 1), *["s"] * steps)
+    view = typed(report, str(list(Section).index(section) + 1), *["s"] * steps)
 
     assert view.order(section) == order
-    assert entries_of(look, view, Pen(80))[section][0].key == first
-    assert typed(look, *["s"] * len(ORDERS[Section.POOLS])).order(Section.POOLS) == "tree"
+    assert entries_of(report, view, Pen(80))[section][0].key == first
+    assert typed(report, *["s"] * len(ORDERS[Section.POOLS])).order(Section.POOLS) == "tree"
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "action"),
+    [
+        (Section.OPERATIONS, "x", Action("abort", "op-3")),
+        (Section.NODES, "d", Action("drain", "node-0")),
+        (Section.NODES, "u", Action("undrain", "node-0")),
+    ],
+)
+def test_what_a_key_asks_for_is_done_only_after_y(section: Section, key: str, action: Action) -> None:
+    report = a_report()
+    asked = press(report, View(section=section), key)
+    assert (asked.asks, asked.confirmed) == (action, None)
+    assert action.name in drawn(report, asked)[-1]
+    assert drawn(report, asked)[-1].endswith("? y does it, any other key does not")
+    assert press(report, asked, "y").confirmed == action
+    for other in ("n", "enter", "q", key):
+        assert press(report, asked, other) == View(section=section)
+
+
+def test_keys_of_other_rows_do_nothing() -> None:
+    report = a_report()
+    for section, keys in ((Section.POOLS, "xdule"), (Section.NODES, "xlep"), (Section.OPERATIONS, "dup")):
+        for key in keys:
+            assert press(report, View(section=section), key) == View(section=section)
+    for key in "xduelp":
+        assert press(ClusterReport(at_ms=NOW_MS), View(), key) == View()
+
+
+def test_output_and_explanation_are_pages_of_an_operation() -> None:
+    report = a_report()
+    output = press(report, View(section=Section.OPERATIONS), "l")
+    assert output.opened == Opened("output", "op-3")
+    assert press(report, output, "e").opened == Opened("operation", "op-3")
+    assert press(report, output, "x").asks == Action("abort", "op-3")
+    assert press(report, output, "escape").opened is None
+
+
+def test_p_goes_to_the_operations_of_a_pool() -> None:
+    view = press(a_report(), View(chosen={Section.POOLS: "nightly"}), "p")
+    assert (view.section, view.filter) == (Section.OPERATIONS, "nightly")
+
+
+def test_what_was_done_is_said_until_the_next_key() -> None:
+    report, view = a_report(), View(note="operation op-3: aborting")
+    assert drawn(report, view)[-1] == "operation op-3: aborting"
+    assert press(report, view, "down").note == ""
+
+
+def test_the_bar_of_the_chosen_row_is_not_reversed() -> None:
+    lines = frame(a_report(), View(chosen={Section.POOLS: "nightly"}), Pen(80), 40, layout)
+    (row,) = [line for line in lines if any("nightly" in segment.text for segment in line)][:1]
+    reversed_ = {segment.text.strip() for segment in row if segment.style is not None and segment.style.reverse}
+    bars = [segment for segment in row if "█" in segment.text]
+    assert any("nightly" in text for text in reversed_)
+    assert bars
+    assert not any(segment.style is not None and segment.style.reverse for segment in bars)
+
+
+def test_a_starving_pool_is_red() -> None:
+    lines = frame(a_report(), View(section=Section.NODES), Pen(80), 40, layout)
+    styles = [(segment.text.strip(), str(segment.style)) for line in lines for segment in line]
+    assert next(style for text, style in styles if text == "nightly") == "bold red"
+    assert next(style for text, style in styles if text == "research") == "bold"
+
+
+def test_a_section_says_how_many_rows_are_not_shown() -> None:
+    lines = drawn(a_report(operations=40), View(), height=20)
+    (title,) = [line for line in lines if line.startswith("2 operations 40, newest … ")]
+    shown = sum(line.startswith("op-") and "running" in line for line in lines)
+    assert int(title.split("… ")[1].split()[0]) == 40 - shown
+    assert not [line for line in drawn(a_report(operations=2), View(), height=40) if "…" in line and "more" in line]
+
+
+def test_bars_take_the_width_of_the_screen() -> None:
+    wide = frame(a_report(), View(), Pen(200, longest_bar=200), 40, layout)
+    (row,) = [
+        text for line in wide if "research" in (text := "".join(segment.text for segment in line)) and "│" in text
+    ][:1]
+    assert row.index("│") > 90
 
 
 def test_tab_goes_round_and_q_and_help_do_what_they_say() -> None:
-    look = a_look()
+    report = a_report()
 
-    assert typed(look, "tab", "tab").section is Section.NODES
-    assert typed(look, "back tab").section is Section.PREEMPTIONS
-    assert typed(look, "?").shows_help
-    assert typed(look, "?", "q") == View()
-    assert typed(look, "enter", "q") == View()
-    assert typed(look, "q").is_over
+    assert typed(report, "tab", "tab").section is Section.NODES
+    assert typed(report, "back tab").section is Section.PREEMPTIONS
+    assert typed(report, "?").shows_help
+    assert typed(report, "?", "q") == View()
+    assert typed(report, "enter", "q") == View()
+    assert typed(report, "q").is_over

@@ -20,12 +20,12 @@ from headrace.wire.history import Delivery, HistoryPoint, IntegralPoint, PoolHis
 from headrace.wire.integral import Volume
 from headrace.wire.lost_work import LostWork, LostWorkTold
 from headrace.wire.preemption import PreemptionReason
-from headrace_cli.volume import files
-from headrace_cli.volume.characters import amount_ticks, picture_texts
-from headrace_cli.volume.fairness import fairness_facts
-from headrace_cli.volume.picture import LineKind, amount_unit, picture, savings_unit
-from headrace_cli.volume.summary import history_json, summary, summary_title
-from headrace_cli.volume.times import moment, parse_moment_ms, time_ticks
+from headrace_cli.commands.pools.volume import chart_file
+from headrace_cli.commands.pools.volume.chart import LineKind, amount_unit, pool_chart, savings_unit
+from headrace_cli.commands.pools.volume.chart_text import amount_ticks, chart_texts
+from headrace_cli.commands.pools.volume.fairness import fairness_facts
+from headrace_cli.commands.pools.volume.summary import history_json, summary, summary_title
+from headrace_cli.show.times import parse_timestamp_ms, time_ticks, timestamp
 
 #: 2026-11-20, a Friday.
 MIDNIGHT_S = int(datetime(2026, 11, 20, tzinfo=UTC).timestamp())
@@ -57,24 +57,24 @@ def at(hours: float) -> int:
     ],
 )
 def test_a_moment_is_so_long_ago_or_on_the_clock_or_on_a_day(text: str, expected: int) -> None:
-    assert parse_moment_ms(text, place="--since", now_ms=NOW_MS, zone=UTC) == expected
+    assert parse_timestamp_ms(text, place="--since", now_ms=NOW_MS, zone=UTC) == expected
 
 
 def test_a_moment_without_a_zone_is_one_of_the_zone_that_is_told() -> None:
     east = timezone(timedelta(hours=3))
 
-    assert parse_moment_ms("2026-11-20T06:00", place="--since", now_ms=NOW_MS, zone=east) == at(3)
-    assert parse_moment_ms("06:00", place="--since", now_ms=NOW_MS, zone=east) == at(3)
+    assert parse_timestamp_ms("2026-11-20T06:00", place="--since", now_ms=NOW_MS, zone=east) == at(3)
+    assert parse_timestamp_ms("06:00", place="--since", now_ms=NOW_MS, zone=east) == at(3)
 
 
 @pytest.mark.parametrize("text", ["", "5", "yesterday", "25:00", "6hours", "2026-13-01", "-6h", "6 h 5 m"])
 def test_what_is_no_moment_is_refused_with_what_would_do(text: str) -> None:
     with pytest.raises(BadInput, match="expected a duration such as 90s, 6h or 7d, or a time"):
-        parse_moment_ms(text, place="--since", now_ms=NOW_MS, zone=UTC)
+        parse_timestamp_ms(text, place="--since", now_ms=NOW_MS, zone=UTC)
 
 
 def test_a_length_of_time_before_the_epoch_is_the_epoch() -> None:
-    assert parse_moment_ms("100000d", place="--since", now_ms=NOW_MS, zone=UTC) == 0
+    assert parse_timestamp_ms("100000d", place="--since", now_ms=NOW_MS, zone=UTC) == 0
 
 
 def test_marks_of_a_day_are_round_and_name_each_day_once() -> None:
@@ -107,7 +107,7 @@ def test_always_marks_are_within_the_time_in_order_and_few(start: int, span: int
 
 
 def test_a_moment_is_told_in_the_zone_that_is_asked_for() -> None:
-    assert moment(MIDNIGHT_S, timezone(timedelta(hours=3))) == "2026-11-20 03:00:00"
+    assert timestamp(MIDNIGHT_S, timezone(timedelta(hours=3))) == "2026-11-20 03:00:00"
 
 
 # --- the picture ------------------------------------------------------------------------------------------------------
@@ -129,8 +129,8 @@ def a_history(*points: HistoryPoint, hours: int = 24, resource: str = "cpu") -> 
 
 
 def test_a_pool_with_an_integral_guarantee_has_two_panels_and_any_other_one() -> None:
-    both = picture(a_history(a_point(0, saved=1)))
-    one = picture(a_history(a_point(0)))
+    both = pool_chart(a_history(a_point(0, saved=1)))
+    one = pool_chart(a_history(a_point(0)))
 
     assert [panel.title for panel in both.panels] == ["usage, demand and guarantees", "savings"]
     assert [line.label for line in both.panels[0].lines] == ["usage", "demand", "fair share", "flow", "burst guarantee"]
@@ -139,7 +139,7 @@ def test_a_pool_with_an_integral_guarantee_has_two_panels_and_any_other_one() ->
 
 
 def test_what_integral_guarantees_come_on_top_of_is_said() -> None:
-    (panel, _) = picture(a_history(a_point(0, saved=1, strong_guarantee=20_000))).panels
+    (panel, _) = pool_chart(a_history(a_point(0, saved=1, strong_guarantee=20_000))).panels
 
     assert [(line.label, line.values) for line in panel.lines[3:]] == [
         ("strong guarantee", [200.0]),
@@ -149,7 +149,7 @@ def test_what_integral_guarantees_come_on_top_of_is_said() -> None:
 
 
 def test_lines_are_broken_where_nothing_is_known() -> None:
-    drawn = picture(a_history(a_point(0, 1), a_point(1, 2), a_point(5, 3, after_gap=True)))
+    drawn = pool_chart(a_history(a_point(0, 1), a_point(1, 2), a_point(5, 3, after_gap=True)))
 
     usage = drawn.panels[0].lines[0]
     assert drawn.gaps == [(at(1) / 1000, at(5) / 1000)]
@@ -158,9 +158,9 @@ def test_lines_are_broken_where_nothing_is_known() -> None:
 
 
 def test_a_demand_that_towers_over_everything_leaves_the_picture_at_the_top_and_is_told() -> None:
-    (panel,) = picture(a_history(a_point(0, 10, demand=Spread(90_000, 90_000, 90_000)))).panels
-    (modest,) = picture(a_history(a_point(0, 10, demand=Spread(1_200, 1_200, 1_200)))).panels
-    (waiting,) = picture(a_history(a_point(0, 0, demand=Spread(900, 900, 900)))).panels
+    (panel,) = pool_chart(a_history(a_point(0, 10, demand=Spread(90_000, 90_000, 90_000)))).panels
+    (modest,) = pool_chart(a_history(a_point(0, 10, demand=Spread(1_200, 1_200, 1_200)))).panels
+    (waiting,) = pool_chart(a_history(a_point(0, 0, demand=Spread(900, 900, 900)))).panels
 
     assert (panel.top, panel.lines[1].label) == (15, "demand (up to 900)")
     assert (modest.top, modest.lines[1].label) == (12, "demand")
@@ -171,8 +171,8 @@ def test_time_since_the_last_sample_is_a_gap_once_another_one_should_have_come()
     fresh = msgspec.structs.replace(a_history(a_point(0, 1), hours=5), known_until_ms=at(5))
     stale = msgspec.structs.replace(fresh, known_until_ms=at(1))
 
-    assert picture(fresh).gaps == []
-    assert picture(stale).gaps == [(at(0) / 1000, at(5) / 1000)]
+    assert pool_chart(fresh).gaps == []
+    assert pool_chart(stale).gaps == [(at(0) / 1000, at(5) / 1000)]
 
 
 def test_units_follow_the_size_of_what_is_drawn() -> None:
@@ -188,7 +188,7 @@ def test_units_follow_the_size_of_what_is_drawn() -> None:
 
 
 def drawn_lines(history: PoolHistory, width: int = 60, rows: int = 6) -> list[str]:
-    texts = picture_texts(picture(history), width, rows, colours=False, ascii_only=True, zone=UTC)
+    texts = chart_texts(pool_chart(history), width, rows, colours=False, ascii_only=True, zone=UTC)
     return [line.rstrip() for text in texts for line in text.plain.splitlines()]
 
 
@@ -235,15 +235,15 @@ def test_a_picture_in_letters_shows_a_burst_and_the_savings_that_it_takes() -> N
 )
 def test_no_line_is_wider_than_there_is_room(history: PoolHistory, width: int) -> None:
     for colours in (False, True):
-        texts = picture_texts(picture(history), width, 12, colours=colours, ascii_only=False, zone=UTC)
+        texts = chart_texts(pool_chart(history), width, 12, colours=colours, ascii_only=False, zone=UTC)
         assert max(len(line.rstrip()) for text in texts for line in text.plain.splitlines()) <= width
 
 
 def test_letters_tell_lines_apart_where_there_are_no_colours_and_dots_where_there_are() -> None:
     history = a_history(*[a_point(hour, hour) for hour in range(24)])
 
-    letters = picture_texts(picture(history), 60, 6, colours=False, ascii_only=True, zone=UTC)[0].plain
-    dots = picture_texts(picture(history), 60, 6, colours=True, ascii_only=False, zone=UTC)[0]
+    letters = chart_texts(pool_chart(history), 60, 6, colours=False, ascii_only=True, zone=UTC)[0].plain
+    dots = chart_texts(pool_chart(history), 60, 6, colours=True, ascii_only=False, zone=UTC)[0]
 
     assert letters.isascii()
     assert any(0x2800 < ord(letter) <= 0x28FF for letter in dots.plain)
@@ -266,7 +266,7 @@ def test_always_figures_of_an_axis_begin_at_zero_and_stay_within_it(top: float, 
 def test_a_file_is_drawn_as_png_or_svg(tmp_path: Path) -> None:
     history = a_history(*[a_point(hour, hour, saved=hour) for hour in range(24)])
     for name in ("a.png", "a.svg"):
-        files.draw(picture(history), tmp_path / name, UTC)
+        chart_file.draw(pool_chart(history), tmp_path / name, UTC)
 
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     svg = (tmp_path / "a.svg").read_text()
@@ -275,16 +275,16 @@ def test_a_file_is_drawn_as_png_or_svg(tmp_path: Path) -> None:
 
 
 def test_the_same_history_gives_the_same_bytes(tmp_path: Path) -> None:
-    drawn = picture(a_history(a_point(0, 1, saved=1), a_point(9, 2, saved=2, after_gap=True)))
+    drawn = pool_chart(a_history(a_point(0, 1, saved=1), a_point(9, 2, saved=2, after_gap=True)))
     for name in ("a.svg", "b.svg"):
-        files.draw(drawn, tmp_path / name, UTC)
+        chart_file.draw(drawn, tmp_path / name, UTC)
 
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
 
 
 @pytest.mark.parametrize("points", [[], [a_point(3, 2, saved=1)]], ids=["empty", "one point"])
 def test_little_can_be_drawn_too(points: list[HistoryPoint], tmp_path: Path) -> None:
-    files.draw(picture(a_history(*points)), tmp_path / "a.png", UTC)
+    chart_file.draw(pool_chart(a_history(*points)), tmp_path / "a.png", UTC)
 
     assert (tmp_path / "a.png").stat().st_size > 1_000
 
@@ -292,18 +292,18 @@ def test_little_can_be_drawn_too(points: list[HistoryPoint], tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["a.gif", "a", "missing/a.png", "."])
 def test_where_no_picture_can_be_written_that_is_said_first(name: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="--plot"):
-        files.check_file(tmp_path / name)
+        chart_file.check_file(tmp_path / name)
 
 
 def test_without_the_library_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
-    with pytest.raises(files.NoPlots, match=r"In the clone: uv tool install '\.\[plots\]'"):
-        files.check_file(tmp_path / "a.png")
+    with pytest.raises(chart_file.NoPlots, match=r"In the clone: uv tool install '\.\[plots\]'"):
+        chart_file.check_file(tmp_path / "a.png")
 
 
 def test_whoever_asks_for_no_file_waits_for_no_library() -> None:
-    words = "import sys, headrace_cli.commands.pool; print(sorted({'matplotlib', 'plotille'} & set(sys.modules)))"
+    words = "import sys, headrace_cli.commands.pools.pool; print(sorted({'matplotlib', 'plotille'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True)
 
     assert done.stdout == "[]\n"
@@ -354,7 +354,7 @@ def test_json_is_in_cores_and_core_seconds() -> None:
 
 
 def test_roles_of_lines_have_a_look_everywhere() -> None:
-    assert set(files._COLOURS) == set(files._LOOKS) == set(LineKind)
+    assert set(chart_file._COLOURS) == set(chart_file._LOOKS) == set(LineKind)
 
 
 # --- how fair it was --------------------------------------------------------------------------------------------------
@@ -386,7 +386,7 @@ def test_the_facts_say_what_was_delivered_missed_waited_for_and_lost() -> None:
         "delivered": "50.0% of its fair share",
         "below guarantee": "50.0% of the time, 5h, while it wanted more",
         "smallest wait": "a job of cpu 2.5",
-        "lost work": f"at most 22 core-hours in 4 runs since {moment(at(0) / 1000)}: 3 by preemption, 1 by resource_limits_violated",
+        "lost work": f"at most 22 core-hours in 4 runs since {timestamp(at(0) / 1000)}: 3 by preemption, 1 by resource_limits_violated",
     }
 
 
@@ -412,10 +412,12 @@ def test_the_panels_of_fairness_are_drawn_when_they_are_asked_for_and_have_somet
     )
     work = [lost(0, PreemptionReason.PREEMPTION, 1, 20), lost(0, PreemptionReason.PREEMPTION, 1, 4)]
 
-    (_, delivered, waiting, by_hour) = picture(history, work).panels
+    (_, delivered, waiting, by_hour) = pool_chart(history, work).panels
     assert (delivered.unit, delivered.lines[0].values) == ("%", [50.0, 100.0])
     assert waiting.lines[0].values[0] == 2.5
     assert math.isnan(waiting.lines[0].values[1])
     assert (by_hour.unit, by_hour.lines[0].values) == ("core-hours", [24.0, 0.0])
-    assert len(picture(history).panels) == 1
-    assert [panel.title for panel in picture(a_history(a_point(0, 1)), []).panels] == ["usage, demand and guarantees"]
+    assert len(pool_chart(history).panels) == 1
+    assert [panel.title for panel in pool_chart(a_history(a_point(0, 1)), []).panels] == [
+        "usage, demand and guarantees"
+    ]

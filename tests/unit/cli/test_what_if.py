@@ -13,7 +13,7 @@ from headrace.resources import Resources
 from headrace.wire.pool_changes import AttributeDifference, PoolPlan
 from headrace.wire.snapshots import ElementKind
 from headrace.wire.what_if import ComparedElement, ElementShares, WhatIfAnswer
-from headrace_cli.show.elements.what_if import what_if_lines
+from headrace_cli.commands.plans.what_if import what_if_lines
 
 
 def element(kind: ElementKind, name: str, parent: str, after: float) -> ComparedElement:

@@ -14,12 +14,11 @@ from headrace.pools import POOL_ATTRIBUTES, PartialResources, PoolConfig
 from headrace.wire.operation_spec import PerTree
 from headrace.wire.preemption import InterruptSignal, parse_signal
 from headrace_cli.command_line import COMMANDS, app
-from headrace_cli.commands.pool import get
-from headrace_cli.commands.pool_changes import move, transfer
-from headrace_cli.commands.pool_tree_option import parse_pool_trees
-from headrace_cli.commands.pool_volume import volume
-from headrace_cli.commands.run import parse_environment
-from headrace_cli.pools.options import PoolOptions
+from headrace_cli.commands.operations.key_values import parse_pool_trees
+from headrace_cli.commands.operations.run import parse_environment
+from headrace_cli.commands.pools.changes import PoolOptions, move, transfer
+from headrace_cli.commands.pools.pool import get
+from headrace_cli.commands.pools.volume.command import volume
 from headrace_cli.up.commands import scrubbed
 from headrace_cli.up.node_option import parse_node, parse_nodes, parse_trees, spread
 from tests.support.clocks import HandClock

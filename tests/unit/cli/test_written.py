@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.pools import POOL_ATTRIBUTES, Defects, PoolConfig
-from headrace_cli.pools.key_values import assignments, checked, read_written
+from headrace_cli.commands.pools.key_values import assignments, checked, read_written
 
 
 def settings(*given: str, unset: tuple[str, ...] = ()) -> PoolConfig:

@@ -1,1 +1,1 @@
-"""Commands about one operation: change it, show its history, and explain why it waits."""
+"""The commands `run`, `op …` and `events`, with what they ask and the tables and pages that they print."""

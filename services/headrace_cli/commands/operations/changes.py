@@ -8,15 +8,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headrace.client import Client
-from headrace.errors import BadInput
 from headrace.ids import OperationId, TreeName
 from headrace.near import hint
 from headrace.runtime.clock import SystemClock
 from headrace.wire.operations import OperationView
-from headrace_cli.commands.operations.keys import KEYS
-from headrace_cli.commands.operations.whole_id import whole_id
+from headrace_cli.commands.operations.key_values import parse_settings, parse_weight
+from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.tables import operation_table
 from headrace_cli.session import Common, Switch, talk
-from headrace_cli.show.operations import operation_table
 from headrace_cli.show.screen import Screen
 
 
@@ -47,10 +46,10 @@ def set_(
     tree
         Only in this tree, for an operation in several trees.
     """
-    given = _settings(settings)
+    given = parse_settings(settings)
 
     async def work(client: Client, screen: Screen) -> None:
-        weight = _weight(given["weight"]) if "weight" in given else None
+        weight = parse_weight(given["weight"], "weight") if "weight" in given else None
         name = await whole_id(client, operation)
         pools = client.pools.of(TreeName(tree)) if tree else client.pools
         pool = await pools.at(given["pool"]) if "pool" in given else None
@@ -119,29 +118,3 @@ def _change(
 
 def _show(screen: Screen, view: OperationView) -> None:
     screen.show({"operations": [view]}, operation_table([view], SystemClock().wall_ms()))
-
-
-def _settings(words: Sequence[str]) -> dict[str, str]:
-    given: dict[str, str] = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals or not value:
-            raise BadInput("settings", word, "weight=NUMBER or pool=NAME")
-        if key not in KEYS:
-            raise BadInput("settings", key, hint(key, KEYS))
-        if key in given:
-            raise BadInput("settings", word, f"{key} only once")
-        given[key] = value
-    if not given:
-        raise BadInput("settings", "", "weight=NUMBER or pool=NAME")
-    return given
-
-
-def _weight(text: str) -> float:
-    try:
-        weight = float(text)
-    except ValueError:
-        weight = 0.0
-    if not 1e-8 <= weight <= 1e8:
-        raise BadInput("weight", text, "a number from 1e-8 to 1e8")
-    return weight

@@ -1,1 +1,1 @@
-"""Commands about pools that have their own modules."""
+"""The commands `pool …`, with what they read and write and the tables and pages that they print."""

@@ -1,0 +1,184 @@
+"""Events in words: one line each, the table of `op history`, and the proof of each preemption. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import tzinfo
+from typing import Final, assert_never
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import exact_duration, format_duration
+from headrace.resources import EPS, RESOURCE_NAMES
+from headrace.wire.happenings import (
+    AllocationPreempted,
+    AllocationStarted,
+    Happening,
+    JobEnded,
+    Missed,
+    OperationChanged,
+    OperationStep,
+    StarvationChanged,
+)
+from headrace.wire.heartbeat import JobResult, JobSlot
+from headrace.wire.preemption import PreemptionRecord
+from headrace.wire.snapshots import StarvationReason, StarvationStatus
+from headrace.wire.start_stages import StartStage
+from headrace_cli.show.amounts import percent
+from headrace_cli.show.plain_values import plain
+from headrace_cli.show.tables import table
+from headrace_cli.show.times import timestamp
+
+_GROUPS: Final = ("non-preemptible", "aggressively preemptible", "preemptible")
+_MISSED: Final = {
+    "admission": "log entries",
+    "allocator": "decisions of the allocator",
+    "fair_share": "changes of shares",
+}
+_STARVES: Final = {
+    StarvationStatus.NON_STARVING: "no longer starves",
+    StarvationStatus.STARVING: "starves",
+    StarvationStatus.AGGRESSIVELY_STARVING: "starves aggressively",
+}
+_STARTS: Final = {
+    StartStage.REGULAR_HIGH_PRIORITY: "regular stage, high priority",
+    StartStage.REGULAR_MEDIUM_PRIORITY: "regular stage, medium priority",
+    StartStage.PREEMPTIVE_NORMAL: "normal preemptive stage",
+    StartStage.PREEMPTIVE_AGGRESSIVE: "aggressive preemptive stage",
+    StartStage.YARN_PLAN: "plan of a YARN policy",
+}
+
+
+def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -> Table:
+    """Return a table with one row for each happening, with the job, its node and its run time there."""
+    made = table("time", "job", "node", "ran", "what", right=("ran",))
+    for each in happenings:
+        job, node, ran = "", "", ""
+        if isinstance(each, JobEnded):
+            job, node = _job(each.slot), each.node
+            ran = "" if each.ran_ms is None else format_duration(each.ran_ms)
+        if isinstance(each, AllocationStarted):
+            job, node = ", ".join(_job(slot) for slot in each.slots), each.node
+        what = Text("runs", style="cyan") if isinstance(each, AllocationStarted) else Text(_what(each))
+        if isinstance(each, JobEnded | AllocationStarted):
+            what = Text.assemble(what, f"; started by: {'; '.join(_how_it_started(each)) or '–'}")
+        made.add_row(timestamp(_at_ms(each) / 1000, zone), job, node, ran, what)
+    return made
+
+
+def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
+    """Return one line that says by itself what happened, when, and to which operation or element."""
+    at = timestamp(_at_ms(happening) / 1000, zone)
+    match happening:
+        case OperationStep() | OperationChanged():
+            return f"{at}  {happening.operation}  {_what(happening)}"
+        case JobEnded() as end:
+            after = "" if end.ran_ms is None else f", after {format_duration(end.ran_ms)}"
+            return f"{at}  {end.operation}  job {_job(end.slot)} on {end.node}{after}: {_what(end)}"
+        case AllocationStarted() | AllocationPreempted():
+            return f"{at}  {happening.operation}  {_what(happening)}"
+        case StarvationChanged():
+            return f"{at}  {happening.kind.value} {happening.name}  {_what(happening)}"
+        case Missed():
+            return f"{at}  {_what(happening)}"
+        case _:
+            assert_never(happening)
+
+
+def happening_line(happening: Happening) -> dict[str, object]:
+    """Return a happening as one JSON object. `happened` is its kind, `at_ms` its time in Unix milliseconds."""
+    fields = plain(happening)
+    assert isinstance(fields, dict)
+    return {"happened": happening.__struct_config__.tag, "at_ms": _at_ms(happening), **fields}
+
+
+def preemption_words(record: PreemptionRecord) -> str:
+    """Return why an allocation was preempted, what share that left to its operation, and which threshold allowed it."""
+    at = max(range(len(RESOURCE_NAMES)), key=lambda one: record.share_before[one])
+    before, after, owed = (percent(each[at]) for each in (record.share_before, record.share_after, record.fair_share))
+    shares = f"{RESOURCE_NAMES[at]} {before} → {after} of the cluster, owed {owed}"
+    if record.share_before[at] <= EPS:
+        shares = f"owed {owed}"
+    group = _GROUPS[record.group]
+    if record.threshold:
+        group += f": above {record.threshold:g} × fair share"
+    why = record.words if record.words.startswith("for ") else f"since {record.words}"
+    words = f"preempted {why}; {shares}; {group}"
+    if record.exempt_time_ms:
+        ran = f"its job had run for {format_duration(record.ran_ms)}" if record.ran_ms else "its job had not begun"
+        words += f"; {ran}, preemption_exempt_time {exact_duration(record.exempt_time_ms)}"
+    return f"{words}; {format_duration(record.timeout_ms)} from the signal to the kill"
+
+
+def _what(happening: Happening) -> str:
+    match happening:
+        case OperationStep():
+            return _step(happening)
+        case OperationChanged(suspended=None):
+            return f"moved to pool {happening.pool}, weight {happening.weight:g}"
+        case OperationChanged():
+            return "suspended" if happening.suspended else "resumed"
+        case JobEnded():
+            return _end(happening)
+        case AllocationStarted():
+            jobs = ", ".join(_job(slot) for slot in happening.slots)
+            words = f"starts job{'s' if len(happening.slots) > 1 else ''} {jobs} on {happening.node}"
+            return "; ".join([words, *_how_it_started(happening)])
+        case AllocationPreempted():
+            job = "an allocation" if happening.slot is None else f"job {_job(happening.slot)}"
+            return f"{job} on {happening.node} {'would be ' if happening.record.observed else ''}{preemption_words(happening.record)}"
+        case StarvationChanged():
+            of = "its strong guarantee" if happening.reason is StarvationReason.MIN_SHARE else "its fair share"
+            starves = happening.status is not StarvationStatus.NON_STARVING
+            return _STARVES[happening.status] + (f", short of {of}" if starves else "")
+        case Missed():
+            what = _MISSED[happening.of]
+            many = f"some {what}" if happening.count is None else f"{happening.count} {what}"
+            return f"missed: {many} did not arrive; `headrace op history` shows what the log has"
+        case _:
+            assert_never(happening)
+
+
+def _how_it_started(start: AllocationStarted | JobEnded) -> Iterator[str]:
+    """Yield how a job was started: the stage, with the number of allocations that were preempted for it; then its operation's shares.
+
+    These are the usage before the start and the fair share, of the resource of which the operation had or was owed
+    most.
+    """
+    if start.stage is not None:
+        many = start.places_taken
+        yield _STARTS[start.stage] + (f", {many} allocation{'s' if many > 1 else ''} preempted for it" if many else "")
+    if start.share_before is not None and start.fair_share is not None:
+        owed = max(start.fair_share, start.share_before, key=max)
+        at = owed.index(max(owed))
+        before, fair = percent(start.share_before[at]), percent(start.fair_share[at])
+        yield f"{RESOURCE_NAMES[at]} {before} of the cluster before, owed {fair}"
+
+
+def _step(step: OperationStep) -> str:
+    words = step.state.value
+    if step.cause == "started":
+        return f"started by {step.user} in pool {step.pool}: {words}"
+    if step.pool:
+        words += f" at pool {step.pool}"
+    return f"{words} ({step.cause.replace('_', ' ')})" + (f": {step.reason}" if step.reason else "")
+
+
+def _end(end: JobEnded) -> str:
+    how = f", signal {end.signal}" if end.signal is not None else ""
+    how += f", exit code {end.exit_code}" if end.exit_code else ""
+    said = f": {end.reason}" if end.reason and end.preemption is None else ""
+    if end.preemption is not None and end.result is JobResult.ABORTED and end.ran_ms is None:
+        said = ", before it began"
+    again = "; it is retried" if end.runs_again else ""
+    proof = f"; {preemption_words(end.preemption)}" if end.preemption is not None else ""
+    return f"{end.result.value}{how}{said}{again}{proof}"
+
+
+def _job(slot: JobSlot) -> str:
+    return f"{slot.index}" + (f".{slot.attempt}" if slot.attempt > 1 else "")
+
+
+def _at_ms(happening: Happening) -> int:
+    return happening.record.decided_at_ms if isinstance(happening, AllocationPreempted) else happening.at_ms

@@ -1,0 +1,306 @@
+"""The commands `headrace op …`: list, show, wait for, change and end operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Annotated, Final
+
+from cyclopts import App, Parameter
+
+from headrace.client import Client, Refused, Unanswered
+from headrace.client.asking import at_once
+from headrace.client.logs import LogWishes
+from headrace.errors import BadInput
+from headrace.ids import PoolName, TreeName
+from headrace.near import near
+from headrace.runtime.clock import SystemClock
+from headrace.wire.nodes import OperationPlaces
+from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
+from headrace.wire.refusals import NotFound
+from headrace_cli.commands.operations.job_output import print_output
+from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
+from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
+from headrace_cli.option_values import MaybeWhole, Whole, at_least
+from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
+from headrace_cli.show.plain_values import plain
+from headrace_cli.show.screen import Screen
+from headrace_cli.show.shares import share_facts, share_table
+from headrace_cli.show.starvation import starvation_facts
+
+app = App(name="op", help="List, show, wait for, change and end operations.")
+
+
+@app.command(name="list")
+def list_(
+    *,
+    pool: PoolOption = None,
+    user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None,
+    in_state: str | None = None,
+    live: Switch = False,
+    limit: Whole = 50,
+    watching: Watching | None = None,
+    common: Common | None = None,
+) -> int:
+    """List operations, newest first.
+
+    Examples:
+
+        headrace op list --live
+
+        headrace op list --pool research --in-state waiting
+
+    Parameters
+    ----------
+    pool
+        Only operations of this pool, by its name or its path.
+    user
+        Only operations of this user.
+    in_state
+        Only operations in this state: pending (or waiting), running, completed, failed, aborted, …
+    live
+        Only operations that have not ended.
+    limit
+        Largest number of operations to list.
+    """
+
+    at_least("--limit", limit, 1)
+    folder = str(common.state) if common is not None and common.state is not None else ""
+    if folder.lower() in {*OperationState, "waiting"}:
+        raise BadInput("--state", folder, f"the folder of `headrace up`, as in all commands; try --in-state {folder}")
+
+    async def work(client: Client, screen: Screen) -> None:
+        views = await client.list(
+            pool=await client.pools.at(pool or ""),
+            state=(in_state or "").lower(),
+            user=user or "",
+            live=live,
+            limit=limit + 1,
+        )
+        more, views = len(views) > limit, views[:limit]
+        idle, all_told = await reasons_of_idle(client, views)
+        shown = {"operations": views, "more": more, "no_job_runs_because": idle}
+        screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle))
+        if more and not screen.json:
+            screen.say(
+                f"only the newest {limit} are shown: raise --limit, or filter with --live, --pool, --user, --in-state"
+            )
+        if not all_told:
+            screen.say("the allocator does not answer in time: no reasons of waiting are shown", style="yellow")
+        if not views and not screen.json:
+            screen.say("no operations" + (" match these options" if pool or user or in_state or live else " yet"))
+            await _say_if_no_pool(screen, client, pool or "")
+
+    return talk(common, work, watching=watching)
+
+
+async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
+    """Warn if no pool has this name. The list of operations of a misspelt pool is empty, and nothing else would show the mistake."""
+    names: list[PoolName] = []
+    with suppress(Unanswered):  # the list was printed already and does not need the pools
+        names = [each.name for each in (await client.pools.list()).pools] if pool and "/" not in pool else []
+    if names and pool not in names:
+        screen.say(NotFound("pool", pool, near(pool, names)).text(), style="yellow")
+
+
+@app.command
+def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None) -> int:
+    """Show one operation: its state, jobs, usage and fair share, and the heaviest reason why jobs wait.
+
+    Examples:
+
+        headrace op get 69201a4f-0c1d2e3f4a5b
+
+        headrace op get 69201a4f-0c1d2e3f4a5b --jobs
+
+    Parameters
+    ----------
+    operation
+        The operation's id, or the beginning of the id.
+    jobs
+        List its jobs too: where each runs or ran, and its exit code.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        view = await client.get(await whole_id(client, operation))
+        trees = [each.tree for each in view.placements]
+        places = await _places(client, view, trees)
+        in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
+        placements = {each.tree: each for each in view.placements}
+        shares = await at_once(lambda tree: share_of(client, view, placements[tree]), trees)
+        rows = [row async for row in client.jobs(view.operation)] if jobs else []
+        if screen.json:
+            own = shares.get(view.spec.tree, ToldShare())
+            answer: dict[str, object] = {"operation": view, "places": places, "share": own.share}
+            answer["starvation_outlooks"] = own.outlooks
+            answer |= {"jobs": rows} if jobs else {}
+            if in_trees:
+                answer["trees"] = {
+                    each: {
+                        "places": in_trees[each],
+                        "share": shares[each].share,
+                        "starvation_outlooks": shares[each].outlooks,
+                    }
+                    for each in trees
+                }
+            screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
+            return
+        screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
+        for tree, (share, frame, outlooks) in shares.items():
+            if share is not None:
+                facts = share_facts(share, [])
+                for label, words in starvation_facts(share, outlooks, frame.at_ms):
+                    facts.add_row(label, words)
+                title = [f"in tree {tree}"] if in_trees else []
+                screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
+        for end in view.last_failures[-1:]:
+            screen.print("", *failure_lines(end))
+        if jobs:
+            screen.print("", job_table(rows, places))
+
+    return talk(common, work)
+
+
+async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
+    """Return where the operation's jobs run.
+
+    Returns None if the operation is over, or if the allocator does not answer or does not know the operation yet.
+    """
+    if view.state in FINAL_STATES:
+        return None
+    try:
+        return await client.places(view.operation, trees)
+    except (Unanswered, Refused):
+        return None
+
+
+@app.command
+def logs(
+    operation: str,
+    /,
+    *,
+    job: MaybeWhole = None,
+    attempt: MaybeWhole = None,
+    stdout: Switch = False,
+    stderr: Switch = False,
+    follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
+    common: Common | None = None,
+) -> int:
+    """Print the output of jobs: stdout, and stderr to this command's stderr. With several jobs, each line begins with the index of its job.
+
+    A node keeps the newest output of each job, up to its log cap. A line in brackets says how much is missing.
+
+    Examples:
+
+        headrace op logs 69201a4f-0c1d2e3f4a5b --job 7 --stderr
+
+        headrace op logs 69201a4f-0c1d2e3f4a5b --job 7 --attempt 1
+
+        headrace op logs 69201a4f-0c1d2e3f4a5b --follow
+
+    Parameters
+    ----------
+    operation
+        The operation's id, or the beginning of the id.
+    job
+        Only this job, by its index from 0.
+    attempt
+        Number of the attempt whose output is printed, from 1. Unless given: the newest attempt that ended, and the running one.
+    stdout
+        Print stdout only.
+    stderr
+        Print stderr only, to this command's stdout.
+    follow
+        Keep printing until the operation is over. If a job writes very fast, part of its output is left out.
+    """
+    if stdout and stderr:
+        raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
+    both = not stdout and not stderr
+    wishes: LogWishes = {"stderr": stderr, "both": both, "follow": follow}
+    if attempt is not None:
+        wishes["attempt"] = at_least("--attempt", attempt, 1)
+
+    if job is not None:
+        at_least("--job", job, 0)
+
+    async def work(client: Client, screen: Screen) -> None:
+        name = await whole_id(client, operation)
+        several = job is None and (await client.get(name)).spec.job_count > 1
+        await print_output(screen, client.logs(name, job, **wishes), several=several, both=both)
+
+    return talk(common, work, bears_restarts=follow)
+
+
+@app.command
+def wait(
+    operation: str,
+    /,
+    *,
+    abort_on_interrupt: Switch = False,
+    common: Common | None = None,
+) -> int:
+    """Wait until an operation is over. The exit status is 0 only if it completed.
+
+    Ctrl-C stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
+
+    Parameters
+    ----------
+    operation
+        The operation's id, or the beginning of the id.
+    abort_on_interrupt
+        Ctrl-C aborts the operation.
+    """
+
+    # Progress bars take longer to import than a list takes to print.
+    from headrace_cli.commands.operations.progress import follow as follow_to_end
+
+    async def work(client: Client, screen: Screen) -> int:
+        view = await client.get(await whole_id(client, operation))
+        return await follow_to_end(screen, client.operation(view.operation), abort_on_interrupt=abort_on_interrupt)
+
+    return talk(common, work, bears_restarts=True)
+
+
+@app.command
+def abort(
+    operations: Annotated[Sequence[str], Parameter(negative=())],
+    /,
+    *,
+    reason: str | None = None,
+    common: Common | None = None,
+) -> int:
+    """Abort operations: no new jobs start, and running jobs are interrupted.
+
+    Examples:
+
+        headrace op abort 69201a4f-0c1d2e3f4a5b --reason "wrong input"
+
+    Parameters
+    ----------
+    operations
+        Ids of the operations, or the beginnings of the ids.
+    reason
+        Reason that the log records.
+    """
+
+    async def work(client: Client, screen: Screen) -> None:
+        names = [await whole_id(client, operation) for operation in operations]
+        views = [await client.abort(name, reason or "") for name in names]
+        screen.show({"operations": views}, operation_table(views, SystemClock().wall_ms()))
+
+    return talk(common, work, bears_restarts=True)
+
+
+#: Commands in modules that are imported only when the command runs, because listing operations does not need them.
+_ELSEWHERE: Final = {
+    "explain": "explain:explain",
+    "history": "history:history",
+    "set": "changes:set_",
+    "suspend": "changes:suspend",
+    "resume": "changes:resume",
+    "complete": "changes:complete",
+    "scan": "changes:scan",
+}
+for _name, _place in _ELSEWHERE.items():
+    app.command(f"headrace_cli.commands.operations.{_place}", name=_name)

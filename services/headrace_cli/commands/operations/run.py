@@ -1,0 +1,383 @@
+"""The command `headrace run`: start an operation."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import msgspec
+from cyclopts import Parameter
+
+from headrace.client import Client, Operation
+from headrace.durations import parse_duration_ms
+from headrace.errors import BadInput
+from headrace.ids import PoolName, pool_or_path
+from headrace.pools.amounts import PartialResources
+from headrace.pools.node_filter import parse_formula
+from headrace.pools.placement_rules import RuleName
+from headrace.resources import Resources, parse_amount
+from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OnLostNode, OperationSpec, PerTree, PreemptionMode
+from headrace.wire.preemption import parse_signal
+from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
+from headrace_cli.commands.operations.key_values import parse_pool_trees
+from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
+from headrace_cli.session import Common, PoolOption, Switch, talk
+from headrace_cli.show.amounts import pool_words
+from headrace_cli.show.screen import Screen
+
+if TYPE_CHECKING:
+    from headrace.archives import Packed
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class JobOptions:
+    """Options for the jobs of an operation."""
+
+    jobs: Annotated[Whole, Parameter(name=["--jobs", "-n"])] = 1
+    """Number of jobs."""
+    cpu: Annotated[str, Parameter(name=["--cpu", "-c"])] = "1"
+    """Cores of each job, such as 1 or 0.5."""
+    memory: Annotated[str, Parameter(name=["--memory", "-m"])] = "0"
+    """Memory of each job, such as 512M or 2GiB; 0: no memory is requested, and memory is not limited."""
+    gpu: Annotated[Whole, Parameter(name=["--gpu", "-g"])] = 0
+    """GPUs of each job."""
+    env: Annotated[list[str] | None, Parameter(name=["--env", "-e"], negative=())] = None
+    """Environment variable of the jobs: NAME=VALUE, or NAME to copy its value from here. May be repeated."""
+    cwd: Path | None = None
+    """Working directory of the jobs on the nodes. Default: your current directory, or with `--upload` the folder of the uploaded files."""
+    upload: Annotated[list[Path] | None, Parameter(negative=())] = None
+    """A file to send with the operation, or a folder whose contents are sent. On the node, jobs find the files in the
+    folder that `HEADRACE_FILES` names. May be repeated; at most 64 MiB in total, packed."""
+    max_failed_job_count: Whole = 10
+    """Number of failed runs of jobs at which the operation fails. Until then each failed job is retried."""
+    retry_backoff: str = "500ms"
+    """Time between a failure of a job and its retry, such as 10s. It doubles with each failure of that job. 0: no delay."""
+    longest_retry_backoff: str = "10s"
+    """Longest time between a failure of a job and its retry."""
+    on_lost_node: OnLostNode = OnLostNode.REQUEUE
+    """Whether a job is retried when its node is lost, or waits for the node."""
+    log_cap: str | None = None
+    """Largest stdout, and largest stderr, that is kept of each job, such as 100M; older output is dropped. Default: the node's cap;
+    at most the node's largest cap."""
+    node_filter: str | None = None
+    """Nodes that may run the jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
+
+    def resources(self) -> Resources:
+        """Return the resources of each job. Raises `BadInput`."""
+        return Resources(
+            user_slots=1,
+            cpu=parse_amount("cpu", self.cpu, place="--cpu"),
+            gpu=at_least("--gpu", self.gpu, 0),
+            memory=parse_amount("memory", self.memory, place="--memory"),
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ShareOptions:
+    """Options for an operation's share of the cluster."""
+
+    weight: Number = 1.0
+    """Weight of the operation among the operations of its pool."""
+    gang: Switch = False
+    """Start all jobs together or none, and start all of them again if one does not complete. If the pool and the tree are configured
+    for it, the operation's fair share is its whole demand or nothing."""
+    first_job_is_master: Switch = False
+    """Job 0 is the master of the other jobs: under a YARN policy it is preempted last on its node."""
+    pool_tree: Annotated[list[str] | None, Parameter(negative=())] = None
+    """A pool tree that runs the operation, such as gpu, or gpu:pool=vision,weight=2 for another pool and weight there; may be repeated.
+    With several trees, each runs some of the jobs when it has free resources. Default: `$HEADRACE_TREE`, else the first tree of
+    `headrace up`."""
+    max_cpu: str | None = None
+    """Limit of the operation's fair share in cores, for all its jobs together. No limit unless given."""
+    max_memory: str | None = None
+    """Memory limit of the operation's fair share, such as 64G."""
+    max_gpu: MaybeWhole = None
+    """GPU limit of the operation's fair share."""
+
+    def limits(self) -> PartialResources:
+        """Return the limits of the operation's fair share. Raises `BadInput`."""
+        return PartialResources(
+            cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
+            gpu=None if self.max_gpu is None else at_least("--max-gpu", self.max_gpu, 0),
+            memory=None if self.max_memory is None else parse_amount("memory", self.max_memory, place="--max-memory"),
+        )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class PreemptionOptions:
+    """Options for how an operation's jobs are preempted."""
+
+    interruptible: Switch = False
+    """The jobs handle the interruption signal: exit status 0 after it means done, 75 means saved and to be retried."""
+    interrupt_signal: str = "TERM"
+    """Signal that tells a job that it is being preempted: TERM, INT, HUP, QUIT, USR1 or USR2, or its number."""
+    interruption_timeout: str | None = None
+    """Time between that signal and SIGKILL. Unless given: 10s, and the tree's timeout if the job is preempted."""
+    preemption_mode: PreemptionMode = PreemptionMode.NORMAL
+    """With graceful, jobs are preempted as soon as the operation has more than its fair share, get more time, and never otherwise."""
+
+    def wishes(self) -> dict[str, Any]:
+        """Return the fields of the operation spec for these options. Raises `BadInput`."""
+        wishes: dict[str, Any] = {
+            "interruptible": self.interruptible,
+            "interrupt_signal": parse_signal(self.interrupt_signal, place="--interrupt-signal"),
+            "preemption_mode": self.preemption_mode,
+        }
+        if self.interruption_timeout is not None:
+            timeout_ms = parse_duration_ms(self.interruption_timeout, place="--interruption-timeout")
+            if timeout_ms > LONGEST_INTERRUPTION_MS:
+                raise BadInput("--interruption-timeout", self.interruption_timeout, "at most an hour, 1h")
+            for name in ("interruption", "allocation_preemption", "allocation_graceful_preemption"):
+                wishes[f"{name}_timeout_ms"] = timeout_ms
+        return wishes
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class WaitOptions:
+    """Options for what to do after the start, or instead of a start."""
+
+    wait: Annotated[Switch, Parameter(name=["--wait", "-w"])] = False
+    """Wait until the operation is over, with a progress bar on stderr. For failed jobs the end of the output is shown."""
+    follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False
+    """Wait until the operation is over, and print the output of its jobs as it is written; with several jobs, after the job's index."""
+    abort_on_interrupt: Switch = False
+    """With `--wait` or `--follow`: Ctrl-C aborts the operation."""
+    dry_run: Switch = False
+    """Only check everything that a start checks, and show the pool, whether the operation would wait and for what, which nodes could
+    run its jobs, and all fair shares. Nothing is recorded, and no file is sent."""
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.wait or self.follow
+
+    async def stay(self, screen: Screen, operation: Operation, job_count: int) -> int:
+        """Wait until the operation is over and return the exit status."""
+        # Progress bars take longer to import than a start takes.
+        from headrace_cli.commands.operations.progress import follow
+
+        several = job_count > 1 if self.follow else None
+        return await follow(screen, operation, abort_on_interrupt=self.abort_on_interrupt, several=several)
+
+
+def run(
+    *command: Annotated[str, Parameter(negative=())],
+    pool: PoolOption = None,
+    job_options: JobOptions | None = None,
+    share_options: ShareOptions | None = None,
+    preemption_options: PreemptionOptions | None = None,
+    title: Annotated[str | None, Parameter(name=["--title", "-t"])] = None,
+    existing_pool: Switch = False,
+    id: str | None = None,
+    wait_options: WaitOptions | None = None,
+    common: Common | None = None,
+) -> int:
+    """Start an operation: a number of jobs, each a process that runs the command.
+
+    Options come before `--`, the command after it. A job finds its index in `HEADRACE_JOB_INDEX` (from 0) and the number of jobs in
+    `HEADRACE_JOB_COUNT`. It sees only the environment variables that `--env` names.
+
+    Without `--wait` it prints the operation's id and returns as soon as the operation is recorded. With `--wait` or `--follow` the exit
+    status is 0 only if it completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
+
+    Examples:
+
+        headrace run --pool research --jobs 50 --cpu 1 --memory 512M --wait -- python3 work.py
+
+        headrace run -f -n 3 -c 2 -m 1G -- python3 work.py
+
+        headrace run --pool vision --gpu 1 --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
+
+        headrace run --upload project -- python3 main.py
+
+        headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
+
+    Parameters
+    ----------
+    command
+        Program and arguments.
+    pool
+        A configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
+    title
+        Title of the operation in lists.
+    existing_pool
+        Refuse the start if there is no such pool, instead of making an ephemeral pool.
+    id
+        Id of the operation. A second start with the same id starts nothing new. Default: a new id.
+    """
+    own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
+    named = _spec(command, own_pool, jobs, share_options or ShareOptions())
+    wishes = (preemption_options or PreemptionOptions()).wishes()
+    spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
+    packed, waits = _packed(jobs.upload), wait_options or WaitOptions()
+
+    async def work(client: Client, screen: Screen) -> int | None:
+        if waits.dry_run:
+            return await _try(screen, client, spec, packed, id or "")
+        operation = await _start(screen, client, spec, packed, id or "")
+        _tell_start(screen, operation, named=bool(pool), alone=not waits.is_wanted)
+        await warn_of_what_never_runs(screen, client, spec, operation.answer)
+        return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
+
+    return talk(common, work, bears_restarts=not waits.dry_run)
+
+
+#: The option for each field of a start request, for error messages.
+_OPTIONS: Final = {
+    "spec.argv": "command",
+    "spec.environment": "--env",
+    "spec.job_count": "--jobs",
+    "spec.max_failed_job_count": "--max-failed-job-count",
+    "spec.pool_trees": "--pool-tree",
+    "spec.resources.gpu": "--gpu",
+    "spec.resource_limits.gpu": "--max-gpu",
+    "spec.scheduling_tag_filter": "--node-filter",
+    "spec.title": "--title",
+    "spec.weight": "--weight",
+    "spec.working_directory": "--cwd",
+}
+
+
+@contextlib.contextmanager
+def _named_options() -> Iterator[None]:
+    """Replace the name of a field by the name of its option in every `BadInput` that the block raises."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(_OPTIONS.get(error.place, error.place), error.value, error.expected) from None
+
+
+def _packed(upload: Sequence[Path] | None) -> Packed | None:
+    if not upload:
+        return None
+    from headrace.archives import pack
+
+    return pack(upload)
+
+
+async def _start(
+    screen: Screen, client: Client, spec: OperationSpec, packed: Packed | None, operation: str
+) -> Operation:
+    """Send the files and start the operation. Raises what `Client.start` raises."""
+    if packed is not None:
+        from headrace_cli.commands.operations.progress import send_files
+
+        await send_files(screen, client, packed)
+    with _named_options():
+        return await client.start(await _completed(spec, packed, client), operation=operation)
+
+
+async def _try(screen: Screen, client: Client, spec: OperationSpec, packed: Packed | None, operation: str) -> int:
+    with _named_options():
+        return await try_start(screen, client, await _completed(spec, packed, client), operation)
+
+
+async def _completed(spec: OperationSpec, packed: Packed | None, client: Client) -> OperationSpec:
+    """Return the spec with the names of the pools, the tree and the uploaded files, which only the client knows."""
+    files = packed.archive if packed is not None else None
+    pool = await client.pools.at(spec.pool)
+    by_tree = {
+        tree: msgspec.structs.replace(said, pool=await client.pools.of(tree).at(said.pool))
+        for tree, said in spec.scheduling_options_per_pool_tree.items()
+    }
+    return msgspec.structs.replace(
+        spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=client.trees.own, files=files
+    )
+
+
+def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:
+    if not command:
+        raise BadInput(
+            "command", "", "a program and its arguments after `--`, such as: headrace run -- python3 work.py"
+        )
+    if len(command) == 1 and " " in command[0] and "/" not in command[0]:
+        near = f"separate words, or sh -c {shlex.quote(command[0])}: no shell reads the command"
+        raise BadInput("command", command[0], near)
+    trees = parse_pool_trees(share.pool_tree or [])
+    return OperationSpec(
+        pool=pool,
+        argv=list(command),
+        job_count=at_least("--jobs", jobs.jobs, 1),
+        resources=jobs.resources(),
+        environment=parse_environment(jobs.env or [], os.environ),
+        working_directory=_folder(jobs),
+        weight=share.weight,
+        is_gang=share.gang,
+        first_job_is_master=share.first_job_is_master,
+        resource_limits=share.limits(),
+        pool_trees=list(trees),
+        scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
+        max_failed_job_count=at_least("--max-failed-job-count", jobs.max_failed_job_count, 1),
+        retry_backoff_ms=parse_duration_ms(jobs.retry_backoff, place="--retry-backoff"),
+        longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
+        on_lost_node=jobs.on_lost_node,
+        log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
+        scheduling_tag_filter=_formula(jobs.node_filter or ""),
+    )
+
+
+def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
+    """Parse `NAME=VALUE` and `NAME`; the latter takes its value from `own`. Raises `BadInput`."""
+    environment: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name:
+            raise BadInput("--env", item, "NAME=VALUE or NAME")
+        if not equals:
+            if name not in own:
+                raise BadInput("--env", name, "a variable of the environment here, or NAME=VALUE")
+            value = own[name]
+        environment[name] = value
+    return environment
+
+
+def _formula(text: str) -> str:
+    try:
+        parse_formula(text)
+    except BadInput as error:
+        raise BadInput("--node-filter", error.value, error.expected) from None
+    return text
+
+
+def _folder(jobs: JobOptions) -> str:
+    if jobs.cwd is None:
+        return "" if jobs.upload else str(Path.cwd())
+    # This is a folder on the nodes. It need not exist on this host, so symbolic links are not resolved.
+    return os.path.abspath(jobs.cwd)
+
+
+def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: bool) -> None:
+    answer = operation.answer
+    if answer is None:
+        return
+    if alone:
+        screen.show_line(answer, operation.id)
+    elif not screen.json:
+        screen.say(f"operation {operation.id}")
+    if answer.repeated:
+        screen.say("an operation with this id exists already: nothing new was started")
+    for each in answer.waiting:
+        place = f"{each.running} of {each.limit} operations run in {pool_words(each.blocked_by)}"
+        screen.say(f"pending: {place}; the operation is number {each.place} of {each.waiting} that wait")
+    if answer.rule and (named or answer.rule != RuleName.USER):
+        screen.say(
+            f"the operation runs in pool {answer.pool!r}, by the placement rule `{answer.rule}` of its tree",
+            style="yellow",
+        )
+    # A hub makes its pools itself, so a new pool of a hub is not a typing error.
+    elif answer.ephemeral_pool and named and "$" not in answer.pool:
+        near = f"; did you mean {' or '.join(answer.near[:3])}?" if answer.near else ""
+        screen.say(
+            f"pool {answer.pool!r} is not configured: it is ephemeral, and exists as long as its operations{near}",
+            style="yellow",
+        )
+    for warning in answer.warnings:
+        screen.say(f"warning: {warning}", style="yellow")

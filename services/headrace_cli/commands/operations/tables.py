@@ -1,0 +1,237 @@
+"""Operations and their jobs in words. Pure: the result depends only on the arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+
+from headrace.durations import format_duration
+from headrace.ids import TreeName
+from headrace.resources import format_amount
+from headrace.wire.heartbeat import JobEnd
+from headrace.wire.nodes import JobPlace, OperationPlaces
+from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
+from headrace.wire.placements import TreePlacement, WaitingFor
+from headrace_cli.commands.node_tables import limits_words
+from headrace_cli.show.amounts import amounts, percent, pool_words
+from headrace_cli.show.tables import facts_table, table
+from headrace_cli.show.times import time_of_day
+
+_ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
+#: Most jobs whose progress is shown one by one with their operation.
+_MOST_PROGRESS: Final = 5
+_NO_REASONS: Final[Mapping[str, str]] = {}
+_STATE_STYLES = {
+    OperationState.COMPLETED: "green",
+    OperationState.FAILED: "red",
+    OperationState.FAILING: "red",
+    OperationState.ABORTED: "yellow",
+    OperationState.ABORTING: "yellow",
+    OperationState.RUNNING: "cyan",
+}
+
+
+def time_words(view: OperationView, now_ms: int) -> str:
+    """Return how long the operation has existed, or existed until its end."""
+    return format_duration(max(0, (view.ended_at_ms or now_ms) - view.started_at_ms))
+
+
+def state_words(view: OperationView) -> Text:
+    """Return the operation's state, and whether it is suspended."""
+    words = view.state.value + (", suspended" if view.suspended and view.state not in FINAL_STATES else "")
+    return Text(words, style=_STATE_STYLES.get(view.state, ""))
+
+
+def waiting_words(view: OperationView) -> str:
+    """Return the position in each tree, such as `position 3 of 12 at research (2 of 2 running)`."""
+    several = len(view.placements) > 1
+    return "; ".join(_waiting_in_tree(each, named=several) for each in view.waiting)
+
+
+def _waiting_in_tree(waiting: WaitingFor, *, named: bool) -> str:
+    tree = f"in tree {waiting.tree}: " if named else ""
+    place = f"position {waiting.place} of {waiting.waiting} at " if waiting.place else "waits at "
+    return f"{tree}{place}{pool_words(waiting.blocked_by)} ({waiting.running} of {waiting.limit} running)"
+
+
+def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[str, str] = _NO_REASONS) -> Table:
+    """Return a table with one line for each operation. `idle` says why some running operations run no job."""
+    columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
+    if idle or any(view.waiting for view in views):
+        columns.insert(3, "waits for")
+    made = table(*columns, right=("done", "failed", "time"), cut="waits for" if "waits for" in columns else "title")
+    for view in views:
+        state = state_words(view)
+        if view.operation in idle:
+            state.append(", no job")
+        cells: dict[str, str | Text] = {
+            "operation": view.operation,
+            "state": state,
+            "pool": view.spec.pool,
+            "waits for": idle.get(view.operation, waiting_words(view)),
+            "user": view.user,
+            "done": f"{view.completed_jobs}/{view.spec.job_count}",
+            "failed": str(view.failed_jobs) if view.failed_jobs else "–",
+            "started": time_of_day(view.started_at_ms, now_ms),
+            "time": time_words(view, now_ms),
+            "each job": amounts(view.spec.resources, leave_out=("user_slots",)),
+            "title": Text(view.spec.title),
+        }
+        made.add_row(*(cells[column] for column in columns))
+    return made
+
+
+def operation_facts(
+    view: OperationView,
+    places: OperationPlaces | None,
+    now_ms: int,
+    in_trees: Mapping[TreeName, OperationPlaces | None] = _ONE_TREE,
+) -> Table:
+    """Return a table of all facts about one operation, with the heaviest reason why jobs wait.
+
+    `in_trees` has where its jobs run in each tree; it is empty for an operation in one tree.
+    """
+    facts = facts_table()
+    spec = view.spec
+    facts.add_row("operation", view.operation)
+    if spec.title:
+        facts.add_row("title", Text(spec.title))
+    facts.add_row("state", state_words(view))
+    if view.reason:
+        facts.add_row("because", Text(view.reason))
+    if in_trees:
+        for placement in view.placements:
+            facts.add_row(f"in tree {placement.tree}", _tree_words(placement, in_trees.get(placement.tree)))
+    else:
+        rule = next((f", by the placement rule `{each.rule}`" for each in view.placements if each.rule), "")
+        facts.add_row("pool", Text(spec.pool + (" (ephemeral)" if view.ephemeral_pool else "") + rule))
+    if view.erased_trees:
+        facts.add_row("left out", "a limit was reached there, or the tree was removed: " + ", ".join(view.erased_trees))
+    if view.waiting:
+        facts.add_row("waits for", waiting_words(view))
+    facts.add_row("user", view.user)
+    accounts = {*view.accounts, *(place.account for place in places.running)} if places is not None else view.accounts
+    if accounts:
+        facts.add_row("jobs run as", ", ".join(account_words(each) for each in sorted(accounts)))
+    facts.add_row("time", time_words(view, now_ms))
+    withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
+    facts.add_row("command", Text(" ".join(spec.argv) + withheld))
+    if spec.files is not None:
+        size = format_amount("memory", spec.files.size_bytes)
+        facts.add_row("files", f"{spec.files.file_count}, {size} packed")
+    facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
+    facts.add_row("jobs", _job_words(view, places))
+    if places is not None and (told := _progress_words(view, places)):
+        facts.add_row("progress", told)
+    if view.pausing_jobs:
+        facts.add_row("to be retried", retry_words(view, now_ms))
+    if places is not None and view.state not in FINAL_STATES:
+        for reason in places.reasons[:1]:
+            more = len(places.reasons) - 1
+            # A pending operation waits for a running slot, which the row "waits for" says already.
+            if view.state is not OperationState.PENDING:
+                facts.add_row("waits because", Text(reason))
+            facts.add_row(
+                "",
+                f"{f'{more} more, and ' if more else ''}what would end the waiting: headrace op explain {view.operation}",
+            )
+    return facts
+
+
+def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
+    words = [f"pool {placement.pool}"]
+    words += [f"by the placement rule `{placement.rule}`"] if placement.rule else []
+    if placement.blocked_by is not None:
+        words.append(f"waits at {pool_words(placement.blocked_by)}")
+    elif places is not None:
+        words.append(f"{places.running_jobs} running")
+    return ", ".join(words)
+
+
+def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
+    words = [f"{view.completed_jobs} of {view.spec.job_count} done"]
+    if places is not None and view.state not in FINAL_STATES:
+        words += [f"{places.running_jobs} running", f"{places.pending_jobs} pending"]
+        words += [f"{places.in_doubt_jobs} unconfirmed"] if places.in_doubt_jobs else []
+    words += [failed_runs(view)] if view.failed_jobs else []
+    words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
+    words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
+    return ", ".join(words)
+
+
+def _progress_words(view: OperationView, places: OperationPlaces) -> str:
+    """Return the progress of the running jobs that report it."""
+    told = [place for place in places.running if place.progress is not None]
+    if view.spec.job_count == 1 or places.progress is None:
+        return "".join(_percent(place) for place in told)
+    part = places.progress.done(view.completed_jobs, view.spec.job_count)
+    first = ", ".join(f"job {place.index} {_percent(place)}" for place in told[:_MOST_PROGRESS])
+    more = places.progress.jobs - _MOST_PROGRESS
+    return f"{percent(part)} of all jobs; {first}" + (
+        f", {more} more: headrace op get {view.operation} --jobs" if more > 0 else ""
+    )
+
+
+def _percent(place: JobPlace) -> str:
+    return "" if place.progress is None else f"{place.progress / 10:g}%"
+
+
+def retry_words(view: OperationView, now_ms: int) -> str:
+    """Return how many failed jobs wait for a retry, and when the next retry is due."""
+    left_ms = view.next_retry_at_ms - now_ms
+    when = f"in {format_duration(left_ms)}" if left_ms > 0 else "now"
+    if view.pausing_jobs == 1:
+        return f"1 failed job, {when}"
+    return f"{view.pausing_jobs} failed jobs, the next {when}"
+
+
+def failed_runs(view: OperationView) -> str:
+    """Return how many runs of the operation's jobs failed."""
+    return f"{view.failed_jobs} run{'' if view.failed_jobs == 1 else 's'} failed"
+
+
+def account_words(account: str) -> str:
+    """Return the name of the account that runs a job on its node."""
+    return account or "the agent's own account"
+
+
+def failure_lines(end: JobEnd) -> list[str]:
+    """Return the end of a failed job in words, with the tail of its stderr."""
+    how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
+    if end.signal is not None:
+        how = f"signal {end.signal}"
+    reason = ", ".join(filter(None, (how, end.reason)))
+    attempt = f", attempt {end.attempt}" if end.attempt > 1 else ""
+    where = f" on node {end.node}" if end.node else ""
+    where += f" as {end.account}" if end.account else ""
+    lines = [f"job {end.index}{attempt} failed{where}: {reason or 'no reason is known'}"]
+    if end.stderr_tail.strip():
+        lines.append("the end of its stderr:")
+        lines.extend(f"  {line}" for line in end.stderr_tail.rstrip("\n").splitlines())
+    return lines
+
+
+def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
+    """Return a table with one line for each job. If some nodes do not fully limit running jobs, a column says what they limit."""
+    running = {place.index: place for place in places.running} if places is not None else {}
+    limits = ["limits"] if any(place.limits not in ("", "cgroup2") for place in running.values()) else []
+    made = table("job", "attempt", "state", "node", *limits, "as", "exit code", right=("job", "attempt", "exit code"))
+    for row in rows:
+        place = running.get(row.slot.index)
+        if place is not None:
+            state = Text(f"running, {_percent(place)}".removesuffix(", "), style="cyan")
+            limited = [limits_words(place.limits) for _ in limits]
+            account = account_words(place.account)
+            made.add_row(str(place.index), str(place.attempt), state, place.node, *limited, account, "")
+            continue
+        words = row.result.value if row.result is not None else "pending"
+        words += ", to be retried" if row.retry_at_ms else ""
+        code = "" if row.exit_code is None else str(row.exit_code)
+        account = account_words(row.account) if row.result is not None else ""
+        made.add_row(
+            str(row.slot.index), str(row.slot.attempt), words, str(row.node), *("" for _ in limits), account, code
+        )
+    return made

@@ -1,0 +1,193 @@
+"""One `pool import`: the file that it reads, the changes that the file makes, and the question before the import removes much."""
+
+from __future__ import annotations
+
+import codecs
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from headrace.client import Client
+from headrace.errors import BadInput
+from headrace.ids import PoolName
+from headrace.resources import ZERO, Resources
+from headrace.tree_file.pools import ConfiguredPool, TreeFile
+from headrace.tree_file.problems import Problems
+from headrace.tree_file.values import STDIN, read
+from headrace.wire.pool_changes import PoolChange, PoolPlan, Remove, SetOptions
+from headrace.wire.pools import PoolList
+from headrace.wire.what_if import WhatIfAnswer
+from headrace_cli.commands.pools.files import changes_between, configured, described
+from headrace_cli.yarn.allocation_file import AllocationFile, read_allocation_file
+from headrace_cli.yarn.site_file import YarnSite, read_site
+from headrace_cli.yarn.translation import imported
+from headrace_cli.yarn.warnings import Warnings
+
+_XML: Final = ".xml"
+
+
+class Import(Protocol):
+    """A file to import, after it was read."""
+
+    #: Tree that the file names; empty: it names none.
+    tree: str
+
+    def changes(
+        self, before: Sequence[ConfiguredPool], total: Resources, *, keep: bool
+    ) -> tuple[list[PoolChange], list[str]]:
+        """Return the changes that make a tree match the file, and warnings.
+
+        `before` are the configured pools of the tree, `total` its resources.
+        """
+
+
+def read_import(path: str, yarn_site: str | None) -> Import:
+    """Read a file, or standard input for `-`, and the yarn-site.xml for it. Raises `UnusableFile`, `BadInput`."""
+    problems = Problems(path)
+    data = read(path, problems)
+    if not _is_xml(path, data):
+        if yarn_site is not None:
+            raise BadInput("--yarn-site", yarn_site, f"a fair-scheduler.xml to import with it; {path} is not one")
+        return _Pools(described(data, path))
+    if path == yarn_site == STDIN:
+        raise BadInput("--yarn-site", yarn_site, "another file: standard input can be read only once")
+    warnings = Warnings(path)
+    file = read_allocation_file(data, problems, warnings)
+    site: YarnSite | None = None
+    if yarn_site is not None:
+        of_site, said = Problems(yarn_site), Warnings(yarn_site)
+        site = read_site(read(yarn_site, of_site), of_site, said)
+        warnings.found += said.found
+    # Translate once now, so that problems with the rules are reported before the first request.
+    imported(file, site, ZERO, problems, Warnings(path))
+    return _Queues(file, site, warnings)
+
+
+class _Pools:
+    def __init__(self, file: TreeFile) -> None:
+        self._file = file
+        self.tree = file.tree
+
+    def changes(
+        self, before: Sequence[ConfiguredPool], total: Resources, *, keep: bool
+    ) -> tuple[list[PoolChange], list[str]]:
+        return changes_between(before, self._file, keep=keep), []
+
+
+class _Queues:
+    tree = ""
+
+    def __init__(self, file: AllocationFile, site: YarnSite | None, warnings: Warnings) -> None:
+        self._file = file
+        self._site = site
+        self._warnings = warnings
+
+    def changes(
+        self, before: Sequence[ConfiguredPool], total: Resources, *, keep: bool
+    ) -> tuple[list[PoolChange], list[str]]:
+        """Return the changes and warnings for YARN's files. Options of the tree that the files do not mention stay as they are."""
+        warnings = Warnings(self._warnings.file)
+        found = imported(self._file, self._site, total, Problems(warnings.file), warnings)
+        changes = changes_between(before, TreeFile(found.pools), keep=keep)
+        told = sorted(
+            [*self._warnings.found, *warnings.found], key=lambda each: (each.file != warnings.file, each.line)
+        )
+        return [SetOptions(msgspec.json.encode(found.options)), *changes], [each.text() for each in told]
+
+
+def _is_xml(path: str, data: bytes) -> bool:
+    return path.endswith(_XML) or data.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"<"
+
+
+#: Most pools that a question names.
+_MOST_NAMED = 10
+
+
+class Removals(NamedTuple):
+    """The pools that an import removes."""
+
+    removed: list[PoolName]
+    #: Number of configured pools in the tree.
+    configured: int
+    #: Operations in each removed pool that is in use, including operations in the ephemeral pools that it made for users.
+    in_use: dict[PoolName, int]
+
+    @staticmethod
+    def of(changes: Sequence[PoolChange], listed: PoolList) -> Removals:
+        """Return the removals among the changes of a tree."""
+        removed = [change.name for change in changes if isinstance(change, Remove)]
+        views, counts = {pool.name: pool for pool in listed.pools}, Counter[PoolName]()
+        for pool in listed.pools:
+            # Operations in a user's ephemeral pool count for the pool that made it.
+            home = pool
+            while home.ephemeral and home.parent in views:
+                home = views[home.parent]
+            counts[home.name] += pool.pool_operation_count
+        in_use = {name: counts[name] for name in removed if counts[name]}
+        return Removals(removed, len(configured(listed)), in_use)
+
+    @property
+    def are_asked_about(self) -> bool:
+        """True if the import must be confirmed: a removed pool is in use, or more than half of the pools are removed."""
+        return bool(self.in_use) or 2 * len(self.removed) > self.configured
+
+    def words(self) -> str:
+        """Return the removals in words, for a question or a warning."""
+        more = f" and {len(self.removed) - _MOST_NAMED} more" if len(self.removed) > _MOST_NAMED else ""
+        said = (
+            f"{len(self.removed)} of {self.configured} pools are removed: {', '.join(self.removed[:_MOST_NAMED])}{more}"
+        )
+        if not self.in_use:
+            return said
+        count = sum(self.in_use.values())
+        operations = "1 operation continues" if count == 1 else f"{count} operations continue"
+        return f"{said}; {operations} in ephemeral pools of these names"
+
+    def allowing_use(self, changes: Sequence[PoolChange]) -> list[PoolChange]:
+        """Return the changes with permission to remove pools that are in use."""
+        return [
+            msgspec.structs.replace(change, in_use=True)
+            if isinstance(change, Remove) and change.name in self.in_use
+            else change
+            for change in changes
+        ]
+
+
+class Importing:
+    """An import, which may be requested a second time after the user has confirmed it."""
+
+    def __init__(self, file: str, read: Import, *, keep: bool, dry_run: bool, confirmed: bool) -> None:
+        self._file, self._read = file, read
+        self._keep, self._dry_run = keep, dry_run
+        self._confirmed = confirmed
+        self._revision: int | None = None
+        #: Removals that the user must confirm; None: no confirmation is needed.
+        self.asks_about: Removals | None = None
+
+    def confirm(self) -> None:
+        """Allow the removals that need a confirmation, provided that the tree has not changed since."""
+        self._confirmed, self.asks_about = True, None
+
+    async def ask(self, client: Client) -> PoolPlan | WhatIfAnswer:
+        """Make the changes. If they must be confirmed first, only return what they would do. Raises `BadInput`."""
+        if self._read.tree and self._read.tree != client.trees.own:
+            raise BadInput(f"{self._file}: tree", self._read.tree, f"{client.trees.own}, the tree of this command")
+        listed = await client.pools.list()
+        self._revision = listed.revision if self._revision is None else self._revision
+        changes, warnings = self._read.changes(configured(listed), listed.frame.total, keep=self._keep)
+        removals = Removals.of(changes, listed)
+        changes = removals.allowing_use(changes)
+        if removals.are_asked_about and not self._confirmed:
+            if not self._dry_run:
+                self.asks_about = removals
+            warnings = [*warnings, f"{removals.words()}; confirm this, or add --yes"]
+        if self._dry_run or self.asks_about is not None:
+            answer = await client.pools.what_if(changes)
+            return msgspec.structs.replace(answer, plan=_warned(answer.plan, warnings))
+        return _warned(await client.pools.change(changes, expected_revision=self._revision), warnings)
+
+
+def _warned(plan: PoolPlan, warnings: Sequence[str]) -> PoolPlan:
+    return msgspec.structs.replace(plan, warnings=[*warnings, *plan.warnings])

@@ -1,0 +1,139 @@
+"""Values after `key=` on a command line.
+
+A text in braces or brackets is a map or a list: JSON, or the looser form `{cpu=100; memory=4G}`, `[weight;
+start_time]`, which also allows `:` for `=` and `,` for `;`. Any other text is read according to its attribute
+(`headrace.pools`): `cpu=4,memory=16G` is a map of amounts, and `weight,start_time` a list.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from headrace.errors import BadInput
+from headrace.pools import Record, Schema
+from headrace.pools.attributes.kinds import Choices, Defects, Kind, Words
+from headrace.pools.attributes.map_kinds import ResourceAmounts
+from headrace.pools.attributes.schema import split_key
+from headrace.resources import RESOURCE_NAMES, parse_resources
+
+#: A text in quotes, a separator before a closing bracket, any other separator, or a word that may be a key.
+_TOKEN: Final = re.compile(
+    r'"(?:[^"\\]|\\.)*"|(?P<last>[;,]\s*(?=[}\]]))|[;=]|(?P<word>[^\s{}\[\];,=:"]+)(?P<key>\s*[=:])?'
+)
+_SIGNS: Final = {"=": ":", ";": ","}
+_EXPECTED: Final = "JSON, or a map such as {cpu=100; memory=4G}, or a list such as [weight; start_time]"
+_SCALARS: Final[dict[str, object]] = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "#": None,
+    "%true": True,
+    "%false": False,
+}
+
+
+def assignments(
+    given: Sequence[str], schema: Schema, unset: Sequence[str] = (), *, above: str = ""
+) -> dict[str, object]:
+    """Return the changes from texts `key=value` and from keys to reset. Raises `BadInput`; `above` precedes each key in its message."""
+    changes: dict[str, object] = {}
+    for each in given:
+        key, equals, text = each.partition("=")
+        if not equals or not key:
+            raise BadInput("command line", each, "key=value, such as weight=2; key= resets it to its default")
+        if key in changes:
+            raise BadInput("command line", each, f"{key} only once")
+        changes[key] = read_written(text, kind_at(schema, key), above + key) if text else None
+    for key in unset:
+        if key in changes:
+            raise BadInput("--unset", key, f"{key} either with a value or with --unset")
+        changes[key] = None
+    return changes
+
+
+def checked(changes: Mapping[str, object], schema: Schema, *, above: str = "") -> None:
+    """Check changes as far as that is possible without a request.
+
+    Raises `BadInput`, or `Defects` for several problems. `above` precedes each key in their messages.
+    """
+    try:
+        schema.changed(schema.of(), {key: value for key, value in changes.items() if value is not None})
+    except Defects as defects:
+        problems = [BadInput(above + each.place, each.value, each.expected) for each in defects.problems]
+        raise (problems[0] if len(problems) == 1 else Defects(problems)) from None
+
+
+def read_written(text: str, kind: Kind | None, place: str) -> object:
+    """Return the plain value of a text. Raises `BadInput`."""
+    stripped = text.strip()
+    if stripped[:1] in ("{", "["):
+        return _read_structure(stripped, place, str if isinstance(kind, ResourceAmounts | Record) else None)
+    if isinstance(kind, ResourceAmounts):
+        return parse_figures(place, text)
+    if isinstance(kind, Words | Choices):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def kind_at(schema: Schema, key: str) -> Kind | None:
+    """Return the kind of value at a key, or None if the key is unknown or names a single resource of amounts."""
+    head, *rest = split_key(key)
+    attribute = schema.names.get(head)
+    if attribute is None or not rest:
+        return attribute.kind if attribute is not None else None
+    return kind_at(attribute.kind.schema, "/".join(rest)) if isinstance(attribute.kind, Record) else None
+
+
+def _read_structure(text: str, place: str, number: type[str] | None) -> object:
+    """Parse JSON or the looser form, in which each token has an equivalent in JSON. Raises `BadInput`.
+
+    If `number` is str, numbers stay texts.
+    """
+    try:
+        return json.loads(
+            _TOKEN.sub(_as_json, text), object_pairs_hook=_each_key_once, parse_int=number, parse_float=number
+        )
+    except (ValueError, RecursionError):
+        raise BadInput(place, text, _EXPECTED) from None
+
+
+def _as_json(token: re.Match[str]) -> str:
+    word = token["word"]
+    if word and token["key"]:
+        return json.dumps(word) + ":"
+    if word:
+        return json.dumps(_SCALARS[word] if word in _SCALARS else _number(word))
+    return "" if token["last"] else _SIGNS.get(token[0], token[0])
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _number(token: str) -> object:
+    """Return the token as a number if it is one, else as text, such as `4G` or `burst`."""
+    for kind in (int, float):
+        try:
+            return kind(token)
+        except ValueError:
+            continue
+    return token
+
+
+def parse_figures(option: str, text: str) -> dict[str, str]:
+    """Parse `cpu=4,memory=16G`. `none` or an empty text gives an empty map. Raises `BadInput`, also for an unreadable figure."""
+    figures: dict[str, str] = {}
+    pieces: Sequence[str] = () if text.strip() == "none" else [piece.strip() for piece in text.split(",")]
+    for piece in filter(None, pieces):
+        resource, equals, figure = (part.strip() for part in piece.partition("="))
+        if not equals or resource not in RESOURCE_NAMES or resource in figures:
+            raise BadInput(option, piece, "resource=amount, each resource once: " + ", ".join(RESOURCE_NAMES))
+        figures[resource] = figure
+    parse_resources(figures, place=option)
+    return figures
