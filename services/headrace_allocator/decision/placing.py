@@ -63,14 +63,15 @@ def place(
         operation = next_in_line(overlay, room, priority)
         if operation is None:
             break
-        job: Resources | None = operation.spec.resources
+        job = operation.spec.resources
         if there is not None or operation.task_groups:
             available = room if there is None else there(operation)
-            job = None if available is None else _job_that_fits(overlay, operation, available)
-            if job is None:
+            fitting = None if available is None else _job_that_fits(overlay, operation, available)
+            if fitting is None:
                 overlay.refuse(operation, counts=available is not None)
                 refused += 1
                 continue
+            job = fitting
         placed.append(_start(overlay, operation, job, stage))
     return placed
 

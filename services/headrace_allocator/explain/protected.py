@@ -231,7 +231,7 @@ def _is_held_for(
     overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | PoolState, starving: Operation
 ) -> bool:
     """True if a pool shields the allocation but `starving` is below that pool, so that `starving` may have the allocation."""
-    is_below = shield in overlay.view.pools.pool(starving.spec.pool).path()
+    is_below = any(pool is shield for pool in overlay.view.pools.pool(starving.spec.pool).path())
     return is_below and legacy.may_be_held(overlay, overlay.group(operation, allocation))
 
 
