@@ -42,8 +42,20 @@ _FIGURES: Final = {
     "delivered_share_error_large_jobs": _Measured(
         "the same where jobs of one pool need whole nodes beside a stream of small ones", 0.2, ("whole_nodes",), 40.0
     ),
+    "delivered_share_error_many_large_operations": _Measured(
+        "the same where ten operations have such large jobs, so that none is owed a whole node by itself",
+        0.2,
+        ("whole_nodes_of_many_operations",),
+        40.0,
+    ),
     "delivered_share_error_gangs": _Measured(
         "the same where one pool runs gangs beside pools of single jobs", _OF_UNITS, ("whole_gangs",), 35.0
+    ),
+    "delivered_share_error_wide_gangs": _Measured(
+        "the same where each job of a gang needs as many cores as two single jobs",
+        _OF_UNITS,
+        ("gangs_of_wide_jobs",),
+        35.0,
     ),
     "delivered_share_error_tagged_nodes": _Measured(
         "the same where jobs of two pools need tagged nodes", _OF_UNITS, ("guarantees_on_tagged_nodes",), 35.0

@@ -70,6 +70,31 @@ def _guaranteed(cores: int) -> dict[str, object]:
     return {"strong_guarantee_resources": {"cpu": cores}}
 
 
+def _whole_nodes(*, operations: int, jobs: int) -> Shape:
+    """Jobs that fit on a node only once everything else there has ended: the first of them waits for that."""
+    return Shape(
+        (
+            Team("stream", 4, 400, (1.0, 0.5, 2.0, 1.5), {"weight": 2}),
+            Team("whole", operations, jobs, (5.0,), cpu=(4.0,), is_late=True),
+        ),
+        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G", "gamma:cpu=4,memory=4G"),
+        options={"fair_share_starvation_timeout": "1s"},
+    )
+
+
+def _whole_gangs(*, cores: int, jobs: int) -> Shape:
+    """Gangs whose jobs need so many cores. The guarantees are all cores, and that of the pool with gangs is a whole number of gangs."""
+    return Shape(
+        (
+            Team("left", 20, 30, _SINGLES_S, _guaranteed(6)),
+            Team("right", 20, 30, _SINGLES_S, _guaranteed(6)),
+            Team("gangs", 40, jobs, _UNITS_S, _guaranteed(6), cpu=(cores,), gang=True, is_late=True),
+        ),
+        nodes=("alpha:cpu=6,memory=4G", "beta:cpu=6,memory=4G", "gamma:cpu=6,memory=4G"),
+        start_up_s=5.0,
+    )
+
+
 SHAPES = {
     "many_against_one": Shape(
         (
@@ -122,25 +147,10 @@ SHAPES = {
             Team("fair", 40, 2, _SECONDS),
         )
     ),
-    # Jobs that fit on a node only once everything else there has ended: the first of them waits for that.
-    "whole_nodes": Shape(
-        (
-            Team("stream", 4, 400, (1.0, 0.5, 2.0, 1.5), {"weight": 2}),
-            Team("whole", 1, 30, (5.0,), cpu=(4.0,), is_late=True),
-        ),
-        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G", "gamma:cpu=4,memory=4G"),
-        options={"fair_share_starvation_timeout": "1s"},
-    ),
-    # The guarantees are all cores, and that of the pool with gangs is two whole gangs.
-    "whole_gangs": Shape(
-        (
-            Team("left", 20, 30, _SINGLES_S, _guaranteed(6)),
-            Team("right", 20, 30, _SINGLES_S, _guaranteed(6)),
-            Team("gangs", 40, 3, _UNITS_S, _guaranteed(6), gang=True, is_late=True),
-        ),
-        nodes=("alpha:cpu=6,memory=4G", "beta:cpu=6,memory=4G", "gamma:cpu=6,memory=4G"),
-        start_up_s=5.0,
-    ),
+    "whole_nodes": _whole_nodes(operations=1, jobs=30),
+    "whole_nodes_of_many_operations": _whole_nodes(operations=10, jobs=3),
+    "whole_gangs": _whole_gangs(cores=1, jobs=3),
+    "gangs_of_wide_jobs": _whole_gangs(cores=2, jobs=3),
     # The guarantees are all cores. Those of the pools with a filter are 6 of 8 tagged cores, and the pool without a filter needs the rest.
     "guarantees_on_tagged_nodes": Shape(
         (
