@@ -32,7 +32,7 @@ def updates_of(case: Any) -> float:
     return max(float(point["t"]) for point in case["expect"]) / float(case["given"]["dt"])
 
 
-FILES: Final = ("fair_share", "fair_share_random", "piecewise_linear")
+FILES: Final = ("fair_share", "own_fair_share", "fair_share_random", "piecewise_linear")
 CASES: Final = (
     [
         pytest.param(suite, case, id=f"{suite}-{case.get('op', 'tree')}-{case['name']}")

@@ -135,6 +135,8 @@ class Fleet:
         self.engine.on_shares(told, self.now)
         while self.engine.on_refresh_due(10_000, self.now).answer:
             pass
+        # Only this part of a tick: time passes between events without heartbeats, so a whole tick would give up nodes as silent.
+        self.engine.reservations.tick(self.moment)
 
     @property
     def now(self) -> Moment:
@@ -479,6 +481,8 @@ class Fleet:
             reason=HeartbeatReason.PERIOD,
             total=self.scenario.nodes.get(node, ZERO),
             allocations=[one.report() for one in self.places.values() if shown and one.node == node],
+            # Every host was booted at the Unix epoch.
+            boottime_ms=self.moment.wall_ms,
         )
         if shown and node in self.waiting:
             heartbeat.allocations.append(waiter_on(node))
@@ -496,10 +500,12 @@ class Fleet:
 
     def _show(self, node: str) -> None:
         """The engine learns what the node has, and decides nothing."""
-        self._beat(node, paused=True)
+        orders = self._beat(node, paused=True)
         for place in [one for one in self.places.values() if one.node == node]:
             if place.state is AllocationState.ENDED:
                 del self.places[place.name]
+        # A pause does not hold up a gang for which all resources are held.
+        self._obey_starts(node, orders)
 
     def _end_overdue(self, node: str) -> None:
         for place in self.places.values():
@@ -536,6 +542,9 @@ class Fleet:
                 place.ends_s = min(ends_s, place.ends_s if place.ends_s is not None else ends_s)
             else:
                 place.state = AllocationState.ENDED
+        self._obey_starts(node, orders)
+
+    def _obey_starts(self, node: str, orders: Orders) -> None:
         for start in orders.start:
             self.happened.scheduled[start.operation] += 1
             self.happened.order.append(start.operation)

@@ -55,6 +55,7 @@ def update(scenario: Scenario, event: Mapping[str, Any], before: ShareSnapshot |
         operations={OperationId(name): _known(name, work) for name, work in scenario.operations.items()},
         usage={OperationId(name): _usage(name, work) for name, work in scenario.operations.items()},
         total=scenario.total,
+        rooms=scenario.resources_by_tags(),
         now_ms=scenario.now_ms,
         clock_ms=scenario.now_ms,
         usage_counts=True,
