@@ -136,7 +136,7 @@ class Fleet:
         while self.engine.on_refresh_due(10_000, self.now).answer:
             pass
         # Only this part of a tick: time passes between events without heartbeats, so a whole tick would give up nodes as silent.
-        self.engine.reservations.tick(self.moment)
+        self.engine.reservations.tick(self.now)
 
     @property
     def now(self) -> Moment:
@@ -482,7 +482,7 @@ class Fleet:
             total=self.scenario.nodes.get(node, ZERO),
             allocations=[one.report() for one in self.places.values() if shown and one.node == node],
             # Every host was booted at the Unix epoch.
-            boottime_ms=self.moment.wall_ms,
+            boottime_ms=self.now.wall_ms,
         )
         if shown and node in self.waiting:
             heartbeat.allocations.append(waiter_on(node))
