@@ -365,26 +365,26 @@ def is_starving(operation: Operation) -> bool:
 
 def is_owed_a_job(operation: Operation, held: Resources) -> bool:
     """True if the operation's fair share covers one more job beside `held`, in every resource that the job needs."""
-    figures = zip(
-        held.as_tuple(),
-        operation.spec.resources.as_tuple(),
-        operation.fair_share,
-        operation.total.as_tuple(),
-        strict=True,
-    )
+    return covers_a_job(operation.fair_share, operation.total, held, operation.spec.resources)
+
+
+def covers_a_job(fair_share: Share, total: Resources, held: Resources, job: Resources) -> bool:
+    """True if a fair share of `total` covers one more job beside `held`, in every resource that the job needs."""
+    figures = zip(held.as_tuple(), job.as_tuple(), fair_share, total.as_tuple(), strict=True)
     return all(there + more * _NEARLY_A_JOB <= share * whole for there, more, share, whole in figures if more)
 
 
 def wants_node(operation: Operation) -> bool:
-    """True if the operation's own state lets a node be reserved for it: it lacks a whole job that it is owed.
+    """True if the operation's own state lets a node be reserved for it.
 
-    Either it starves, or it stands in a fifo pool and is below its fair share. Gangs are excluded: resources
-    are held for them in another way.
+    Either it starves, or it stands in a fifo pool and is below its fair share. It is owed another whole job, or it holds nothing: then a
+    pool above it may be owed the job, whose operations are each owed a part of one. Gangs are excluded: resources are held for them in
+    another way.
     """
     if operation.gang is not None or operation.task_groups:
         return False
     is_short = is_starving(operation) or (operation.in_fifo_pool and operation.below_fair_share)
-    return is_short and is_owed_a_job(operation, operation.held)
+    return is_short and (operation.held == ZERO or is_owed_a_job(operation, operation.held))
 
 
 def waits_for_a_turn(operation: Operation) -> bool:

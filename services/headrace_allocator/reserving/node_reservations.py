@@ -1,12 +1,12 @@
 """Choose the nodes that are reserved, and end reservations.
 
-An operation looks for a node if it starves, is owed another whole job, and its job fits on no node. Each heartbeat tells when the job
-would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The reservation moves if another node is
-clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes. Reservations are not saved: after a
-restart nodes are chosen anew.
+An operation looks for a node if it starves, if it or a pool above it is owed another whole job, and if its job fits on no node. Each
+heartbeat tells when the job would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The
+reservation moves if another node is clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes.
+Reservations are not saved: after a restart nodes are chosen anew.
 
 Cost: each heartbeat examines up to `_MOST_LOOKS` operations and the allocations of its own node; each tick examines up to `_MOST_NEW`
-operations.
+operations and the nodes that they may use, and the pools of all that have a node or look for one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import msgspec
 from headrace.ids import NodeName, OperationId
 from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import PreemptionPolicy
+from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Reservation
-from headrace_allocator.facts.operations import Operation, is_starving
+from headrace_allocator.facts.operations import Operation, covers_a_job, is_owed_a_job, is_starving
+from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.reservations import ReservationEnd
 from headrace_allocator.reserving.expected import expected_wait_s
 
@@ -69,6 +71,8 @@ class NodeReservations:
         self._turn: deque[OperationId] = deque()
         #: Steady-clock seconds until which nothing is reserved for an operation whose reservation timed out.
         self._paused: dict[OperationId, float] = {}
+        #: Jobs of the operations that have a node or look for one, summed up by the pools above them.
+        self._promised: dict[PoolState, Resources] = {}
 
     def hear(self, node: Node, pace_ms: int, now: Moment) -> None:
         """Process a heartbeat: check the reservation of the node, or offer the node to some operations."""
@@ -87,6 +91,10 @@ class NodeReservations:
     def tick(self, now: Moment) -> None:
         """End reservations that are over, and let more operations look for a node."""
         book, facts = self._facts.reservations, self._facts
+        self._promised.clear()
+        for name in (*book.of, *self._looking):
+            if (operation := facts.operations.get(name)) is not None:
+                self._promise(operation)
         for name, until_s in list(self._paused.items()):
             if now.steady_s >= until_s or name not in facts.operations:
                 del self._paused[name]
@@ -148,11 +156,30 @@ class NodeReservations:
         return options.node_reservation_time / 1000 if is_on and not facts.starts_paused else 0.0
 
     def _is_due(self, name: OperationId) -> bool:
-        """True if a node may be reserved for an operation, by its own state and by the limits above it."""
+        """True if a node may be reserved for an operation, by its own state, by what it or a pool above it is owed, and by limits."""
         facts, operation = self._facts, self._facts.operations.get(name)
         if operation is None or name not in facts.reservations.wanting or not self._longest_s:
             return False
-        return operation.fits_somewhere and pool_limit_reached(operation, facts.pools) is None
+        if not operation.fits_somewhere or pool_limit_reached(operation, facts.pools) is not None:
+            return False
+        return is_owed_a_job(operation, operation.held) or self._pool_is_owed_a_job(operation)
+
+    def _pool_is_owed_a_job(self, operation: Operation) -> bool:
+        """True if the fair share of a pool above the operation covers its job beside the pool's usage and the jobs promised there."""
+        pools, job = self._facts.pools, operation.spec.resources
+        is_promised = operation.id in self._facts.reservations.of or operation.id in self._looking
+        for pool in pools.pool(operation.spec.pool).path():
+            promised = self._promised.get(pool, ZERO)
+            others = promised - job if is_promised else promised
+            if pool.item is not None and covers_a_job(
+                pool.item.fair_share.total, pools.total, pool.charged + others, job
+            ):
+                return True
+        return False
+
+    def _promise(self, operation: Operation) -> None:
+        for pool in self._facts.pools.pool(operation.spec.pool).path():
+            self._promised[pool] = self._promised.get(pool, ZERO) + operation.spec.resources
 
     def _look_for_more(self, now: Moment) -> None:
         """Let some operations begin to look for a node, those that have waited longest first."""
@@ -165,13 +192,14 @@ class NodeReservations:
                 return
             if name in book.of or name in self._looking:
                 continue
-            places -= 1
-            operation = facts.operations[name]
-            if name not in self._paused and self._is_due(name) and self._fits_nowhere(operation):
-                self._looking[name] = _Looking(now.steady_s)
-            else:
-                # Move the operation to the end of the list of waiting operations.
-                book.wanting[name] = book.wanting.pop(name)
+            if name not in self._paused and self._is_due(name):
+                places -= 1
+                if self._fits_nowhere(facts.operations[name]):
+                    self._looking[name] = _Looking(now.steady_s)
+                    self._promise(facts.operations[name])
+                    continue
+            # Move the operation to the end of the list of waiting operations.
+            book.wanting[name] = book.wanting.pop(name)
 
     def _fits_nowhere(self, operation: Operation) -> bool:
         """True if no node has free resources for a job of the operation, except nodes reserved for other operations."""

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.ids import NodeName
+from headrace.ids import NodeName, OperationId
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolMode, PreemptionSwitch
 from headrace.pools.tree_options import PreemptionPolicy, ShareModel, YarnOptions
 from headrace.wire.operations import OperationState
@@ -119,6 +119,23 @@ def test_no_node_is_reserved_for_a_job_that_its_operation_is_not_owed() -> None:
     for _ in range(_RESERVED_S):
         fleet.second()
         assert not fleet.reserved_nodes()
+
+
+def test_a_pool_is_owed_a_node_though_each_of_its_operations_is_owed_a_part_of_one() -> None:
+    """Ten operations share what their pool is owed: 4 cores of guarantee and half of the other 8, two nodes. They have no third one."""
+    fleet = StreamFleet(Random(5), (20.0, 40.0), fair_share_starvation_timeout=2_000, preemption=PreemptionSwitch.OFF)
+    fleet.stream(200)
+    fleet.second()
+    names = [OperationId(f"large-{number}") for number in range(10)]
+    for name in names:
+        fleet.work(name, "whole", 1, cores(4), started_at_ms=2)
+    began: set[OperationId] = set()
+    for _ in range(150):
+        fleet.second()
+        running = {name for name in names if name in fleet.facts.operations and fleet.operation(name).allocations}
+        began |= running
+        assert len(fleet.reserved_nodes()) + len(running) <= 2
+    assert len(began) >= 3
 
 
 def test_a_node_that_takes_no_jobs_any_more_loses_its_reservation_to_another() -> None:
