@@ -335,7 +335,7 @@ class RunnerEngine:
         return job
 
     def _go_on(self, job: _Job, now: Moment) -> Run | None:
-        """Return the next queued job behind a job that has ended, if it may start, else None. It is live from now on."""
+        """Return the run that was queued behind a run that has ended, if it may start, else None. It counts as live from now on."""
         if not job.ahead or job.stop is not None or self._refusal(now) or len(self._live) >= self._most_jobs:
             return None
         run = job.ahead.popleft()

@@ -85,9 +85,10 @@ def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
 
 
 def _apart(overlay: Overlay, operation: Operation, other: Operation) -> float:
-    """Return the satisfaction of the highest pool that is above the operation and not above `other`, else of the operation.
+    """Return the satisfaction by which the operation is compared with `other`.
 
-    Only pools that are judged by their own satisfaction count.
+    It is that of the highest pool that contains the operation and not `other`, among the pools that are judged by their own
+    satisfaction. Without such a pool it is that of the operation.
     """
     pools = overlay.view.pools
     shared = set(pools.pool(other.spec.pool).path())

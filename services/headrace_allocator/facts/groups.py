@@ -178,7 +178,7 @@ class AllocationGroups:
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
-        """Cut by this protection from now on, as a snapshot of shares gives it."""
+        """Take over the protection that a snapshot of shares gives the operation. The groups are cut by it from now on."""
         self._protection, self._is_nested, self._rest.preemptible_from = protection, protection.is_nested, None
         self._borders.clear()
 

@@ -166,7 +166,7 @@ class GangStarts:
         self._ranking.refresh(operation)
 
     def _has_all_places(self, operation: Operation, gang: Gang, now: Moment) -> None:
-        """Start a gang whose jobs all have an allocation, once each of its nodes has sent a heartbeat that shows enough resources."""
+        """Start a gang whose jobs all have an allocation, or nudge those of its nodes that have not shown enough free resources lately."""
         if not gang.asked:
             gang.asked = True
             gang.awaited = {one.node for one in gang.holds if not self._is_ready(one.node, now)}

@@ -7,7 +7,7 @@ always the current time, so an engine never reads a clock. `check` and `figures`
 Example: a counter as an engine.
 
     class Counter:
-        def on_added(self, number: int, moment: Moment) -> Outcome[int, Never]:
+        def on_added(self, number: int, now: Moment) -> Outcome[int, Never]:
             self.sum += number
             return Outcome(self.sum)
 """

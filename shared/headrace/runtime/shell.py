@@ -1,7 +1,7 @@
 """The frame between the bus and one engine: it passes messages and the time in, performs the effects, and serves metrics
 and checks.
 
-    receive -> engine.on_<message>(message, moment) -> perform the effects in their order -> answer
+    receive -> engine.on_<message>(message, now) -> perform the effects in their order -> answer
 
 Each service's own shell defines how its effects are performed. This module has what all shells share.
 """
