@@ -19,9 +19,10 @@ from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.job_output import print_output
-from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
+from headrace_cli.exit_statuses import Exit
 from headrace_cli.option_values import MaybeWhole, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
 from headrace_cli.show.plain_values import plain
@@ -234,66 +235,44 @@ def logs(
 
 @app.command
 def wait(
-    operation: str,
+    operations: Ids,
     /,
     *,
     abort_on_interrupt: Switch = False,
     common: Common | None = None,
 ) -> int:
-    """Wait until an operation is over. The exit status is 0 only if it completed.
+    """Wait until operations are over, one after the other. The exit status is 0 only if all of them completed.
 
-    Ctrl-C stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
+    Ctrl-C stops the waiting, not the operations, unless `--abort-on-interrupt` is given.
 
     Parameters
     ----------
-    operation
-        The operation's id, or the beginning of the id.
+    operations
+        Ids of the operations, or the beginnings of the ids.
     abort_on_interrupt
-        Ctrl-C aborts the operation.
+        Ctrl-C aborts the operation that is waited for.
     """
 
     # Progress bars take longer to import than a list takes to print.
     from headrace_cli.commands.operations.progress import follow as follow_to_end
 
     async def work(client: Client, screen: Screen) -> int:
-        view = await client.get(await whole_id(client, operation))
-        return await follow_to_end(screen, client.operation(view.operation), abort_on_interrupt=abort_on_interrupt)
-
-    return talk(common, work, bears_restarts=True)
-
-
-@app.command
-def abort(
-    operations: Annotated[Sequence[str], Parameter(negative=())],
-    /,
-    *,
-    reason: str | None = None,
-    common: Common | None = None,
-) -> int:
-    """Abort operations: no new jobs start, and running jobs are interrupted.
-
-    Examples:
-
-        headrace op abort 69201a4f-0c1d2e3f4a5b --reason "wrong input"
-
-    Parameters
-    ----------
-    operations
-        Ids of the operations, or the beginnings of the ids.
-    reason
-        Reason that the log records.
-    """
-
-    async def work(client: Client, screen: Screen) -> None:
-        names = [await whole_id(client, operation) for operation in operations]
-        views = [await client.abort(name, reason or "") for name in names]
-        screen.show({"operations": views}, operation_table(views, SystemClock().wall_ms()))
+        views = [await client.get(await whole_id(client, operation)) for operation in operations]
+        status = int(Exit.DONE)
+        for view in views:
+            operation = client.operation(view.operation)
+            ended = await follow_to_end(screen, operation, abort_on_interrupt=abort_on_interrupt)
+            if ended == Exit.INTERRUPTED:
+                return ended
+            status = max(status, ended)
+        return status
 
     return talk(common, work, bears_restarts=True)
 
 
 #: Commands in modules that are imported only when the command runs, because listing operations does not need them.
 _ELSEWHERE: Final = {
+    "abort": "changes:abort",
     "explain": "explain:explain",
     "history": "history:history",
     "set": "changes:set_",

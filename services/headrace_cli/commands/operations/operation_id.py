@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
+
+from cyclopts import Parameter
 
 from headrace.client import Client, Refused
 from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace.wire.refusals import NotFound
+
+#: The argument of commands that take several operations.
+Ids = Annotated[Sequence[str], Parameter(negative=())]
 
 #: The form of an id that a client makes. Such an id is complete, so no service is asked.
 _MADE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{12}\Z")
