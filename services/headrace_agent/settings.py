@@ -36,7 +36,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     tags: list[str] | str = ""
     #: Cores offered, such as 12 or 0.5; empty: all cores of the host (or of the container).
     cpu: str | int | float = ""
-    #: Memory offered, such as 64GiB; empty: all memory of the host (or of the container).
+    #: Memory offered, such as 64GiB, or a number of bytes; empty: all memory of the host (or of the container).
     memory: str | int = ""
     #: GPUs offered. The agent does not detect them.
     gpu: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
@@ -147,7 +147,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
             user_slots=self.user_slots,
             cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else facts.cpu_centi(),
             gpu=self.gpu,
-            memory=parse_amount("memory", str(self.memory)) if self.memory != "" else facts.memory_bytes(),
+            memory=parse_amount("memory", self.memory) if self.memory != "" else facts.memory_bytes(),
             network=self.network,
         )
         name = total.name_above(MOST_OF_A_NODE)

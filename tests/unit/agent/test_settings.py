@@ -42,7 +42,7 @@ def test_figures_are_read_as_people_write_them() -> None:
 
 def test_a_settings_file_may_say_the_same_in_its_own_types(tmp_path: Path) -> None:
     path = tmp_path / "settings.toml"
-    path.write_text('[agent]\nnode = "n1"\ncpu = 2\ntags = ["b", "a"]\nmemory = "1000B"\n')
+    path.write_text('[agent]\nnode = "n1"\ncpu = 2\ntags = ["b", "a"]\nmemory = 1000\n')
 
     settings = load(AgentSettings, "agent", path, {})
 
