@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -100,7 +101,8 @@ def talk(
         async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
             client.silence.bears_restarts = bears_restarts
             if tree:
-                await client.trees.list(tree)
+                with suppress(Unanswered):  # what the command needs may be known to others
+                    await client.trees.list(tree)
 
             async def show_once(shown: Screen) -> int | None:
                 status = await work(client, shown)

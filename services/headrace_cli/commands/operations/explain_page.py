@@ -89,7 +89,7 @@ def _rows(here: ExplainedInTree) -> Iterator[Row]:
     if waiting is None:
         yield (
             "waits because",
-            "not known: the allocator of this tree does not answer, or does not know the operation yet",
+            "not known: the allocator of this tree has reported nothing about the operation yet",
         )
         return
     yield "nodes", _nodes(waiting)
