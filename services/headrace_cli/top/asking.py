@@ -14,6 +14,7 @@ from rich.text import Text
 from headrace.bus import BusError
 from headrace.client import Client, Refused, Unanswered
 from headrace.client.asking import PATIENCE_S
+from headrace.client.logs import LogWishes
 from headrace.durations import format_duration
 from headrace.ids import OperationId, PoolName
 from headrace.runtime.clock import SystemClock
@@ -37,8 +38,10 @@ _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
 #: Rows of an answer that is requested at each interval. An answer with twice as many rows is requested at every second interval.
 _ROWS_AN_INTERVAL: Final = 200
-#: Most lines of stdout, and of stderr, on the page of an operation's output: the newest.
+#: Bounds of the page of an operation's output: lines of stdout and of stderr, bytes from the end of each log, and seconds of reading.
 _MOST_LINES: Final = 500
+_MOST_BYTES_OF_A_LOG: Final = 16 * 1024
+_MOST_READING_S: Final = 2.0
 #: Seconds to wait for the progress of jobs. After that, operations are shown without it.
 _PROGRESS_S: Final = 1.0
 _WHO_ANSWERS: Final = {
@@ -127,18 +130,24 @@ class Asking:
         changed = await self._client.change_node(action.name, NodeChange.DRAIN if drained else NodeChange.UNDRAIN)
         return f"node {changed.node}: {'no new jobs start on it' if drained else 'jobs may start on it again'}"
 
-    async def _output(self, operation: str, height: int) -> list[RenderableType]:
-        """Return the newest lines that the jobs wrote: at most `height` lines of stdout, and as many of stderr."""
+    async def _output(self, operation: str, most: int) -> list[RenderableType]:
+        """Return the ends of the outputs, job by job: at most `most` lines of stdout, and as many of stderr."""
         several = (await self._client.get(operation)).spec.job_count > 1
         lines: list[RenderableType] = []
         for stream in LogStream:
-            newest: deque[str] = deque(maxlen=height)
-            async for line in self._client.logs(operation, stderr=stream is LogStream.STDERR):
-                before = f"{line.index}: " if several else ""
-                newest += [before + note for note in output_notes(line)]
-                if not line.trouble:
-                    newest.append(before + printable(line.raw.decode(errors="replace")))
-            lines += [Text(stream.value, style="bold"), *(Text(each) for each in newest or ["nothing"])]
+            ends: list[str] = []
+            wishes: LogWishes = {"stderr": stream is LogStream.STDERR, "tail_bytes": _MOST_BYTES_OF_A_LOG}
+            with anyio.move_on_after(_MOST_READING_S) as reading:
+                async for line in self._client.logs(operation, **wishes):
+                    before = f"{line.index}: " if several else ""
+                    ends += [before + note for note in output_notes(line)]
+                    if not line.trouble:
+                        ends.append(before + printable(line.raw.decode(errors="replace")))
+                    if len(ends) >= most:
+                        break
+            if reading.cancelled_caught or len(ends) >= most:
+                ends.append(f"[there may be more: headrace op logs {operation}]")
+            lines += [Text(stream.value, style="bold"), *(Text(each) for each in ends or ["nothing"])]
         return lines
 
     def _questions(self) -> dict[str, Callable[[], Awaitable[float]]]:
