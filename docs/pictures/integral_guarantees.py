@@ -55,7 +55,7 @@ _POINTS: Final = 192
 
 
 class Days(msgspec.Struct, frozen=True):
-    """What the two days came to: figures of each update, and the history as it was recorded."""
+    """Results of the two days: figures of each update, and the history as it was recorded."""
 
     samples: list[Sample]
     record: list[HistorySample]

@@ -101,7 +101,7 @@ def talk(
         async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
             client.silence.bears_restarts = bears_restarts
             if tree:
-                with suppress(Unanswered):  # what the command needs may be known to others
+                with suppress(Unanswered):  # other services may know what the command needs
                     await client.trees.list(tree)
 
             async def show_once(shown: Screen) -> int | None:

@@ -181,7 +181,7 @@ class FullReport(msgspec.Struct, frozen=True, tag="picture"):
     isolation: str
     isolation_detail: str
     pid: int
-    #: What is wrong at present (ends that cannot be written, files that could not be read); empty: nothing.
+    #: Present faults (ends that cannot be written, files that could not be read); empty: nothing.
     trouble: str = ""
     #: True if the runner understands `RunAhead` and `Recall`. A runner may be older than its agent.
     runs_ahead: bool = False

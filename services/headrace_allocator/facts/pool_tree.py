@@ -64,7 +64,7 @@ class PoolState:
         self.name = name
         #: The parent pool; None for the root.
         self.above = above
-        #: What the operations below the pool hold, and the most that their jobs in doubt may hold in addition.
+        #: Resources that the operations below the pool hold, and the most that their jobs in doubt may hold in addition.
         self.used = ZERO
         self.in_doubt = ZERO
         self.set_item(None)

@@ -22,7 +22,7 @@ class Section(enum.StrEnum):
 class Opened(NamedTuple):
     """A page about one pool, operation or node, or the output of an operation."""
 
-    #: What the page is about: `pool`, `operation`, `node` or `output`.
+    #: Subject of the page: `pool`, `operation`, `node` or `output`.
     kind: str
     name: str
 
