@@ -216,13 +216,18 @@ async def test_a_log_that_is_removed_while_it_is_read_ends_no_other(
     sizes = iter([0])
     monkeypatch.setattr(log_lines, "size_of", lambda path: next(sizes, 9) if path == gone else size_of(path))
     shown: list[str] = []
+    told = anyio.Event()
+
+    def show(line: str) -> None:
+        shown.append(line)
+        told.set()
+
     with anyio.fail_after(10):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(follow_logs, {"gone": gone, "there": there}, shown.append)
+            tasks.start_soon(follow_logs, {"gone": gone, "there": there}, show)
             await anyio.lowlevel.checkpoint()
             there.write_text("a line\n")
-            while not shown:
-                await anyio.sleep(0.01)
+            await told.wait()
             tasks.cancel_scope.cancel()
 
     assert shown == ["there | a line"]
