@@ -19,6 +19,7 @@ from headrace.client.place import find_place, moved
 from headrace.client.places.endpoint import Endpoint
 from headrace.errors import BadInput
 from headrace.obs.trace_sinks import Traces
+from headrace_cli.stores import as_provisioner
 from headrace_cli.up import log_lines
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
@@ -231,3 +232,21 @@ async def test_a_log_that_is_removed_while_it_is_read_ends_no_other(
             tasks.cancel_scope.cancel()
 
     assert shown == ["there | a line"]
+
+
+def test_a_chosen_credential_comes_before_that_of_the_provisioner_in_the_folder(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.make()
+    state.announce(Endpoint(url="nats://127.0.0.1:1"))
+    folder = {"HEADRACE_STATE": str(tmp_path)}
+    chosen = find_place(environment={**folder, "HEADRACE_CREDENTIAL_FILE": "/a/credential"})
+    given = find_place(state=tmp_path, credential_file="/b/credential")
+    elsewhere = find_place(environment={"HEADRACE_NATS_URL": "nats://a:1"})
+    own = find_place(environment=folder)
+    assert as_provisioner(own) == own, "the folder has no provisioner"
+
+    file = state.credentials / "provisioner"
+    state.renew_secret(file, "provisioner")
+
+    assert [as_provisioner(each) for each in (chosen, given, elsewhere)] == [chosen, given, elsewhere]
+    assert as_provisioner(own).credential_file == str(file)
