@@ -147,9 +147,9 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
     right: str = ""
     #: Pool on which the right is missing.
     pool: str = ""
-    #: Names of people who have the right, as far as they may be named.
+    #: The first people who have the right, in the order of their names. Empty if nobody has it.
     holders: list[str] = []
-    #: Names of people who may do everything, as far as they may be named.
+    #: The first administrators that the answering service knows, in the order of their names.
     administrators: list[str] = []
 
     def text(self) -> str:
