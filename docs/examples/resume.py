@@ -17,6 +17,7 @@ while step < steps:
     checkpoint.tell_progress(step, steps)
     if checkpoint.is_wanted():
         checkpoint.write(saved, str(step))
-        print(f"saved {step} with {checkpoint.seconds_left():.1f} s left", flush=True)
+        left_s = checkpoint.seconds_left()
+        print(f"saved {step}" + (f" with {left_s:.1f} s left" if left_s is not None else ""), flush=True)
         checkpoint.leave()
 saved.unlink(missing_ok=True)

@@ -115,12 +115,14 @@ class AdmissionService:
         self._log = logger(term=role.term)
         self._reader = reader
         self.engine = reader.engine
+        self._files = FileRequests(runtime, role, lambda: self.engine.state)
         self._shell: Shell[Event] = Shell(
-            "admission", self.engine, runtime.clock, runtime.endpoints, figures=self.figures
+            *("admission", self.engine, runtime.clock, runtime.endpoints),
+            figures=self.figures,
+            more_checks=[self._files.check],
         )
         self._pools = pools
         self._views = OperationViews(runtime.news)
-        self._files = FileRequests(runtime, role, lambda: self.engine.state)
         self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
     async def start(self) -> None:

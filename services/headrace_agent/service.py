@@ -129,7 +129,6 @@ class Agent:
         self._fetcher = FilesFetcher(self._bus, runtime.clock, self.node, folders, identity.accounts)
         self.engine = AgentEngine(identity, folders.found())
         self._shell = Shell("agent", self.engine, runtime.clock, runtime.endpoints, perform=self._perform)
-        self._runtime = runtime
         self.runner = RunnerLink(settings, incarnation, self._on_runner, self._on_trouble)
         self._renewal = CredentialRenewal(settings.credential_file, self._bus, runtime.clock, self._ask_for_word)
         self._heartbeat: Heartbeat | None = None

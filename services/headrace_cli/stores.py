@@ -15,6 +15,7 @@ from headrace.bus.nats.streams.api import JetStreamRefused
 from headrace.bus.provisioning import Provisioned, RecordBounds, has_all_stores, has_no_leader, provision
 from headrace.client import Place
 from headrace.client.connecting import open_bus
+from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.obs.log_throttle import LogThrottle
@@ -33,9 +34,14 @@ _POLL_S: Final = 10.0
 
 
 def as_provisioner(place: Place) -> Place:
-    """Return the `Place` with the provisioner's credential from its state folder, if the folder has that credential."""
-    file = StateFolder(Path(place.where)).credentials / PROVISIONER
-    return msgspec.structs.replace(place, credential_file=str(file)) if file.exists() else place
+    """Return the `Place` with the provisioner's credential from its state folder.
+
+    A `Place` whose credential is not that of its folder, or whose folder has no provisioner, is returned unchanged.
+    """
+    folder = Path(place.folder)
+    file = StateFolder(folder).credentials / PROVISIONER
+    is_chosen = not place.folder or place.credential_file != str(folder / CREDENTIAL_FILE)
+    return place if is_chosen or not file.exists() else msgspec.structs.replace(place, credential_file=str(file))
 
 
 async def provision_at(

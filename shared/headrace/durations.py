@@ -14,12 +14,18 @@ _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400
 
 
 def parse_duration_ms(text: str | int, *, place: str) -> int:
-    """Read `30s`, `500ms` or `1.5h`. An int is milliseconds, but a text without a unit is refused unless it is 0. Raises `BadInput`."""
+    """Read `30s`, `500ms` or `1.5h`, up to `LONGEST_MS`. Raises `BadInput`.
+
+    An int is milliseconds, but a text without a unit is refused unless it is 0.
+    """
     written = f"{text}ms" if isinstance(text, int) else text.strip()
     match = _DURATION.match(written)
     if match is None or not (match["unit"] or float(match["figure"]) == 0):
         raise BadInput(place, text, "a length of time with a unit, such as 30s, 500ms or 10m")
-    return int(float(match["figure"]) * _UNIT_MS[match["unit"] or "ms"])
+    ms = int(float(match["figure"]) * _UNIT_MS[match["unit"] or "ms"])
+    if ms > LONGEST_MS:
+        raise BadInput(place, text, f"a length of time of at most {format_duration(LONGEST_MS)}")
+    return ms
 
 
 def exact_duration(ms: int) -> str:

@@ -1,7 +1,7 @@
 """The base class of all errors that Headrace raises on purpose.
 
-Each subclass is one situation and has its details as fields; its docstring is the default message. On the bus an error is
-sent as a tagged Struct (`headrace.wire.refusals`), never as the text of an exception.
+Each subclass is one situation and has its details as fields; the first paragraph of its docstring is the default message. On
+the bus an error is sent as a tagged Struct (`headrace.wire.refusals`), never as the text of an exception.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ class HeadraceError(Exception):
     """Something in Headrace could not be done."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or inspect.getdoc(type(self)) or type(self).__name__)
+        paragraph = (inspect.getdoc(type(self)) or type(self).__name__).partition("\n\n")[0]
+        super().__init__(message or " ".join(paragraph.split()))
 
 
 class BadInput(HeadraceError):

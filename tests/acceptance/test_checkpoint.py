@@ -50,6 +50,20 @@ def wait_for_progress(up: Up, operation: str, jobs: int = 1) -> None:
         time.sleep(0.1)
 
 
+def test_the_example_saves_and_goes_on_outside_of_headrace(tmp_path: Path) -> None:
+    command = [sys.executable, str(DOCS / "examples" / "resume.py"), "1000"]
+    without = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
+    saved = "0"
+    for _ in range(2):
+        with subprocess.Popen(command, cwd=tmp_path, env=without, stdout=subprocess.PIPE, text=True) as example:
+            assert example.stdout is not None
+            assert example.stdout.readline() == f"from {saved}\n"
+            example.terminate()
+            rest = example.stdout.read()
+        saved = (tmp_path / "saved-0").read_text()
+        assert (example.returncode, rest) == (75, f"saved {saved}\n")
+
+
 @pytest.mark.long
 def test_a_job_that_is_preempted_saves_in_time_and_its_next_run_goes_on_there(up: Up) -> None:
     for pool in ("research", "production"):

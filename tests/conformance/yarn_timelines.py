@@ -106,8 +106,7 @@ class _Run:
         return Rules(
             self.cluster.total,
             MinShareSpread(self.conf.get("minspread", "yarn")),
-            clock_stands_above_minimum=self.conf.get("minshare_form") == "old",
-            by_memory=self.conf.get("legacy_calc") == "memory",
+            older_release=self.conf.get("minshare_form") == "old" or self.conf.get("legacy_calc") == "memory",
         )
 
     def _wait_ms(self) -> int:

@@ -111,6 +111,7 @@ async def test_whoever_sent_the_files_starts_with_them_and_only_nodes_that_were_
         former = await as_node(server, subjects.fetch_piece(""), FetchPiece(OPERATION, 0), NotReady, "n2")
         assert former.why == "the agent of this node is too old to fetch files; upgrade the agent"
         assert (await fetched(server, 2, NotFound)).name == "3 of 2"
+        await as_user(server, "op.start", a_start(OperationId("operation-2")), StartAnswer)
 
         assert await over(server) == ["no-such-operation"]
         await finished(server)

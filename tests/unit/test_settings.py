@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.durations import format_duration, parse_duration_ms
+from headrace.durations import LONGEST_MS, format_duration, parse_duration_ms
 from headrace.errors import BadInput
 from headrace.runtime.settings import CommonSettings, load
 from headrace_admission.settings import AdmissionSettings
@@ -64,6 +64,7 @@ def test_the_table_of_a_service_wins_over_the_common_one_and_a_variable_over_bot
         ('[brewery]\nrest_ms = "soon"\n', r"\[brewery\] rest_ms: 'soon'.*30s"),
         ("brewery = 3\n", r"a table \[brewery\]"),
         ("[brewery\n", "a TOML file"),
+        (f"[brewery]\nkettles = {'9' * 5_000}\n", "a TOML file"),
         ("[brewery]\nkettles = 1\nkettles = 2\n", "a TOML file"),
     ],
 )
@@ -113,6 +114,7 @@ def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
     [
         ({"HEADRACE_BREWERY_KETLES": "3"}, "HEADRACE_BREWERY_KETLES"),
         ({"HEADRACE_REST_MS": "soon"}, "HEADRACE_REST_MS"),
+        ({"HEADRACE_REST_MS": "9" * 5_000}, "HEADRACE_REST_MS"),
         ({"HEADRACE_KETTLES": "many"}, "environment"),
     ],
 )
@@ -147,6 +149,13 @@ def test_lengths_of_time_are_read_as_people_write_them(text: str | int, expected
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1w", "1e3", "one", "1s2", "9" * 400 + "d", -5, "7", "1.5"])
 def test_what_is_no_length_of_time_is_refused(text: str | int) -> None:
     with pytest.raises(BadInput, match="a length of time with a unit, such as 30s"):
+        parse_duration_ms(text, place="here")
+
+
+@pytest.mark.parametrize("text", ["11575d", "999999999999999d", LONGEST_MS + 1])
+def test_a_length_of_time_beyond_the_longest_is_refused(text: str | int) -> None:
+    assert parse_duration_ms(LONGEST_MS, place="here") == LONGEST_MS
+    with pytest.raises(BadInput, match="at most 11574d1h"):
         parse_duration_ms(text, place="here")
 
 

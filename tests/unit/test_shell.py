@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,10 +35,11 @@ class TwoBoxes:
         return [counter("boxes", "boxes", len(self.boxes), "Boxes.")]
 
 
-def a_shell(engine: TwoBoxes, performed: list[str]) -> Shell[str]:
+def a_shell(engine: TwoBoxes, performed: list[str], more_checks: Sequence[Check] = ()) -> Shell[str]:
     bus: Any = SimpleNamespace(statistics=dict)
     clock = HandClock()
-    return Shell("boxes", engine, clock, Endpoints(bus, clock, Deposition()), perform=performed.append)
+    endpoints = Endpoints(bus, clock, Deposition())
+    return Shell("boxes", engine, clock, endpoints, perform=performed.append, more_checks=more_checks)
 
 
 def test_effects_are_performed_in_their_order_and_the_answer_is_returned() -> None:
@@ -61,6 +62,12 @@ def test_each_look_checks_one_structure_and_all_come_round() -> None:
     assert shell.broken_invariants == 2
     assert {each.name: each.value for each in shell.figures()}["broken_invariants"] == 2
     assert {each.name: each.value for each in shell.figures()}["boxes"] == 2
+
+
+def test_the_service_own_checks_follow_those_of_the_engine() -> None:
+    shell = a_shell(TwoBoxes(), [], more_checks=[lambda: ["the shelf leans"]])
+
+    assert [shell.check_next() for _ in range(4)] == [[], [], [], ["the shelf leans"]]
 
 
 async def test_whoever_deposes_the_process_ends_it() -> None:

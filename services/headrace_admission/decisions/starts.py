@@ -11,7 +11,7 @@ from headrace.ids import PoolName, TreeName, operation_id
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
-from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OperationSpec
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
 from headrace.wire.placements import EphemeralPool, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, Exists, Refusal
@@ -125,6 +125,11 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     if spec.max_unpreemptible_allocation_count:
         value, expected = str(spec.max_unpreemptible_allocation_count), "0, or no value"
         return BadRequest("spec.max_unpreemptible_allocation_count", value, expected)
+    # Their types stay as wide as before: the log may contain an operation that an older version started with a longer time.
+    for name in ("allocation_preemption_timeout_ms", "allocation_graceful_preemption_timeout_ms"):
+        if (getattr(spec, name) or 0) > LONGEST_INTERRUPTION_MS:
+            expected = f"at most {LONGEST_INTERRUPTION_MS}, an hour in milliseconds"
+            return BadRequest(f"spec.{name}", str(getattr(spec, name)), expected)
     try:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:

@@ -1,6 +1,7 @@
 """The archives that users sent: which pieces are stored, how many bytes they may take, and which are due for removal.
 
-Pure. Sizes are computed from the archives that are booked, so no counter can differ from them.
+Pure. Sizes are computed from the archives that are booked, so no counter can differ from them. Invariants (`check`): an archive
+lacks only pieces that belong to it, and a checked archive lacks none.
 """
 
 from __future__ import annotations
@@ -128,10 +129,14 @@ class ArchiveBook:
         self._entries.pop(key, None)
 
     def note_lost(self, key: ArchiveKey, piece: int) -> None:
-        """Record that a piece is lost, so that it is sent again and nothing starts without it."""
-        if key in self._entries:
-            self._entries[key].missing.add(piece)
-            self._entries[key].is_checked = False
+        """Record that a piece is lost, so that it is sent again and nothing starts without it.
+
+        Nothing changes for a piece that the archive does not have: nobody could send it, and no operation could start any more.
+        """
+        entry = self._entries.get(key)
+        if entry is not None and piece < entry.archive.piece_count:
+            entry.missing.add(piece)
+            entry.is_checked = False
 
     def missing(self, key: ArchiveKey) -> list[int]:
         """Return the missing pieces of a known archive."""
@@ -168,6 +173,17 @@ class ArchiveBook:
         for key in due:
             del self._entries[key]
         return due
+
+    def check(self) -> list[str]:
+        """Return a description of each broken invariant."""
+        broken = []
+        for key, entry in self._entries.items():
+            pieces = entry.archive.piece_count
+            if not entry.missing <= set(range(pieces)):
+                broken.append(f"archive {key.text} has {pieces} pieces, but lacks {sorted(entry.missing)}")
+            if entry.is_checked and entry.missing:
+                broken.append(f"archive {key.text} is checked, but lacks {sorted(entry.missing)}")
+        return broken
 
     def figures(self) -> list[Figure]:
         """Return the metrics of the archives and their bytes."""

@@ -76,6 +76,10 @@ class FileRequests:
         """Return the metrics of the archives."""
         return self._book.figures()
 
+    def check(self) -> list[str]:
+        """Return a description of each broken invariant of the archives."""
+        return self._book.check()
+
     def refusal_of(self, request: StartOperation, user: str) -> Refusal | None:
         """Return the refusal of a start whose files are not stored; None for an operation that is known already."""
         archive = request.spec.files

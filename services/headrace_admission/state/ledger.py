@@ -78,6 +78,8 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     failed_runs: dict[int, int] = {}
     failed_run_pages: dict[int, bytes] = {}
     pausing: dict[int, int] = {}
+    #: Number of failures whose job was never started. None in older records: only the kept failures are known to be of this kind.
+    not_started: int | None = None
 
 
 class Ledger:
@@ -97,6 +99,8 @@ class Ledger:
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
         self.failures: list[JobEnd] = []
         self._failures_bytes = 0
+        #: Number of failed attempts whose command could not be started.
+        self._not_started = 0
         #: Number of failed attempts of each job; and for each failed job that waits for its retry, the Unix time in
         #: milliseconds of the retry.
         self.failed_runs = IndexedNumbers()
@@ -126,9 +130,8 @@ class Ledger:
         return self.done_count == self.job_count
 
     def nodes_without_start(self) -> list[str]:
-        """Return the nodes of the kept failures, if none of these jobs could be started and no attempt ended in another way."""
-        ended_otherwise = self.done_count + self.counts[JobResult.ABORTED] + self.counts[JobResult.LOST]
-        if ended_otherwise or not all(end.not_started for end in self.failures):
+        """Return the nodes of the kept failures, if no attempt that ended could be started; else an empty list."""
+        if self._not_started < sum(self.counts.values()):
             return []
         return sorted({end.node for end in self.failures})
 
@@ -207,6 +210,7 @@ class Ledger:
         self._exit_codes[index] = end.exit_code or 0
         if end.result is JobResult.FAILED:
             self.failed_runs[index] += 1
+            self._not_started += end.not_started
             self._keep_failure(msgspec.structs.replace(end, node=node))
         if end.result is JobResult.COMPLETED:
             self._done[index >> 3] |= _bit(index)
@@ -259,6 +263,7 @@ class Ledger:
             failed_runs=dict(self.failed_runs.large),
             failed_run_pages=self.failed_runs.pages,
             pausing=dict(self.pausing),
+            not_started=self._not_started,
         )
 
     @classmethod
@@ -276,6 +281,8 @@ class Ledger:
         ledger._take_failures(list(record.failures))
         ledger.failed_runs = IndexedNumbers(record.failed_run_pages, record.failed_runs)
         ledger.pausing = dict(record.pausing)
+        known = sum(end.not_started for end in record.failures)
+        ledger._not_started = known if record.not_started is None else record.not_started
         ledger._not_retried[: len(record.not_retried_bits)] = record.not_retried_bits
         for index in record.not_retried:
             ledger._not_retried[index >> 3] |= _bit(index)
@@ -291,7 +298,7 @@ class Ledger:
     def check(self) -> list[str]:
         """Return a description of each broken invariant."""
         broken = []
-        done, not_retried = int.from_bytes(self._done), int.from_bytes(self._not_retried)
+        done, not_retried = int.from_bytes(self._done, "little"), int.from_bytes(self._not_retried, "little")
         if self.done_count != done.bit_count():
             broken.append(f"done_count {self.done_count} differs from the bits set")
         if self.done_count != self.counts[JobResult.COMPLETED]:
@@ -303,14 +310,21 @@ class Ledger:
         broken += [
             f"attempt {number} is of index {i}, outside of the block" for i, number in self.attempts.items(self.block)
         ]
+        outside = (done | not_retried) >> self.block
+        if outside:
+            broken.append(f"{outside.bit_count()} jobs outside of the block are recorded as completed or ended")
+        if self._not_started > self.counts[JobResult.FAILED]:
+            broken.append(
+                f"{self._not_started} failures were not started, but {self.counts[JobResult.FAILED]} failures are counted"
+            )
         if done & not_retried:
             broken.append(
                 f"{(done & not_retried).bit_count()} jobs are completed, but are also recorded as ended without a retry"
             )
         broken += [
-            f"job {i} waits for its retry, but its last attempt has not ended"
+            f"job {i} waits for its retry, but is not recorded as ended without a retry"
             for i in self.pausing
-            if not self._has_ended(i)
+            if i >= self.block or not self._not_retried[i >> 3] & _bit(i)
         ]
         if self.owners is not None:
             broken += self.owners.check(self.block, over=self.done_count + not_retried.bit_count())

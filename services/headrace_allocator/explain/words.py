@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, assert_never
 
+from headrace.counted import counted
 from headrace.ids import OperationId, PoolName
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.runtime.engine import Moment
@@ -46,8 +47,8 @@ def words_of(reason: why.Reason) -> str:
             if not reason.in_doubt:
                 return words
             others = reason.enrolled - reason.heard - len(reason.awaited)
-            nodes = ", ".join(reason.awaited) + (f" and {others} other nodes" if others else "")
-            return words + f"; {reason.in_doubt} jobs may still be running on {nodes}"
+            nodes = ", ".join(reason.awaited) + (f" and {counted(others, 'other node')}" if others else "")
+            return words + f"; {counted(reason.in_doubt, 'job')} may still be running on {nodes}"
         case why.LimitsUnknown():
             return "the allocator has restarted and waits for fair_share to report the limits of pools"
         case why.PoolLimitReached() | why.OperationLimitReached():

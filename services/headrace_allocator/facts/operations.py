@@ -79,11 +79,11 @@ class Operation:
         #: The facts by which heartbeats skip the allocations of the operation.
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
-        self.id = live.operation
+        self.id, self.user = live.operation, live.user
         #: State of the gang; None for no gang, a single job, or an operation of several trees, where each gives its jobs out alone.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
-        self.user = live.user
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
+        self.task_groups: list[TaskGroup] = []
         self.set_spec(live.spec)
         self.set_state(live.state, suspended=live.suspended)
         #: Arrival number in this allocator; breaks ties in satisfaction.
@@ -142,7 +142,7 @@ class Operation:
         self.is_graceful = spec.preemption_mode is _GRACEFUL
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
-        self.set_task_groups([])
+        self.set_task_groups(self.task_groups)
         self._options_at = self.rest.cut_at = NO_RULES_YET
         self._note_rest()
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import anyio
 from cyclopts import App, Parameter
 
+from headrace.counted import counted
 from headrace.ids import node_name
 from headrace.server_urls import parse_server_urls
 from headrace_cli.cluster.folder import ADMINISTRATOR, ClusterFolder, ClusterOptions
@@ -131,7 +132,7 @@ def init(
     options = ClusterOptions(url, listen, health, hosts, cluster.administrators(administrators))
     known = cluster.write(options, nodes, inside, has_operator=operator, tls=tls)
     screen = Screen()
-    screen.out.print(f"{folder}: credentials of the services, of people, and of {len(known)} nodes", *known)
+    screen.out.print(f"{folder}: credentials of the services, of people, and of {counted(len(known), 'node')}", *known)
     say_administrators(screen, options, folder)
     return Exit.DONE
 

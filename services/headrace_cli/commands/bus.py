@@ -60,9 +60,9 @@ def provision(
     history_room
         Space for the records of a tree's pools, such as 2G. Existing streams are changed too. Default for new streams: 512 MiB.
     credential_file
-        Credential of the provisioner. Default: the credential in the state folder, or `$HEADRACE_CREDENTIAL_FILE`.
+        Credential of the provisioner. Default: `$HEADRACE_CREDENTIAL_FILE`, else the credential in the state folder.
     ca_file
-        Certificate authority of the server. Default: `ca.pem` beside the credential, or `$HEADRACE_CA_FILE`.
+        Certificate authority of the server. Default: `$HEADRACE_CA_FILE`, else `ca.pem` beside the credential.
     """
     common = common or Common()
     place = find_place(state=common.state, credential_file=credential_file, ca_file=ca_file)

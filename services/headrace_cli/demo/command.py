@@ -9,6 +9,7 @@ from pathlib import Path
 import anyio
 
 from headrace.client import Client, connect
+from headrace.counted import counted
 from headrace.errors import HeadraceError
 from headrace.runtime.clock import SystemClock
 from headrace_cli.demo.comeback import Comeback
@@ -43,7 +44,7 @@ def demo() -> int:
             screen.say("the demo was stopped before its end", style="yellow")
             return Exit.INTERRUPTED
         if outcome.crashes:
-            show.troubles.append(f"{outcome.crashes} processes ended unexpectedly")
+            show.troubles.append(f"{counted(outcome.crashes, 'process')} ended unexpectedly")
         show.troubles.extend(f"still running: {process.role} {process.pid}" for process in marks.find(state))
         keep = not outcome.ready or bool(show.troubles)
         for trouble in show.troubles:

@@ -14,6 +14,7 @@ from rich.text import Text
 from headrace.bus import BusError
 from headrace.client import Unanswered
 from headrace.client.asking import LONGEST_ABSENCE_S
+from headrace.counted import counted
 from headrace.runtime.clock import SystemClock
 from headrace_cli.live.terminal import Terminal, opened_terminal, why_not_live
 from headrace_cli.show.screen import Screen
@@ -66,7 +67,7 @@ async def _show(terminal: Terminal, show_once: Callable[[Screen], Awaitable[obje
         lines = [line for thing in shown for line in terminal.lines(thing, width)]
         room = height - (2 if words else 1)
         if len(lines) > room:
-            left_out = Text(f"… {len(lines) - room + 1} more lines", style="yellow")
+            left_out = Text(f"… {counted(len(lines) - room + 1, 'more line')}", style="yellow")
             lines[room - 1 :] = terminal.lines(left_out, width)
         terminal.paint(terminal.lines(head, width) + terminal.lines(Text(words, style), width)[: bool(words)] + lines)
 

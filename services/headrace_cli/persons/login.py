@@ -14,6 +14,7 @@ from headrace.bus.credential_files import read_credential
 from headrace.client import Client, connect, find_place
 from headrace.client.places.endpoint import PERSON_LOGIN, Endpoint
 from headrace.client.places.kept import SavedServers
+from headrace.counted import counted
 from headrace.errors import BadInput
 from headrace.ids import user_name
 from headrace.near import hint
@@ -132,7 +133,7 @@ def whoami(*, common: Common | None = None) -> int:
             return
         screen.print(_facts(told), "", _rights_table(rights))
         if rights.left_out:
-            screen.say(f"and {rights.left_out} more pools")
+            screen.say(f"and {counted(rights.left_out, 'more pool')}")
 
     return talk(common, work)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.text import Text
 
+from headrace.counted import counted
 from headrace.wire.pool_changes import AttributeDifference, PoolDifference, PoolPlan
 from headrace_cli.show.screen import Screen
 
@@ -14,7 +15,7 @@ def plan_lines(plan: PoolPlan) -> list[Text]:
     """Return the lines of a plan; one line if nothing changes."""
     lines = list(_lines(plan))
     if plan.left_out:
-        lines.append(Text(f"and {plan.left_out} more pools"))
+        lines.append(Text(f"and {counted(plan.left_out, 'more pool')}"))
     return lines or [Text("nothing changes")]
 
 

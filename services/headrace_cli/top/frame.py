@@ -11,6 +11,7 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
+from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace_cli.show.tables import bar, packed, table
 from headrace_cli.top.cluster_report import Cluster, ClusterReport, cluster_of
@@ -73,7 +74,7 @@ def page(things: Sequence[RenderableType], view: View, pen: Pen, height: int, la
     first = min(view.first_line, max(0, len(lines) - (height - 1)))
     foot = _question(view) or Text(_OF_A_PAGE, style="dim")
     if first + height - 1 < len(lines):
-        foot.append(f"  {len(lines) - first - height + 1} more lines", style="yellow")
+        foot.append(f"  {counted(len(lines) - first - height + 1, 'more line')}", style="yellow")
     return _with_foot(lines[first:], foot, pen, height, layout)
 
 

@@ -137,7 +137,8 @@ def on_key(view: View, key: str, entries: Entries) -> View:
             return _with(view, opened=about, first_line=0)
         case "p" if about is not None and about.kind == "pool":
             return _with(view, section=Section.OPERATIONS, filter=about.name)
-        case _ if key.isdigit() and 1 <= int(key) <= len(_SECTIONS):
+        # A superscript two, which some keyboards have, is a digit to Python but no number.
+        case _ if key.isdecimal() and 1 <= int(key) <= len(_SECTIONS):
             return _with(view, section=_SECTIONS[int(key) - 1])
         case _:
             return view

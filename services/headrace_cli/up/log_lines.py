@@ -74,6 +74,10 @@ async def follow_logs(logs: Mapping[str, Path], show: Callable[[str], None]) -> 
 
 
 def _read_from(path: Path, place: int) -> bytes:
-    with open(path, "rb") as file:
-        file.seek(place)
-        return file.read()
+    """Return the bytes of a file from `place` on. Empty if the file was removed meanwhile or cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(place)
+            return file.read()
+    except OSError:
+        return b""

@@ -107,6 +107,6 @@ def _is_agents(folder: str, state: str) -> bool:
 def _role_of(arguments: list[str]) -> str:
     if arguments and os.path.basename(arguments[0]) == "nats-server":
         return "nats-server"
-    if arguments[1:2] == ["-m"] and arguments[2].startswith("headrace_"):
+    if arguments[1:2] == ["-m"] and "".join(arguments[2:3]).startswith("headrace_"):
         return arguments[2].removeprefix("headrace_")
     return "other" if arguments else ""

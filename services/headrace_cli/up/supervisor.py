@@ -17,6 +17,7 @@ import anyio.abc
 from headrace.child_process import until_ended
 from headrace.client.place import Place
 from headrace.client.places.endpoint import Endpoint
+from headrace.counted import counted
 from headrace.obs.logging import configure, logger
 from headrace.runtime.clock import SystemClock
 from headrace.runtime.engine import Moment
@@ -109,7 +110,7 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             state.make()
             left = marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
             if left:
-                tell(f"ended {len(left)} processes that a killed `headrace up` had left")
+                tell(f"ended {counted(len(left), 'process')} that a killed `headrace up` had left")
             # A client of a release without TLS would take a leftover `ca.pem` for that of a cluster.
             held.callback(state.withdraw, whole=True)
             write_configuration(state, options, port)

@@ -11,7 +11,7 @@ from headrace.durations import LONGEST_MS
 from headrace.errors import BadInput
 from headrace.pools.pool_config import LARGEST_WEIGHT
 from headrace.tree_file.problems import FileProblem, Problems, shown
-from headrace_cli.yarn.amounts import Amounts, java_number, read_amounts
+from headrace_cli.yarn.amounts import Amounts, java_number, read_amounts, whole_number
 from headrace_cli.yarn.elements import Element, read_elements
 from headrace_cli.yarn.warnings import Warnings
 
@@ -112,16 +112,17 @@ def _weight(text: str, place: str) -> float:
 
 
 def _count(text: str, place: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text[:11]) <= _LARGEST_COUNT):
+    count = whole_number(text)
+    if count is None or count > _LARGEST_COUNT:
         raise BadInput(place, text, f"a whole number from 0 to {_LARGEST_COUNT}")
-    return int(text)
+    return count
 
 
 def _timeout_ms(text: str, place: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+    seconds = whole_number(text)
+    if seconds is None:
         raise BadInput(place, text, "a whole number of seconds, 0 or more")
-    ms = int(text[:20]) * 1000
-    return ms if ms <= LONGEST_MS else NEVER_MS
+    return seconds * 1000 if seconds * 1000 <= LONGEST_MS else NEVER_MS
 
 
 def _flag(text: str, _: str) -> bool:

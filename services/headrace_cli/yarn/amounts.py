@@ -73,6 +73,15 @@ def _beside(matches: Iterable[re.Match[str]], text: str) -> str:
     return ", ".join(part for each in text.split("\n") if (part := each.strip(" ,;")))
 
 
+def whole_number(text: str) -> int | None:
+    """Parse a whole number of decimal digits. Return `LARGEST_AMOUNT` for any larger number, and None for any other text."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    # Python refuses to convert thousands of digits.
+    digits = text.lstrip("0") or "0"
+    return min(int(digits[:20]), LARGEST_AMOUNT)
+
+
 def java_number(text: str, place: str) -> float:
     """Parse a number as Java does, with an optional f or d at its end. Raises `BadInput`, also for a number that is not finite."""
     number = float(text.rstrip("fFdD")) if _JAVA_NUMBER.match(text) else math.nan

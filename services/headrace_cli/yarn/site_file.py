@@ -9,7 +9,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
 from headrace.tree_file.problems import FileProblem, Problems, shown
-from headrace_cli.yarn.amounts import java_number
+from headrace_cli.yarn.amounts import java_number, whole_number
 from headrace_cli.yarn.elements import read_elements
 from headrace_cli.yarn.warnings import Warnings
 
@@ -78,7 +78,8 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
             option = (_PREEMPTION | _MORE)[key]
             try:
                 # YARN's periods are milliseconds.
-                value = java_number(text, name) if option == _THRESHOLD else int(text) if text.isdecimal() else text
+                number = java_number(text, name) if option == _THRESHOLD else whole_number(text)
+                value = text if number is None else number
                 TREE_ATTRIBUTES.changed(TreeOptions(), {option: value}, name)
                 site.options[option] = value
             except BadInput as error:

@@ -79,6 +79,7 @@ _RULES: Final = (
             "yarn/cluster_utilization_threshold",
             "yarn/wait_before_kill",
             "yarn/min_share_spread",
+            "yarn/older_release",
         ),
         ("allow_preemption_from",),
     ),

@@ -70,10 +70,8 @@ class Rules(NamedTuple):
 
     total: Resources
     spread: MinShareSpread = MinShareSpread.INTENDED
-    #: As in Hadoop 2.9 to 3.1: the clock of a queue stands still above its minimum, so the queue starves as soon as it falls below.
-    clock_stands_above_minimum: bool = False
-    #: As in Hadoop 2.6 and 2.7: of a queue's two targets the whole target with less memory counts.
-    by_memory: bool = False
+    #: As in Hadoop 2.9 to 3.1 and, for `queue_shortage`, in 2.6 and 2.7.
+    older_release: bool = False
 
 
 class ShareTimes(NamedTuple):
@@ -145,7 +143,8 @@ def _short_of_fair_share(
 def _short_of_minimum(queue: LeafQueue, clocks: MutableMapping[str, int], now_ms: int, rules: Rules) -> Resources:
     target = queue.least.within(queue.demand)
     missing = (target - queue.usage).or_more(ZERO)
-    if rules.clock_stands_above_minimum:
+    if rules.older_release:
+        # The clock stands still while the queue is above its minimum, so the queue starves as soon as it falls below.
         target = queue.least if is_less(queue.least, queue.demand, rules.total, queue.policy) else queue.demand
         missing = target - queue.usage
     since_ms = clocks.setdefault(queue.key, now_ms)

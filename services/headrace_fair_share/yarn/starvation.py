@@ -63,7 +63,7 @@ def state_after(cut: UpdateFacts, given: UpdateInput, amounts: JudgedAmounts, sc
     used = _resources(amounts.usage[:, 0])
     if not options.yarn.enabled or not gate_is_open(used, cut.total, options.yarn.cluster_utilization_threshold):
         return YarnState(had.fair, had.least)
-    rules = Rules(cut.total, options.yarn.min_share_spread)
+    rules = Rules(cut.total, options.yarn.min_share_spread, older_release=options.yarn.older_release)
     is_legacy = options.preemption_policy is PreemptionPolicy.YARN_LEGACY
     dues: dict[str, Due] = {}
     paused = _paused(cut)

@@ -12,8 +12,8 @@ When its allocation is to be taken back, a job is notified and saves its progres
             checkpoint.write("saved", str(step))
             checkpoint.leave()
 
-This module needs only Python's standard library. It does no harm outside of Headrace: no checkpoint is requested there, and
-progress is not reported.
+This module needs only Python's standard library. Outside of Headrace a program that is ended with the signal saves and leaves
+in the same way, there is no deadline (`seconds_left` is None), and progress is not reported.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def watch(number: int = signal.SIGTERM) -> None:
 
 
 def is_wanted() -> bool:
-    """True if the job was asked to save its progress and leave."""
+    """True if the job was asked to save its progress and leave, by Headrace or by anyone who sent the signal that `watch` records."""
     return _wanted
 
 

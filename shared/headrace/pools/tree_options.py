@@ -95,6 +95,8 @@ class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     legacy_interval: int = 5_000
     min_share_spread: MinShareSpread = MinShareSpread.INTENDED
     drf_needy_quirk: bool = False
+    #: Rules of older releases of Hadoop: of 2.9 to 3.1 under yarn, of 2.6 and 2.7 under yarn_legacy.
+    older_release: bool = False
 
 
 class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

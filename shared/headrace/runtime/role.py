@@ -22,6 +22,7 @@ from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.lease import Lease
 from headrace.runtime.terms import TermBook, take_term, taken_term, term_of_peers
+from headrace.runtime.together import cancel_when
 from headrace.wire import subjects
 from headrace.wire.version import Term
 
@@ -160,11 +161,6 @@ class Role:
         return told
 
 
-async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
-    await stopping.wait()
-    scope.cancel()
-
-
 def role_of(service: str, tree: TreeName | None = None) -> str:
     """Return the name of a service's role: one role for each tree, or one for all trees if `tree` is None."""
     return service if tree is None else f"{service}.{tree}"
@@ -195,7 +191,7 @@ async def lead(
     bucket = await bus.key_value(subjects.LEASES_BUCKET)
     lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s, has_standby=has_standby)
     async with anyio.create_task_group() as standing_by:
-        standing_by.start_soon(_cancel_when, stopping, standing_by.cancel_scope)
+        standing_by.start_soon(cancel_when, stopping, standing_by.cancel_scope)
         if follow is not None:
             standing_by.start_soon(follow)
         await lease.acquire()

@@ -40,6 +40,7 @@ from headrace.runtime.presence import Presence
 from headrace.runtime.role import Deposed, Deposition, Role, lead
 from headrace.runtime.settings import CommonSettings, load
 from headrace.runtime.terms import TermBook
+from headrace.runtime.together import cancel_when
 from headrace.wire import subjects
 from headrace.wire.version import Term
 
@@ -251,15 +252,10 @@ async def _run(
 async def _until_provisioned(bus: NatsBus, streams: list[str], stopping: anyio.Event) -> bool:
     """Return False if the process was asked to stop before all the streams it needs existed."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_cancel_when, stopping, tasks.cancel_scope)
+        tasks.start_soon(cancel_when, stopping, tasks.cancel_scope)
         await until_there(bus, streams)
         tasks.cancel_scope.cancel()
     return not stopping.is_set()
-
-
-async def _cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
-    await stopping.wait()
-    scope.cancel()
 
 
 def _labels(name: str, settings: CommonSettings) -> dict[str, str]:

@@ -9,6 +9,7 @@ folder of that file.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import tomllib
 from collections.abc import Mapping
@@ -25,6 +26,7 @@ from headrace.server_urls import parse_server_urls
 
 S = TypeVar("S", bound="CommonSettings")
 
+_WHOLE: Final = re.compile(r"\s*[0-9]{1,15}\s*\Z")
 #: The name endings of settings that are paths.
 _PATHS: Final = ("_file", "_folder")
 
@@ -112,7 +114,8 @@ def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(str(path), error.strerror or str(error), "a readable settings file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    # Not only `TOMLDecodeError`: Python refuses to convert a number of thousands of digits.
+    except ValueError as error:
         raise BadInput(str(path), str(error), "a TOML file") from None
     known = set(kind.__struct_fields__)
     values: dict[str, Any] = {}
@@ -152,5 +155,5 @@ def _from_environment(kind: type[S], service: str, environment: Mapping[str, str
 def _plain(key: str, value: Any, place: str) -> Any:
     if key.endswith("_ms") and isinstance(value, str):
         # The name says the unit of a number.
-        return parse_duration_ms(int(value) if value.strip().isdecimal() else value, place=place)
+        return parse_duration_ms(int(value) if _WHOLE.match(value) else value, place=place)
     return value

@@ -9,7 +9,8 @@ Each service's own shell defines how its effects are performed. This module has 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
 import anyio
@@ -48,8 +49,13 @@ class Shell(Generic[E]):
         *,
         perform: Callable[[E], None] | None = None,
         figures: Callable[[], list[Figure]] = list,
+        more_checks: Sequence[Check] = (),
     ) -> None:
-        """`figures` returns the service's own metrics, beside the engine's. `perform` starts one effect and never waits."""
+        """Connect an engine to the bus.
+
+        `perform` starts one effect and never waits. `figures` returns the service's own metrics, beside the engine's;
+        `more_checks` check what the service keeps outside of the engine.
+        """
         self._service = service
         self._engine = engine
         self._clock = clock
@@ -59,6 +65,7 @@ class Shell(Generic[E]):
         self._instance = ""
         self._figures = figures
         self._of_presence: Callable[[], list[Figure]] = list
+        self._more_checks = more_checks
         self._checks: Iterator[Check] = iter(())
         #: Number of invariants found broken; anything but 0 is a defect.
         self.broken_invariants = 0
@@ -115,10 +122,10 @@ class Shell(Generic[E]):
                 logger().info("figures", **self._plain_figures())
 
     def check_next(self) -> list[str]:
-        """Check the next structure of the engine, starting over after the last. A broken invariant is logged as an error."""
+        """Check the next structure of the engine or service, starting over after the last. A broken invariant is logged as an error."""
         check = next(self._checks, None)
         if check is None:
-            self._checks = self._engine.checks()
+            self._checks = chain(self._engine.checks(), self._more_checks)
             return []
         broken = check()
         for words in broken:

@@ -1,4 +1,4 @@
-"""Concurrent calls to the server. Far from the server, the time of a start is the number of round trips in a row."""
+"""Concurrent calls to the server: far from it, the time of a start is the number of round trips in a row."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ async def together(*calls: Callable[[], Coroutine[Any, Any, object]]) -> None:
                 tasks.start_soon(call)
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None
+
+
+async def cancel_when(stopping: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Cancel the scope when the process is asked to stop."""
+    await stopping.wait()
+    scope.cancel()

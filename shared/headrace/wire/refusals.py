@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from headrace.counted import counted
 from headrace.errors import HeadraceError, said_of
 from headrace.pools.pool_config import Access
 from headrace.pools.rights import Person, Right, holders
@@ -110,9 +111,7 @@ class Busy(_Refusal, frozen=True, tag="busy"):
                 f"waiting requests, or {self.most_request_bytes_of_a_user} bytes; {_TRY_AGAIN}"
             )
         why = f" ({self.why})" if self.why else ""
-        return (
-            f"busy: {self.waiting} requests are waiting, the oldest for {self.oldest_waiting_ms} ms{why}; {_TRY_AGAIN}"
-        )
+        return f"busy: {counted(self.waiting, 'waiting request')}, the oldest for {self.oldest_waiting_ms} ms{why}; {_TRY_AGAIN}"
 
 
 class NotRecorded(_Refusal, frozen=True, tag="not_recorded"):
@@ -148,9 +147,9 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
     right: str = ""
     #: Pool on which the right is missing.
     pool: str = ""
-    #: Names of people who have the right, as far as they may be named.
+    #: The first people who have the right, in the order of their names. Empty if nobody has it.
     holders: list[str] = []
-    #: Names of people who may do everything, as far as they may be named.
+    #: The first administrators that the answering service knows, in the order of their names.
     administrators: list[str] = []
 
     def text(self) -> str:
@@ -186,7 +185,8 @@ class BrokenRules(_Refusal, frozen=True, tag="broken_rules"):
     problems: list[str]
 
     def text(self) -> str:
-        return "\n".join([f"{len(self.problems)} rules are broken; nothing was changed", *self.problems])
+        rules = "1 rule is" if len(self.problems) == 1 else f"{len(self.problems)} rules are"
+        return "\n".join([f"{rules} broken; nothing was changed", *self.problems])
 
 
 class LimitBroken(msgspec.Struct, frozen=True):

@@ -422,8 +422,8 @@ class Fleet:
             elif known.spec != spec:
                 facts.set_spec(known, spec)
             waits = sum(task.pending for task in work.tasks)
-            if len(work.tasks) > 1:
-                known.set_task_groups([TaskGroup(task.job, task.pending) for task in work.tasks])
+            sizes = work.tasks if len(work.tasks) > 1 else []
+            known.set_task_groups([TaskGroup(task.job, task.pending) for task in sizes])
             self._draw(known, waits - known.slots.ready_count)
             known.slots.return_ready(max(0, known.slots.ready_count - waits))
             known.set_state(known.state, suspended=work.given.get("suspended", False))

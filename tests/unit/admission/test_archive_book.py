@@ -101,6 +101,30 @@ def test_an_archive_goes_when_its_operations_are_over_and_unused_ones_after_an_h
     assert len(found) == 0
 
 
+def test_a_piece_that_an_archive_does_not_have_is_not_lost() -> None:
+    found = kept(MINE, SMALL)
+
+    found.note_lost(MINE, 1)
+
+    assert found.is_there(MINE, SMALL)
+    assert found.missing(MINE) == []
+
+
+def test_the_check_finds_wrong_pieces_and_checked_archives_that_lack_a_piece() -> None:
+    found = kept(LARGE_OF_MINE, LARGE, into=kept(MINE, SMALL))
+    assert found.check() == []
+    found.note_lost(LARGE_OF_MINE, 1)
+    assert found.check() == []
+
+    found._entries[MINE].missing.add(0)
+    found._entries[LARGE_OF_MINE].missing.add(3)
+
+    assert found.check() == [
+        f"archive ada.{SMALL.sha256} is checked, but lacks [0]",
+        f"archive ada.{LARGE.sha256} has 3 pieces, but lacks [1, 3]",
+    ]
+
+
 def test_an_archive_that_is_sent_again_waits_for_its_next_operation() -> None:
     found = kept(MINE, SMALL, 100)
     found.want(MINE, SMALL, at(500))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.ids import AllocationId, NodeName
@@ -59,6 +60,32 @@ def test_one_run_that_began_is_enough_to_say_nothing(desk: Desk, other: dict[str
     failed_on(desk, "alpha", "beta", "gamma")
 
     assert view(desk).reason == ""
+
+
+@pytest.mark.parametrize("knows_the_number", [True, False])
+def test_a_run_that_began_counts_when_its_failure_is_not_kept_any_more(knows_the_number: bool) -> None:
+    desk = Desk()
+    desk.started("one", job_count=5, max_failed_job_count=50)
+    failed_on(desk, "delta", not_started=False)
+    failed_on(desk, *["alpha", "beta", "gamma"] * 4)
+    operation = desk.state.operations[oid("one")]
+    assert operation.ledger.counts[JobResult.FAILED] == 13
+    assert all(end.not_started for end in operation.ledger.failures)
+    assert view(desk).reason == ""
+
+    record = operation.ledger.to_record()
+    if not knows_the_number:
+        record = msgspec.structs.replace(record, not_started=None)
+
+    assert Ledger.from_record(5, record).nodes_without_start() == []
+
+
+def test_failed_starts_are_told_after_a_restart_and_from_older_records(desk: Desk) -> None:
+    failed_on(desk, "alpha", "beta", "gamma")
+    record = desk.state.operations[oid("one")].ledger.to_record()
+
+    for each in (record, msgspec.structs.replace(record, not_started=None)):
+        assert Ledger.from_record(5, each).nodes_without_start() == ["alpha", "beta", "gamma"]
 
 
 def test_an_operation_that_fails_so_says_it_whatever_the_number_of_nodes(desk: Desk) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -53,6 +55,25 @@ def test_a_lower_border_or_term_takes_nothing_back() -> None:
     ledger.draw(100, 2)
 
     assert (ledger.block, ledger.block_term) == (10, 9)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ({"done": b"\0\2", "counts": {JobResult.COMPLETED: 1}}, "1 jobs outside of the block"),
+        ({"not_retried_bits": b"\0\2"}, "1 jobs outside of the block"),
+        ({"pausing": {3: 5}}, "job 3 waits for its retry"),
+        ({"done": b"\x08\0", "counts": {JobResult.COMPLETED: 1}, "pausing": {3: 5}}, "job 3 waits for its retry"),
+        ({"not_started": 1}, "1 failures were not started"),
+    ],
+)
+def test_the_check_finds_what_no_sequence_of_ends_can_bring_about(damage: dict[str, Any], told: str) -> None:
+    record = a_ledger(16, block=9).to_record()
+    assert Ledger.from_record(16, record).check() == []
+
+    [broken] = Ledger.from_record(16, msgspec.structs.replace(record, **damage)).check()
+
+    assert broken.startswith(told)
 
 
 def test_rows_tell_the_newest_attempt_that_ended_and_where() -> None:

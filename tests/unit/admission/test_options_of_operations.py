@@ -15,6 +15,8 @@ from tests.unit.admission.desk import Desk
     ("option", "value", "expected"),
     [
         ("max_unpreemptible_allocation_count", 2, "0, or no value"),
+        ("allocation_preemption_timeout_ms", 3_600_001, "at most 3600000, an hour in milliseconds"),
+        ("allocation_graceful_preemption_timeout_ms", 10**12, "at most 3600000, an hour in milliseconds"),
         ("trace", "rubbish", "a W3C Trace Context traceparent whose flags say that the trace is recorded"),
         (
             "scheduling_tag_filter",
@@ -29,7 +31,16 @@ def test_an_option_that_cannot_be_used_is_refused_by_its_name(option: str, value
     assert answer == BadRequest(f"spec.{option}", str(value), expected)
 
 
-def test_the_older_option_is_taken_where_it_says_0() -> None:
-    answer = Desk({"a": {}}).start("one", pool="a", max_unpreemptible_allocation_count=0)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("max_unpreemptible_allocation_count", 0),
+        ("interruption_timeout_ms", 3_600_000),
+        ("allocation_preemption_timeout_ms", 3_600_000),
+        ("allocation_graceful_preemption_timeout_ms", 0),
+    ],
+)
+def test_an_option_at_its_bound_is_accepted(option: str, value: Any) -> None:
+    answer = Desk({"a": {}}).start("one", pool="a", **{option: value})
 
     assert isinstance(answer, StartAnswer)

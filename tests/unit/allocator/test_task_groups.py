@@ -72,10 +72,9 @@ def test_a_size_that_would_delay_a_reserved_job_does_not_start() -> None:
 
 
 def test_no_more_of_several_sizes_start_than_the_operation_may_have() -> None:
-    desk = a_desk(cores(8, slots=9), TaskGroup(SMALL, 3))
+    desk = a_desk(cores(8, slots=9), TaskGroup(LARGE, 2), TaskGroup(SMALL, 1))
     operation = desk.operation("a")
     desk.facts.set_spec(operation, msgspec.structs.replace(operation.spec, resource_limits=PartialResources(cpu=400)))
-    operation.set_task_groups([TaskGroup(LARGE, 2), TaskGroup(SMALL, 1)])
 
     assert [start.resources for start in desk.beat("n")[0].start] == [LARGE, SMALL]
 

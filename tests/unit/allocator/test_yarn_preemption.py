@@ -289,6 +289,25 @@ def test_the_older_engine_warns_first() -> None:
     assert record is PreemptionReason.POOL_SHORTAGE
 
 
+@pytest.mark.parametrize(("older_release", "taken"), [(False, 2), (True, 1)])
+def test_the_oldest_releases_take_the_shortage_with_more_memory(older_release: bool, taken: int) -> None:
+    desk = YarnDesk()
+    yarn = YarnOptions(enabled=True, wait_before_kill=0, legacy_interval=0, older_release=older_release)
+    desk.options = msgspec.structs.replace(desk.options, preemption_policy=PreemptionPolicy.YARN_LEGACY, yarn=yarn)
+    pool = ShareItem(
+        *(ElementKind.POOL, "p", ROOT_POOL),
+        due_to_fair_share=Resources(cpu=200),
+        due_to_min_share=Resources(cpu=100, memory=1),
+        claims=True,
+    )
+    for _ in range(4):
+        desk.now_s += 1.0
+        desk.tell([a_claim("hog", 0.5, 0), a_claim("poor", 0.5, 0), pool])
+    beats = [desk.beat(node, allocations=desk.shown[node])[0] for node in desk.nodes]
+
+    assert sum(len(orders.take_back) for orders in beats) == taken
+
+
 def test_seed_tenants_come_to_their_shares() -> None:
     """Tenants of weight 1, 2 and 1, of which the third comes later: 4, 8 and 0 of 12 cores become 3, 6 and 3."""
     pools = {"one": {}, "two": {"weight": 2}, "three": {}}

@@ -124,7 +124,7 @@ def test_the_start_of_the_last_job_is_foretold_from_the_ends_of_others_alone() -
     causes = [Cause("a", "x", "y", {})]
     text = "\n".join(page(waiting(causes=causes, running_jobs=2, pending_jobs=6, mean_job_ms=5_000)))
 
-    assert "at this pace   its last job starts in about 15s: 2 jobs run at a time, lately for 5s each" in text
+    assert "at this pace   its last job starts in about 15s: 2 jobs at a time, lately for 5s each" in text
     assert "at this pace" not in "\n".join(page(waiting(causes=causes, running_jobs=2)))
     assert "at this pace" not in "\n".join(page(waiting(causes=causes, running_jobs=0, mean_job_ms=5_000)))
 
@@ -180,7 +180,7 @@ def test_what_has_nothing_of_nothing_has_not_more_than_it_is_owed(used: int, wor
         ),
         (
             Try(NodeName("n"), 2_000, 1, Resources(cpu=300), Resources(cpu=100), exempt=2, exempt_ms=40_000),
-            "cpu 3, and 2 more can be preempted once their jobs have run for preemption_exempt_time, the first in 40s; short of cpu 1",
+            "cpu 3, and 2 more allocations can be preempted once preemption_exempt_time is over, the first in 40s; short of cpu 1",
         ),
         (
             Try(
@@ -203,7 +203,7 @@ def test_the_last_tries_say_which_node_came_nearest(nearest: Try, words: str) ->
 
     text = " ".join(" ".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries))).split())
 
-    assert "3 nodes were checked: 2 had too little to preempt, 1 have other tags" in text
+    assert "3 nodes were checked: 2 had too little to preempt, 1 had other tags" in text
     assert "n, 2s ago: with 1 allocation preempted, the free resources are" in text
     assert words in text
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tomllib
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import pytest
 
 from headrace.access.permissions import Party, server_users
@@ -15,10 +19,12 @@ from headrace.client.place import find_place, moved
 from headrace.client.places.endpoint import Endpoint
 from headrace.errors import BadInput
 from headrace.obs.trace_sinks import Traces
+from headrace_cli.stores import as_provisioner
+from headrace_cli.up import log_lines
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
-from headrace_cli.up.log_lines import last_words, tail
+from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
 from headrace_cli.up.log_sizes import cut_large_logs
-from headrace_cli.up.marks import find
+from headrace_cli.up.marks import UP_MARK, Found, find
 from headrace_cli.up.node_option import parse_node
 from headrace_cli.up.processes import open_log
 from headrace_cli.up.state_folder import InUse, StateFolder, take_lock
@@ -195,3 +201,52 @@ def test_a_full_disk_keeps_no_log_large(tmp_path: Path) -> None:
 
 def test_no_process_belongs_to_a_new_folder(tmp_path: Path) -> None:
     assert find(tmp_path) == []
+
+
+def test_a_command_line_that_ends_with_the_option_of_a_module_is_of_no_service(tmp_path: Path) -> None:
+    environment = {**os.environ, UP_MARK: str(tmp_path)}
+    with subprocess.Popen(["sh", "-m"], stdin=subprocess.PIPE, env=environment) as process:
+        assert find(tmp_path) == [Found(process.pid, "other")]
+        process.kill()
+
+
+async def test_a_log_that_is_removed_while_it_is_read_ends_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, there = tmp_path / "gone", tmp_path / "there"
+    sizes = iter([0])
+    monkeypatch.setattr(log_lines, "size_of", lambda path: next(sizes, 9) if path == gone else size_of(path))
+    shown: list[str] = []
+    told = anyio.Event()
+
+    def show(line: str) -> None:
+        shown.append(line)
+        told.set()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(follow_logs, {"gone": gone, "there": there}, show)
+            await anyio.lowlevel.checkpoint()
+            there.write_text("a line\n")
+            await told.wait()
+            tasks.cancel_scope.cancel()
+
+    assert shown == ["there | a line"]
+
+
+def test_a_chosen_credential_comes_before_that_of_the_provisioner_in_the_folder(tmp_path: Path) -> None:
+    state = StateFolder(tmp_path)
+    state.make()
+    state.announce(Endpoint(url="nats://127.0.0.1:1"))
+    folder = {"HEADRACE_STATE": str(tmp_path)}
+    chosen = find_place(environment={**folder, "HEADRACE_CREDENTIAL_FILE": "/a/credential"})
+    given = find_place(state=tmp_path, credential_file="/b/credential")
+    elsewhere = find_place(environment={"HEADRACE_NATS_URL": "nats://a:1"})
+    own = find_place(environment=folder)
+    assert as_provisioner(own) == own, "the folder has no provisioner"
+
+    file = state.credentials / "provisioner"
+    state.renew_secret(file, "provisioner")
+
+    assert [as_provisioner(each) for each in (chosen, given, elsewhere)] == [chosen, given, elsewhere]
+    assert as_provisioner(own).credential_file == str(file)

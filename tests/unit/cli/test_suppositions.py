@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import BadInput
-from headrace_cli.commands.plans.suppositions import supposed_changes
+from headrace_cli.commands.plans.suppositions import supposed_changes, supposed_jobs, supposed_nodes
 
 
 def test_a_refusal_names_the_pool_the_value_and_what_would_do() -> None:
@@ -19,3 +19,11 @@ def test_a_refusal_names_the_pool_the_value_and_what_would_do() -> None:
 def test_a_refusal_of_a_part_of_a_value_names_the_pool_too() -> None:
     with pytest.raises(BadInput, match=r"^research.strong_guarantee_resources: "):
         supposed_changes(["research.strong_guarantee_resources={cpu"], [], [])
+
+
+@pytest.mark.parametrize("count", ["", "0", "-1", "1.5", "²", "9" * 30, "9" * 5_000])
+def test_a_count_that_is_none_is_refused(count: str) -> None:
+    with pytest.raises(BadInput, match="POOL:COUNT"):
+        supposed_jobs([f"research:{count}"])
+    with pytest.raises(BadInput, match="--nodes"):
+        supposed_nodes([f"+{count},cpu=1"], [])

@@ -310,6 +310,11 @@ def test_enter_opens_what_the_row_is_about_and_escape_closes_it() -> None:
     assert typed(msgspec.structs.replace(report, preemptions=[]), "5", "enter").opened is None
 
 
+@pytest.mark.parametrize("key", ["0", "9", "²", "x"])
+def test_a_key_without_a_meaning_changes_nothing(key: str) -> None:
+    assert typed(a_report(), key) == View()
+
+
 def test_a_filter_is_written_kept_and_taken_away() -> None:
     report = a_report()
     view = typed(report, "/", *"NIGHT", "x", "backspace")

@@ -74,7 +74,7 @@ def test_what_is_no_moment_is_refused_with_what_would_do(text: str) -> None:
 
 
 def test_a_length_of_time_before_the_epoch_is_the_epoch() -> None:
-    assert parse_timestamp_ms("100000d", place="--since", now_ms=NOW_MS, zone=UTC) == 0
+    assert parse_timestamp_ms("2d", place="--since", now_ms=86_400_000, zone=UTC) == 0
 
 
 def test_marks_of_a_day_are_round_and_name_each_day_once() -> None:

@@ -118,6 +118,17 @@ def test_who_has_what_it_is_owed_begins_anew() -> None:
     assert item(tree, "hungry").claims
 
 
+@pytest.mark.parametrize("older_release", [False, True])
+def test_the_clock_of_a_queue_above_its_minimum_stands_still_in_older_releases(older_release: bool) -> None:
+    pools = {"a": {"strong_guarantee_resources": {"cpu": 50}}, "b": {}}
+    own = {"min_share_preemption_timeout": "5s", "main_resource": "cpu", "yarn/older_release": older_release}
+    tree = SmallTree(pools, WORK, YARN | NEVER | own)
+    for running, claims in ((60, False), (60, False), (10, older_release)):
+        tree.work[0] = msgspec.structs.replace(WORK[0], running=running)
+        tree.update(4.0)
+        assert item(tree, "hungry").claims is claims
+
+
 def test_an_operation_that_preemption_has_seen_to_claims_nothing_until_the_pause_is_over() -> None:
     tree = SmallTree(POOLS, WORK, YARN)
     for _ in range(3):

@@ -247,6 +247,14 @@ def due_to_the_last_that_is_served(options: Options) -> list[object]:
     return [items[name].due_to_min_share for name in ("y", "z")]
 
 
+@case("yarn/older_release", True)
+def due_to_a_queue_with_a_guarantee_of_more_memory_than_it_wants(options: Options) -> list[object]:
+    pools: dict[str, Any] = {"a": {}, "b": {STRONG: {"cpu": 5, "memory": "60G"}}}
+    work = [Work("x", "a", 100, running=100, memory=GIB), Work("y", "b", 40, memory=GIB)]
+    legacy = {"preemption_policy": "yarn_legacy", "yarn/enabled": True, "min_share_preemption_timeout": "0s"}
+    return [shares(pools, work, legacy | options, 1)["b"].due_to_min_share]
+
+
 @case("yarn/drf_needy_quirk", True)
 def warned_of_two_queues(options: Options) -> set[str]:
     pools: dict[str, Any] = {"a": {STRONG: {"cpu": 4}}, "b": {"weight": 0.4}, "c": {}}

@@ -159,6 +159,11 @@ REFUSED = {
     "a weight below 0": (inside("<queue name='a'><weight>-1</weight></queue>"), 2, "a number from 0"),
     "a weight that is none": (inside("<queue name='a'><weight>nan</weight></queue>"), 2, "a number"),
     "a count": (inside("<queue name='a'><maxRunningApps>2.5</maxRunningApps></queue>"), 2, "a whole number"),
+    "a count of many digits": (
+        inside(f"<queue name='a'><maxRunningApps>{'0' * 10}1500000000000</maxRunningApps></queue>"),
+        2,
+        "a whole number from 0 to",
+    ),
     "seconds": (inside("<defaultMinSharePreemptionTimeout>5s</defaultMinSharePreemptionTimeout>"), 2, "seconds"),
     "one of two": (inside("<queue name='a'><minResources>5 mb</minResources></queue>"), 2, "X mb, Y vcores"),
     "negative": (
@@ -347,6 +352,22 @@ def test_queues_of_one_name_become_pools_of_several() -> None:
 
     assert set(tree.pools) == {"a", "a-x", "b", "b-x-2", "b-x", "default"}
     assert tree.path(PoolName("b-x-2")) == "/b/b-x-2"
+
+
+@pytest.mark.parametrize("zeros", [20, 5_000])
+def test_zeros_before_a_number_change_nothing(zeros: int) -> None:
+    text = inside(
+        f"<defaultMinSharePreemptionTimeout>{'0' * zeros}300</defaultMinSharePreemptionTimeout>"
+        f"<queue name='a'><maxRunningApps>{'0' * zeros}7</maxRunningApps></queue>"
+    )
+    period = f"<property><name>yarn.scheduler.fair.waitTimeBeforeKill</name><value>{'0' * zeros}15</value></property>"
+
+    tree = tree_of(translated(text)[0])
+    site = read_site(f"<configuration>{period}</configuration>".encode(), Problems("s.xml"), Warnings("s.xml"))
+
+    assert tree.settings(PoolName("a")).max_running_operation_count == 7
+    assert tree.options.min_share_preemption_timeout == 300_000
+    assert site.options["yarn/wait_before_kill"] == 15
 
 
 SITE = """<?xml version="1.0"?>

@@ -55,10 +55,12 @@ class Rounds:
     def run(self, now: Moment) -> Iterator[NodeName | None]:
         """Run one round, one step for each pool, operation and allocation. Yield a node for which a plan was made, or None."""
         self._began_s = now.steady_s
+        options = self._facts.pools.options
         amount = ZERO
         for name, item in self._short.items():
             to_fair, to_min = item.due_to_fair_share or ZERO, item.due_to_min_share or ZERO
-            amount = amount + larger(to_fair, to_min, self._facts.pools.total, self._policy(name))
+            policy = QueuePolicy.FAIR if options.yarn.older_release else self._policy(name)
+            amount = amount + larger(to_fair, to_min, self._facts.pools.total, policy)
         branches: dict[OperationId, Branch[Allocation]] = {}
         root = yield from self._tree(branches)
 
@@ -66,11 +68,12 @@ class Rounds:
             branch = branches.get(one.operation)
             return (branch, one.usage) if branch is not None and is_there(one) else None
 
-        options = self._facts.pools.options
-        part, until_s = (
-            Round(amount, root, self._facts.pools.total, needy_quirk=options.yarn.drf_needy_quirk),
-            now.steady_s + options.yarn.legacy_interval / 1000,
+        part = Round(
+            *(amount, root, self._facts.pools.total),
+            needy_quirk=options.yarn.drf_needy_quirk,
+            skips_content=not options.yarn.older_release,
         )
+        until_s = now.steady_s + options.yarn.legacy_interval / 1000
         now_ms = now.steady_us // 1000
         for over in self._warned.take(part, find, now_ms, options.yarn.wait_before_kill):
             if over is not None and not self._plans.is_marked(over):

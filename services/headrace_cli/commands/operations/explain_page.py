@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace.ids import ROOT_POOL, TreeName
 from headrace.pools.tree_options import PreemptionPolicy
@@ -121,7 +122,7 @@ def _pace(waiting: WaitingExplained) -> Iterator[Row]:
         each = format_duration(waiting.mean_job_ms)
         yield (
             "at this pace",
-            f"its last job starts in about {left}: {waiting.running_jobs} jobs run at a time, lately for {each} each",
+            f"its last job starts in about {left}: {counted(waiting.running_jobs, 'job')} at a time, lately for {each} each",
         )
     if waiting.preempted:
         times = "once" if waiting.preempted == 1 else f"{waiting.preempted} times"
@@ -212,7 +213,7 @@ def _tries(tries: Tries, share: ShareItem | None) -> list[tuple[str, ...]]:
         "started one of its jobs": tries.started,
         "started a job of another operation": tries.started_others,
         "had too little to preempt": tries.short,
-        "have other tags": tries.unmatched,
+        "had other tags": tries.unmatched,
         "had enough, but a limit or its demand blocked it": tries.held_back,
     }
     counted = ", ".join(f"{count} {words}" for words, count in figures.items() if count)
@@ -230,10 +231,8 @@ def _try(one: Try) -> str:
     room = amounts(one.room, leave_out=_SLOTS)
     words = f"{one.node}, {ago} ago: with {may_go} preempted, the free resources are {room}"
     if one.exempt:
-        more, left = f"{one.exempt} more", format_duration(one.exempt_ms)
-        words += (
-            f", and {more} can be preempted once their jobs have run for preemption_exempt_time, the first in {left}"
-        )
+        more, left = counted(one.exempt, "more allocation"), format_duration(one.exempt_ms)
+        words += f", and {more} can be preempted once preemption_exempt_time is over, the first in {left}"
     if one.started:
         return f"{words}; {one.started} started there"
     if one.kept:
@@ -250,7 +249,7 @@ def level_lines(told: OperationExplanation, now_ms: int) -> list[Table | Text | 
     """Return a table of all pools from the root down, and the operations that hold the running slots of full pools."""
     parts: list[Table | Text | str] = ["", _levels(told.levels)] if told.levels else []
     if told.levels_left_out:
-        parts.append(Text(f"and {told.levels_left_out} more levels"))
+        parts.append(Text(f"and {counted(told.levels_left_out, 'more level')}"))
     holders = [line for level in told.levels for line in _holders(level, now_ms)]
     return [*parts, "", *holders] if holders else parts
 

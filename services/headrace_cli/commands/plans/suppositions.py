@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -22,6 +23,7 @@ from headrace_cli.show.amounts import amounts
 
 _JOBS_EXPECTED: Final = "POOL:COUNT, or POOL:COUNT,cpu=AMOUNT,memory=AMOUNT with what each job needs"
 _NODES_EXPECTED: Final = "+COUNT or -COUNT, such as -2,cpu=16,memory=64G with what each node has, or -NODE"
+_COUNT: Final = re.compile(r"[0-9]{1,9}\Z")
 #: States of nodes whose resources count.
 _COUNTED: Final = frozenset({"online", "draining"})
 
@@ -59,7 +61,7 @@ def supposed_jobs(texts: Iterable[str]) -> list[SupposedOperation]:
     for text in texts:
         pool, _, rest = text.partition(":")
         count, _, figures = rest.partition(",")
-        if not count.isascii() or not count.isdigit() or int(count) < 1:
+        if not _COUNT.match(count) or int(count) < 1:
             raise BadInput("--jobs", text, _JOBS_EXPECTED)
         each = _resources("--jobs", figures) if figures else Resources(cpu=100)
         job = msgspec.structs.replace(each, user_slots=1)
@@ -90,7 +92,7 @@ def _nodes(text: str, there: Sequence[NodeView]) -> SupposedNodes:
         if node is None:
             raise BadInput("--nodes", text, f"a node that is online, {hint(digits, (each.node for each in there))}")
         return SupposedNodes(-1, node.total, node.tags)
-    if not digits.isascii() or not digits.isdigit() or int(digits) < 1:
+    if not _COUNT.match(digits) or int(digits) < 1:
         raise BadInput("--nodes", text, _NODES_EXPECTED)
     kinds = Counter((node.total, tuple(node.tags)) for node in there)
     if figures:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.counted import counted
 from headrace.ids import ROOT_POOL, pool_or_path
 from headrace.pools import TreeOptions
 from headrace.runtime.clock import SystemClock
@@ -203,7 +204,7 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
         terminal = screen.out.is_terminal
         screen.print(tree_table(answer, screen.width, bars=terminal, ascii_only=not draws_more_than_ascii(screen.out)))
         if answer.operations_left_out:
-            screen.say(f"{answer.operations_left_out} operations did not fit into the answer and are not shown")
+            screen.say(f"not shown: {counted(answer.operations_left_out, 'operation')} beyond the size of an answer")
         await _say_troubles(screen, client, answer)
 
     return talk(common, work, watching=watching)
@@ -233,6 +234,6 @@ def starving(*, watching: Watching | None = None, common: InTree | None = None) 
         else:
             screen.say("nothing starves")
         if answer.operations_left_out:
-            screen.say(f"{answer.operations_left_out} operations did not fit into the answer and are not shown")
+            screen.say(f"not shown: {counted(answer.operations_left_out, 'operation')} beyond the size of an answer")
 
     return talk(common, work, watching=watching)

@@ -92,6 +92,12 @@ _YARN: Final = Schema(
             Flag(),
             "under yarn_legacy: compares queues below their minimum by the other queue's usage, as YARN does",
         ),
+        Attribute(
+            "older_release",
+            Flag(),
+            "under yarn: a queue that falls below its minimum starves at once, as in Hadoop 2.9 to 3.1; under yarn_legacy: "
+            "shortages compare memory only, and a round ends at a queue that has nothing above its share, as in 2.6 and 2.7",
+        ),
     ],
 )
 STARVATION: Final = [
