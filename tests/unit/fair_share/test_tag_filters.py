@@ -324,7 +324,7 @@ def test_whoever_sets_such_a_guarantee_is_told_at_once() -> None:
     def warnings(cores: int) -> list[str]:
         change = Set(PoolName("fast"), msgspec.json.encode({"strong_guarantee_resources": {"cpu": cores}}))
         request = ChangePools([change], dry_run=True)
-        answer = tree._fair_share.on_change_request(request, Person("root", administrator=True), tree.moment)
+        answer = tree._fair_share.on_change_request(request, Person("root", administrator=True), None, tree.moment)
         (effect,) = answer.effects
         assert isinstance(effect, WriteTree)
         return effect.change.plan.warnings
