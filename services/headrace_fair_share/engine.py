@@ -51,7 +51,6 @@ from headrace_fair_share.facts.usage_averages import UsageAverages
 from headrace_fair_share.hdrf.model import Sharing
 from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
 from headrace_fair_share.starvation.counted_time import CountedTime
-from headrace_fair_share.update.matching_nodes import MatchingNodes
 from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.results import PoolResults, check_shares
 from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
@@ -177,7 +176,7 @@ class FairShareEngine:
         """
         if takes_away(request) and not self.operations.are_known:
             return Outcome(NotReady("the operations are not known yet"))
-        warn = promise_warnings(MatchingNodes(self.usage.rooms))
+        warn = promise_warnings(self.usage.rooms)
         decision = self.configuration.decide(request, self.operations.in_use(), person, self.usage.total, warn, base)
         if isinstance(decision, Change):
             return Outcome(None, [WriteTree(decision)])

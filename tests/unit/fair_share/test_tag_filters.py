@@ -8,8 +8,8 @@ from random import Random
 import msgspec
 import pytest
 
-from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
-from headrace.pools import PartialResources, Person, Pool, PoolConfig, TreeOptions
+from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import PartialResources, Person, Pool, PoolConfig, PoolTree, Tree, TreeOptions
 from headrace.pools.tree_options import SsdNodes
 from headrace.resources import ZERO, Resources
 from headrace.wire.explanations import Cause, ExplainWaiting, WaitingExplained
@@ -24,6 +24,7 @@ from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.update.binding import Bindings
 from headrace_fair_share.update.matching_nodes import MatchingNodes
+from headrace_fair_share.update.node_guarantees import promise_warnings
 from tests.support.allocating import an_operation
 from tests.support.clocks import NOW
 from tests.support.preempting import Fleet
@@ -315,6 +316,16 @@ def test_guarantees_beyond_the_nodes_that_match_are_reported_and_kept_in_proport
         "the nodes that match ssd have too little for the strong guarantees of big, small: "
         "they promise 8 of cpu where there are 4"
     )
+
+
+@pytest.mark.parametrize(("above", "pools"), [(guaranteed(6, "ssd"), "above"), (FAST, "below")])
+def test_guarantees_below_count_as_part_of_the_guarantee_above_and_its_filter_holds_for_them(
+    above: PoolConfig, pools: str
+) -> None:
+    tree = PoolTree(Tree(TreeName("default"), [a_pool("above", above), a_pool("below", guaranteed(5), "above")]))
+    (warning,) = promise_warnings({("ssd",): Resources(cpu=400), (): Resources(cpu=9_900)})(tree)
+
+    assert f"guarantees of {pools}: they promise" in warning
 
 
 def test_whoever_sets_such_a_guarantee_is_told_at_once() -> None:
