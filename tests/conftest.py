@@ -38,6 +38,16 @@ def tracing_ends() -> Iterator[None]:
     tracing.end()
 
 
+@pytest.fixture(scope="module")
+def heartbeats_compared() -> Iterator[None]:
+    """Compare every heartbeat of the module's tests with the plain reference."""
+    # Most tests have no allocator.
+    from tests.reference.heartbeats.comparing import every_heartbeat_compared
+
+    with every_heartbeat_compared():
+        yield
+
+
 _skipped: list[str] = []
 _TESTS = Path(__file__).parent
 

@@ -24,9 +24,9 @@ $ headrace pool import pools.yaml --dry-run
 
 * To name a part of an attribute, write it after a slash or a dot. `key=` resets an attribute to its default.
 * A new value replaces the whole old value; to change only a part, name the part.
-* Amounts are maps by resource: `user_slots`, `cpu` (cores), `gpu`, `memory` (bytes, or `4G`), `network`.
+* Amounts are maps by resource: `user_slots`, `cpu` (cores), `gpu`, `memory` (such as `4G`), `network`.
   Leaving out a resource does not mean an amount of 0.
-* Times are written `30s`, `500ms`, `2h`; a bare number is milliseconds.
+* Times are written `30s`, `500ms`, `2h`, and memory `512M`, `2GiB` or `1000B`. A number without a unit is refused.
 * A change is applied completely or not at all. All errors in it are reported together; `--dry-run` reports them and changes nothing.
 
 **Who** says who may set it. A *user* needs the right `write` on the pool. An *administrator* needs `administer` on the pool, or is named in

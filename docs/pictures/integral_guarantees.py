@@ -69,7 +69,7 @@ def days() -> Days:
 
     def keep(tree: SimulatedTree) -> None:
         view = SampleInput.of(tree.fair_share)
-        taken = sampler.take(view)
+        taken = sampler.sample(view)
         sampler.on_taken(view, taken)
         record.extend(decode(page, HistorySample) for page in taken.pages)
 

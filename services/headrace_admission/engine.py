@@ -30,13 +30,11 @@ from headrace_admission.decisions import (
     starts,
     updates,
 )
-from headrace_admission.decisions.ends_and_retries import AllocatorGone, DroppedCommands, RetriesDue
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.book_checks import pools_to_check
 from headrace_admission.state.operation import Operation
-from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import GlobalRules, TreeRules
-from headrace_admission.state.state import State
+from headrace_admission.state.state import Page, Restored, State
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -65,7 +63,7 @@ class AdmissionEngine:
 
     # --- from the log ----------------------------------------------------------------------------------------------
 
-    def on_restored(self, part: Page | Restored | None, moment: Moment) -> Outcome[None, Never]:
+    def on_restored(self, part: Page | Restored | None, now: Moment) -> Outcome[None, Never]:
         """Load a part of a checkpoint: None first, which empties the state, then each page, then the rest."""
         match part:
             case None:
@@ -76,85 +74,89 @@ class AdmissionEngine:
                 self.state.restore(part)
         return Outcome(None)
 
-    def on_entry(self, events: Iterable[Event], sequence: int, term: int, moment: Moment) -> Outcome[None, Never]:
+    def on_entry(self, events: Iterable[Event], sequence: int, term: int, now: Moment) -> Outcome[None, Never]:
         """Apply an entry of the log, which `term` wrote, unless the entry is part of the state already."""
         self._term = term
         self.state.take_entry(events, sequence)
         return Outcome(None)
 
-    def on_recorded(self, events: Iterable[Event], sequence: int, moment: Moment) -> Outcome[list[Operation], Event]:
+    def on_recorded(self, events: Iterable[Event], sequence: int, now: Moment) -> Outcome[list[Operation], Event]:
         """Record that decided events are durable as the entry `sequence`. Return the operations that they change."""
         return Outcome(self.state.confirm(events, sequence))
 
     # --- users -----------------------------------------------------------------------------------------------------
 
-    def on_start(self, request: wire.StartOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, starts.start, request, user)
+    def on_start(self, request: wire.StartOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, starts.start, request, user)
 
-    def on_update(self, request: wire.UpdateOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, updates.update, request, user)
+    def on_update(self, request: wire.UpdateOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, updates.update, request, user)
 
-    def on_abort(self, request: wire.AbortOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, updates.abort, request, user)
+    def on_abort(self, request: wire.AbortOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, updates.abort, request, user)
 
-    def on_complete(self, request: wire.CompleteOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, updates.complete, request, user)
+    def on_complete(self, request: wire.CompleteOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, updates.complete, request, user)
 
-    def on_suspend(self, request: wire.SuspendOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, updates.suspend, request, user)
+    def on_suspend(self, request: wire.SuspendOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, updates.suspend, request, user)
 
-    def on_resume(self, request: wire.ResumeOperation, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, updates.resume, request, user)
+    def on_resume(self, request: wire.ResumeOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, updates.resume, request, user)
 
-    def on_scan_asked(self, _request: wire.ScanQueues, user: str, moment: Moment) -> Outcome[msgspec.Struct, Event]:
+    def on_scan_asked(self, _request: wire.ScanQueues, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
         """Scan the queues now, outside of the usual period, for an administrator."""
         person = self.state.configuration.everywhere.person(user)
         if not person.administrator:
             return Outcome(not_allowed(person, "start a scan of the queues"))
         before = self.state.waiting
-        events = self.on_scan(moment).effects
+        events = self.on_scan(now).effects
         waiting = self.state.waiting
         return Outcome(wire.Scanned(promoted=max(0, before - waiting), still_waiting=waiting), events)
 
     # --- allocators ------------------------------------------------------------------------------------------------
 
-    def on_attach(self, request: ledger.Attach, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, blocks.attach, request, self._term)
+    def on_attach(self, request: ledger.Attach, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, blocks.attach, request, self._term)
 
-    def on_draw(self, request: ledger.DrawBlock, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, blocks.draw, request)
+    def on_draw(self, request: ledger.DrawBlock, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, blocks.draw, request)
 
-    def on_return(
-        self, request: ledger.ReturnIndexes | AllocatorGone | DroppedCommands, moment: Moment
-    ) -> Outcome[msgspec.Struct, Event]:
-        if isinstance(request, DroppedCommands):
-            return self._decide(moment, ends_and_retries.abort_without_command, request)
-        if isinstance(request, AllocatorGone):
-            return self._decide(moment, ends_and_retries.lose_indexes, request)
-        return self._decide(moment, blocks.return_indexes, request)
+    def on_return(self, request: ledger.ReturnIndexes, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, blocks.return_indexes, request)
 
-    def on_report(self, request: ledger.ReportEnds | RetriesDue, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        if isinstance(request, RetriesDue):
-            return self._decide(moment, ends_and_retries.retry_due, request)
-        outcome = self._decide(moment, ends_and_retries.report, request)
+    def on_allocator_gone(self, tree: TreeName, now: Moment) -> Outcome[None, Event]:
+        """Record as lost the jobs of a tree whose nodes had no allocator for their whole lease."""
+        return self._decide(now, ends_and_retries.lose_indexes, tree)
+
+    def on_report(self, request: ledger.ReportEnds, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        outcome = self._decide(now, ends_and_retries.report, request)
         answer, impossible = outcome.answer
         self._impossible_ends += impossible
         return Outcome(answer, outcome.effects)
 
-    def on_released(self, request: ledger.Released, moment: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(moment, ends_and_retries.release, request)
+    def on_released(self, request: ledger.Released, now: Moment) -> Outcome[msgspec.Struct, Event]:
+        return self._decide(now, ends_and_retries.release, request)
 
     # --- configuration and time ------------------------------------------------------------------------------------
 
-    def on_configuration(self, tree: TreeName, rules: TreeRules | None, moment: Moment) -> Outcome[None, Event]:
+    def on_configuration(self, tree: TreeName, rules: TreeRules | None, now: Moment) -> Outcome[None, Event]:
         """Apply the present rules of a tree. None: the tree is not configured any more."""
         if rules is None:
-            return self._decide(moment, ends_and_retries.remove_tree, tree)
-        return self._decide(moment, configuration.take_rules, tree, rules)
+            return self._decide(now, ends_and_retries.remove_tree, tree)
+        return self._decide(now, configuration.take_rules, tree, rules)
 
-    def on_scan(self, moment: Moment) -> Outcome[None, Event]:
+    def on_commands_dropped(self, now: Moment) -> Outcome[None, Event]:
+        """Abort the operations whose command was too large to be loaded from the log."""
+        return self._decide(now, ends_and_retries.abort_without_command)
+
+    def on_retries_due(self, now: Moment) -> Outcome[None, Event]:
+        """Retry the failed jobs whose back-off is over."""
+        return self._decide(now, ends_and_retries.retry_due)
+
+    def on_scan(self, now: Moment) -> Outcome[None, Event]:
         """Scan all queues and start every waiting operation that may run."""
-        return self._decide(moment, promotion.scan)
+        return self._decide(now, promotion.scan)
 
     # --- checks and metrics ----------------------------------------------------------------------------------------
 
@@ -216,9 +218,9 @@ class AdmissionEngine:
     # --- within ----------------------------------------------------------------------------------------------------
 
     def _decide(
-        self, moment: Moment, decide: Callable[Concatenate[Transaction, P], A], *args: P.args, **kwargs: P.kwargs
+        self, now: Moment, decide: Callable[Concatenate[Transaction, P], A], *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[A, Event]:
-        transaction = Transaction(self.state, moment)
+        transaction = Transaction(self.state, now)
         try:
             answer = decide(transaction, *args, **kwargs)
         except Exception as error:

@@ -25,7 +25,7 @@ _ANSWER_S: Final = 1.0
 _NO_NODE: Final = NodeName("")
 
 
-class Silence:
+class LeaseSilence:
     """The time for which this process has seen the allocator of each tree not renew its lease. Pure."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Silence:
         self._seen.pop(tree, None)
 
 
-async def is_gone(bus: Bus, tree: TreeName, silence: Silence, clock: Clock) -> bool:
+async def is_gone(bus: Bus, tree: TreeName, silence: LeaseSilence, clock: Clock) -> bool:
     """Return whether a tree's allocator was silent for the longest lease of its nodes. To be called every few seconds."""
     role = role_of("allocator", tree)
     try:

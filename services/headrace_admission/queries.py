@@ -16,13 +16,12 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.near import near
 from headrace.wire import operations as wire
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
-from headrace.wire.heartbeat import JobResult
+from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.lost_work import GetLostWork, LostWorkTold
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
-from headrace_admission.failures import trouble_words
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES, size_bytes
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
@@ -40,6 +39,10 @@ _FRAME_BYTES: Final = 1024
 #: Numbers of letters that an unknown name and a suggested one must share at the beginning. Ids begin with the time of their
 #: start.
 _BEGINNINGS: Final = (16, 10, 6)
+#: Nodes that could not start a live operation must be at least this many to be named in its view.
+_NODES_TO_TELL: Final = 3
+#: Characters of the reason of a failed operation, and of the text about nodes.
+_MOST_CHARACTERS: Final = 4000
 #: Another word for `pending` in lists.
 _WAITING: Final = "waiting"
 
@@ -257,7 +260,7 @@ def _state_in(operation: Operation, placement: TreePlacement | None) -> Operatio
     return OperationState.PENDING if waits else operation.state
 
 
-def news_of(operation: Operation) -> OperationView:
+def published_view(operation: Operation) -> OperationView:
     """Return a changed operation as users see it, without its command, which never changes and may be long."""
     view = view_of(operation)
     return msgspec.structs.replace(view, spec=without_command(view.spec))
@@ -339,3 +342,39 @@ def _matches(operation: Operation, request: wire.ListOperations, wanted: str) ->
         and (not request.user or operation.user == request.user)
         and (not request.live or not is_final(operation.state))
     )
+
+
+def failure_words(operation: Operation) -> str:
+    """Return the reason of an operation that fails because too many attempts of its jobs have failed."""
+    count = operation.ledger.counts[JobResult.FAILED]
+    limit = operation.spec.max_failed_job_count
+    words = f"{count} failed job{'' if count == 1 else 's'}, max_failed_job_count is {limit}"
+    if operation.ledger.failures:
+        words += (
+            f"; {_never_ran_words(operation, 1) or 'the last failure: ' + _end_words(operation.ledger.failures[-1])}"
+        )
+    return words[:_MOST_CHARACTERS]
+
+
+def trouble_words(operation: Operation) -> str:
+    """Return a text that names the nodes which could not start a live operation.
+
+    Empty while they are fewer than `_NODES_TO_TELL`, or if an attempt has ended in another way.
+    """
+    return "" if is_final(operation.state) else _never_ran_words(operation, _NODES_TO_TELL)[:_MOST_CHARACTERS]
+
+
+def _never_ran_words(operation: Operation, least_nodes: int) -> str:
+    nodes = operation.ledger.nodes_without_start()
+    if len(nodes) < least_nodes:
+        return ""
+    where = f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
+    last = _end_words(operation.ledger.failures[-1])
+    # Nothing is known here about attempts that have not ended.
+    return f"no attempt that ended had started: {where} could not start the command; the last failure: {last}"
+
+
+def _end_words(end: JobEnd) -> str:
+    how = end.reason or (f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}")
+    where = f" on node {end.node}" if end.node else ""
+    return f"job {end.index} attempt {end.attempt}{where}: {how}"

@@ -11,11 +11,13 @@ from typing import Any, Final
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from headrace.beats import until_beat
 from headrace.bus import AppenderFenced, Log
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
+from headrace.obs.tracing import start_of_operation
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import SLOW_AT_ONCE, Caller, CallerKind
 from headrace.runtime.engine import Figure, Moment, Outcome
@@ -36,30 +38,28 @@ from headrace.wire.rights import GetRights
 from headrace.wire.start_plans import PlanStart
 from headrace_admission import disclosure, queries
 from headrace_admission.decisions import starts
-from headrace_admission.decisions.ends_and_retries import AllocatorGone, DroppedCommands
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.files.requests import FileRequests
-from headrace_admission.gone_allocators import Silence, is_gone
+from headrace_admission.gone_allocators import LeaseSilence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
-from headrace_admission.log.history import history_answer
+from headrace_admission.log.pages import history_answer, log_page
 from headrace_admission.log.recorder import Recorder
-from headrace_admission.log.restoring import LogReader, highest_recorded_term
-from headrace_admission.log.telling import log_page
-from headrace_admission.news import News
+from headrace_admission.log.restoring import LogFollower, highest_recorded_term
 from headrace_admission.nodes.requests import NodeRequests, read_authority
 from headrace_admission.pools_watch import PoolsWatch
-from headrace_admission.retries import retry_jobs
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import State
-from headrace_admission.traced_starts import traced
+from headrace_admission.views import OperationViews
 
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 #: A subject or the verb of a user, the type of the message, and its handler.
 _Served = tuple[str, Any, Handler]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
+#: Seconds between two looks for due retries: a job may wait this much longer than its back-off.
+_LOOK_AT_RETRIES_S: Final = 0.25
 #: Requests at a time that read the log to answer. Each reads and decodes up to some megabytes.
 _LOG_READERS: Final = 2
 
@@ -81,7 +81,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
     engine = AdmissionEngine(
         everywhere, keep_finished=settings.keep_finished, keep_finished_bytes=settings.keep_finished_bytes
     )
-    reader, pools = LogReader(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)
+    reader, pools = LogFollower(runtime.bus, engine, runtime.clock), PoolsWatch(runtime)
     runtime.tasks.start_soon(pools.follow)
 
     async def with_role(role: Role) -> None:
@@ -108,7 +108,7 @@ class AdmissionService:
     _recorder: Recorder
     _checkpointing: Checkpointing
 
-    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role, reader: LogReader, pools: PoolsWatch) -> None:
+    def __init__(self, runtime: Runtime[AdmissionSettings], role: Role, reader: LogFollower, pools: PoolsWatch) -> None:
         self._settings = runtime.settings
         self._runtime = runtime
         self._role = role
@@ -119,7 +119,7 @@ class AdmissionService:
             "admission", self.engine, runtime.clock, runtime.endpoints, figures=self.figures
         )
         self._pools = pools
-        self._news = News(runtime.news)
+        self._views = OperationViews(runtime.news)
         self._files = FileRequests(runtime, role, lambda: self.engine.state)
         self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
 
@@ -150,8 +150,8 @@ class AdmissionService:
         )
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
-        tasks.start_soon(self._recorder.tell)
-        tasks.start_soon(self._news.publish)
+        tasks.start_soon(self._recorder.publish_to_users)
+        tasks.start_soon(self._views.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
         await self._pools.catch_up_from_start(self.engine.state.books)
@@ -159,7 +159,7 @@ class AdmissionService:
         self._abort_without_command()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
-        tasks.start_soon(retry_jobs, self.engine, self._shell, self._recorder, self._checkpointing)
+        tasks.start_soon(self._retry_jobs)
         tasks.start_soon(self._lose_gone_allocators)
         await self._serve()
         tasks.start_soon(self._shell.watch, self._runtime, self._role, self.engine.state.lost_work_picture)
@@ -209,7 +209,7 @@ class AdmissionService:
             subjects.user("*", "op.start"),
             wire.StartOperation,
             user,
-            traced(self._on_start),
+            self._on_start,
             concurrency=self._settings.most_starts_at_once,
             running_bytes=self._settings.most_bytes_of_starts_at_once,
             pending=self._settings.most_waiting,
@@ -286,7 +286,7 @@ class AdmissionService:
             role, known = role_of("allocator", request.tree), self.engine.state.allocator_terms.get(request.tree, 0)
             if request.term > known and not await self._runtime.terms.believes(self._runtime.bus, role, request.term):
                 return NotReady(f"no known process has taken term {request.term} of {role}")
-            return await self._decide(lambda moment: on_request(request, moment))
+            return await self._decide(lambda now: on_request(request, now))
 
         return handle
 
@@ -294,15 +294,22 @@ class AdmissionService:
         """Return the handler of a user's requests that the engine decides."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
-            return await self._decide(lambda moment: on_request(request, caller.name, moment))
+            return await self._decide(lambda now: on_request(request, caller.name, now))
 
         return handle
 
     async def _on_start(self, request: wire.StartOperation, caller: Caller) -> msgspec.Struct:
+        """Start an operation. Its trace begins here, unless the request names a trace."""
+        with start_of_operation("StartOperation", request.operation, request.spec.trace) as trace:
+            if trace != request.spec.trace:
+                request = replace(request, spec=replace(request.spec, trace=trace))
+            return await self._start_with_known_pools(request, caller)
+
+    async def _start_with_known_pools(self, request: wire.StartOperation, caller: Caller) -> msgspec.Struct:
         refusal = await self._pools.wait_for_start(self.engine.state.books, request, caller.name)
         if refusal is not None:
             return refusal
-        answer = await self._decide(lambda moment: self._start(request, caller.name, moment))
+        answer = await self._decide(lambda now: self._start(request, caller.name, now))
         pool, kind = request.spec.pool, type(answer).__name__
         self._log.debug("start answered", operation=request.operation, user=caller.name, pool=pool, answer=kind)
         return answer
@@ -313,9 +320,9 @@ class AdmissionService:
         refusal = not_ready or self._files.refusal_of_sending(request.spec.files, caller.name)
         return refusal or await self._if_not_missed(starts.plan(self.engine.state, request, caller.name))
 
-    def _start(self, request: wire.StartOperation, user: str, moment: Moment) -> Decision:
+    def _start(self, request: wire.StartOperation, user: str, now: Moment) -> Decision:
         refusal = self._files.refusal_of(request, user)
-        return self.engine.on_start(request, user, moment) if refusal is None else Outcome(refusal)
+        return self.engine.on_start(request, user, now) if refusal is None else Outcome(refusal)
 
     async def _on_update(self, request: wire.UpdateOperation, caller: Caller) -> msgspec.Struct:
         operation = self.engine.state.operations.get(request.operation)
@@ -327,7 +334,7 @@ class AdmissionService:
             not_ready = await wait if pool else None
             if not_ready is not None:
                 return not_ready
-        return await self._decide(lambda moment: self.engine.on_update(request, caller.name, moment))
+        return await self._decide(lambda now: self.engine.on_update(request, caller.name, now))
 
     async def _on_report(self, request: ledger_wire.ReportEnds, caller: Caller) -> msgspec.Struct:
         for one in request.ends:
@@ -373,7 +380,7 @@ class AdmissionService:
         # There must be no `await` from the decision to the recorder's queue, because the queue gives the order of the log.
         try:
             self._take_rules()
-            decision = decide(self._shell.moment())
+            decision = decide(self._shell.now())
         except HalfDecided as error:
             raise Deposed(f"{error} ({error.__cause__!r})") from error
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
@@ -416,8 +423,8 @@ class AdmissionService:
         self._tell_terms()
         for event in events:
             self._log.debug("recorded", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
-        changed = self._shell.take(self.engine.on_recorded(events, sequence, self._shell.moment()))
-        self._news.note(changed)
+        changed = self._shell.perform(self.engine.on_recorded(events, sequence, self._shell.now()))
+        self._views.note(changed)
         self._checkpointing.on_recorded()
 
     async def _append(self) -> None:
@@ -438,14 +445,14 @@ class AdmissionService:
         )
         if count:
             self._log.error("operations aborted: their commands take too much memory", count=count, most_bytes=most)
-            self._recorder.note(self.engine.on_return(DroppedCommands(), self._shell.moment()).effects)
+            self._recorder.note(self.engine.on_commands_dropped(self._shell.now()).effects)
 
     # --- configuration and time ----------------------------------------------------------------------------
 
     def _take_rules(self) -> None:
         """Apply the configurations that arrived, before anything else is decided."""
         for tree, rules in self._pools.take():
-            self._recorder.note(self.engine.on_configuration(tree, rules, self._shell.moment()).effects)
+            self._recorder.note(self.engine.on_configuration(tree, rules, self._shell.now()).effects)
             held = self.engine.state.configuration.held_back.get(tree)
             if held is not None:
                 self._log.warning("pool configuration not applied yet", tree=tree, why=held.reason)
@@ -457,18 +464,25 @@ class AdmissionService:
             self._take_rules()
 
     async def _lose_gone_allocators(self) -> None:
-        silence = Silence()
+        silence = LeaseSilence()
         while True:
             await anyio.sleep(_LOOK_AT_ALLOCATORS_S)
             for tree in self.engine.state.owning_trees():
                 if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
                     await self._checkpointing.until_open()
                     self._log.error("allocator is gone; its jobs of operations in several trees are lost", tree=tree)
-                    self._recorder.note(self.engine.on_return(AllocatorGone(tree), self._shell.moment()).effects)
+                    self._recorder.note(self.engine.on_allocator_gone(tree, self._shell.now()).effects)
+
+    async def _retry_jobs(self) -> None:
+        while True:
+            await anyio.sleep(_LOOK_AT_RETRIES_S)
+            if self.engine.state.pausing:
+                await self._checkpointing.until_open()
+                self._recorder.note(self.engine.on_retries_due(self._shell.now()).effects)
 
     async def _scan_queues(self) -> None:
         while True:
             await anyio.sleep(self._settings.pending_by_pool_operation_scan_period_ms / 1000)
             await self._checkpointing.until_open()
             self._take_rules()
-            self._recorder.note(self.engine.on_scan(self._shell.moment()).effects)
+            self._recorder.note(self.engine.on_scan(self._shell.now()).effects)

@@ -1,4 +1,4 @@
-"""Adoption: bring the node's allocations in line with a full report (`Picture`) of the runner.
+"""Adoption: bring the node's allocations in line with a full report (`FullReport`) of the runner.
 
 Pure. The agent believes what the runner reports. A job that the report lacks is either sent to the runner again or counts as
 lost. A job of an earlier agent process is adopted with an allocation of its own.
@@ -15,9 +15,9 @@ from headrace.wire.heartbeat import AllocationState, JobEnd, JobResult
 from headrace.wire.preemption import read_record
 from headrace_agent.allocations.allocation import Allocation, Job
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.effects import AgentEffect, Tell, line_about
+from headrace_agent.effects import AgentEffect, SendToRunner, line_about
 from headrace_agent.run_order import note_in
-from headrace_agent.runner.protocol import Interrupt, KeptJob, Picture
+from headrace_agent.runner.protocol import FullReport, Interrupt, KeptJob
 from headrace_agent.starts_and_ends import StartsAndEnds
 
 
@@ -28,35 +28,33 @@ class Adoption:
         self._held = held
         self._jobs = jobs
 
-    def on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+    def on_picture(self, picture: FullReport, now: Moment) -> list[AgentEffect]:
         """Process a full report of the runner, then start waiting allocations as far as there are free resources."""
         same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
         self._jobs.makes_folders = picture.makes_folders
         # The runner drops its queued jobs at `Hello`. None may be queued again before the whole report is processed.
         self._jobs.runs_ahead = False
-        effects = self._catch_up(picture, moment)
+        effects = self._catch_up(picture, now)
         told = {kept.run.job for kept in picture.running} | {end.key for end in picture.ended}
         missing = [allocation for key, allocation in self._held.by_job.items() if key not in told]
         for kept in picture.running:
             effects += self._keep(kept)
         for end in picture.ended:
-            effects += self._jobs.on_ended(end, moment)
+            effects += self._jobs.on_ended(end, now)
         for allocation in missing:
-            effects += self._tell_again_or_lose(allocation, same_runner, moment)
+            effects += self._tell_again_or_lose(allocation, same_runner, now)
         self._jobs.runs_ahead = picture.runs_ahead
         for allocation in list(self._held.by_job.values()):
             effects += self._jobs.not_ahead(allocation)
         return effects + self._jobs.start_waiting()
 
-    def lose_all(self, reason: str, moment: Moment) -> list[AgentEffect]:
+    def lose_all(self, reason: str, now: Moment) -> list[AgentEffect]:
         """Count all jobs as lost, because the runner does not report what became of them."""
         return [
-            effect
-            for allocation in list(self._held.by_job.values())
-            for effect in self._lose(allocation, reason, moment)
+            effect for allocation in list(self._held.by_job.values()) for effect in self._lose(allocation, reason, now)
         ]
 
-    def _catch_up(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+    def _catch_up(self, picture: FullReport, now: Moment) -> list[AgentEffect]:
         """Follow the runner to the queued jobs that it started while it had no connection to an agent."""
         ended = {end.key: end for end in picture.ended}
         effects: list[AgentEffect] = []
@@ -67,16 +65,16 @@ class Adoption:
             known = self._held.by_id.get(AllocationId(kept.run.allocation))
             before = known.job if known is not None else None
             if known is not None and before is not None and before.key in ended and known.has(kept.run.job):
-                effects += self._jobs.on_ended(ended[before.key], moment, kept.run.job)
+                effects += self._jobs.on_ended(ended[before.key], now, kept.run.job)
         return effects
 
     def _keep(self, kept: KeptJob) -> list[AgentEffect]:
         allocation = self._held.by_job.get(kept.run.job)
         if allocation is not None and allocation.job is not None:
             allocation.job = msgspec.structs.replace(allocation.job, started=kept.started)
-            return [Tell(allocation.interrupt)] if allocation.interrupt is not None else []
+            return [SendToRunner(allocation.interrupt)] if allocation.interrupt is not None else []
         if kept.run.job in self._held.ends or AllocationId(kept.run.allocation) in self._held.by_id:
-            return [Tell(Interrupt(kept.run.job, 0, "its allocation has ended"))]
+            return [SendToRunner(Interrupt(kept.run.job, 0, "its allocation has ended"))]
         return self._adopt(kept)
 
     def _adopt(self, kept: KeptJob) -> list[AgentEffect]:
@@ -106,7 +104,7 @@ class Adoption:
         self._held.add(allocation)
         return [line_about("info", "adopted", allocation, pid=kept.started.pid)]
 
-    def _tell_again_or_lose(self, allocation: Allocation, same_runner: bool, moment: Moment) -> list[AgentEffect]:
+    def _tell_again_or_lose(self, allocation: Allocation, same_runner: bool, now: Moment) -> list[AgentEffect]:
         """Send an unconfirmed job to the runner again, or count the job as lost.
 
         A runner process never starts the same job twice, so sending the job again to the same process is safe.
@@ -114,11 +112,11 @@ class Adoption:
         job = allocation.job
         assert job is not None, allocation.id
         if same_runner and job.started is None:
-            again: list[AgentEffect] = [Tell(self._jobs.run_order(allocation, job.key))]
-            return again + ([Tell(allocation.interrupt)] if allocation.interrupt is not None else [])
-        return self._lose(allocation, "the runner of this host does not know the job any more", moment)
+            again: list[AgentEffect] = [SendToRunner(self._jobs.run_order(allocation, job.key))]
+            return again + ([SendToRunner(allocation.interrupt)] if allocation.interrupt is not None else [])
+        return self._lose(allocation, "the runner of this host does not know the job any more", now)
 
-    def _lose(self, allocation: Allocation, reason: str, moment: Moment) -> list[AgentEffect]:
+    def _lose(self, allocation: Allocation, reason: str, now: Moment) -> list[AgentEffect]:
         job = allocation.job
         assert job is not None, allocation.id
         end = JobEnd(
@@ -128,7 +126,7 @@ class Adoption:
             allocation=allocation.id,
             result=JobResult.LOST,
             reason=reason,
-            started_at_ms=job.started.started_at_ms if job.started is not None else moment.wall_ms,
-            ended_at_ms=moment.wall_ms,
+            started_at_ms=job.started.started_at_ms if job.started is not None else now.wall_ms,
+            ended_at_ms=now.wall_ms,
         )
-        return self._jobs.on_ended(end, moment)
+        return self._jobs.on_ended(end, now)

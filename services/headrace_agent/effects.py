@@ -12,7 +12,7 @@ from headrace.resources import Resources
 from headrace.wire.heartbeat import Heartbeat, JobEnd
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.files.operation_files import FetchFiles, RemoveFiles
-from headrace_agent.host.accounts import Accounts
+from headrace_agent.host.account_mapping import AccountMapping
 from headrace_agent.runner.protocol import ToRunner
 
 
@@ -30,7 +30,7 @@ class Identity(msgspec.Struct, frozen=True):
     stop_timeout_ms: int
     #: Name of the agent's machine; distinguishes two agents with the same node name.
     machine: str = ""
-    accounts: Accounts = Accounts()
+    accounts: AccountMapping = AccountMapping()
     #: Folder that holds one folder of files for each operation that has files.
     files_folder: str = ""
     #: Folder for the progress files that jobs write and the deadline files that the runner writes; empty: none.
@@ -59,7 +59,7 @@ class Beat(msgspec.Struct, frozen=True):
     heartbeat: Heartbeat
 
 
-class Tell(msgspec.Struct, frozen=True):
+class SendToRunner(msgspec.Struct, frozen=True):
     """Send this message to the runner if it is connected.
 
     Otherwise it is dropped; the runner's next full report makes up for it.
@@ -68,7 +68,7 @@ class Tell(msgspec.Struct, frozen=True):
     message: ToRunner
 
 
-class Enrol(msgspec.Struct, frozen=True):
+class EnrolNode(msgspec.Struct, frozen=True):
     """Enrol the node after a pause of `after_ms`, trying until it succeeds. Then call `on_enrolled`."""
 
     after_ms: int
@@ -92,7 +92,7 @@ class LogRecord(msgspec.Struct, frozen=True):
     fields: dict[str, str | int]
 
 
-AgentEffect = Beat | Tell | Enrol | Reconnect | Leave | LogRecord | FetchFiles | RemoveFiles
+AgentEffect = Beat | SendToRunner | EnrolNode | Reconnect | Leave | LogRecord | FetchFiles | RemoveFiles
 
 
 def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogRecord:

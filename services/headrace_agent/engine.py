@@ -3,7 +3,7 @@
 After each call `due_ns` returns the time of the next `on_tick`. These rules are decided here, beyond the contract of the
 messages:
 
-* No heartbeat is sent before the runner's first full report (`Picture`), or the news that there is no runner. Until then the
+* No heartbeat is sent before the runner's first full report (`FullReport`), or the news that there is no runner. Until then the
   agent does not know everything that runs on the node.
 * After a restart of the agent its allocations are those of the runner's full report. Each has one job, and is closing if that
   job was interrupted. Slots that had not started are not in that report, so the allocator assigns them again.
@@ -36,11 +36,11 @@ from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.allocations.starts_to_tell import UnsentStartRecords
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Leave, LogRecord, SendToRunner, Trouble
 from headrace_agent.files.operation_files import FilesFailure, OperationFiles
 from headrace_agent.host_faults import HostFaults
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Recalled, Started, ToAgent
+from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease, Recalled, Started, ToAgent
 from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.stopping import Stopping
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
@@ -99,26 +99,26 @@ class AgentEngine:
         )
         return min([due_ns for due_ns in due if due_ns is not None], default=None) if not self._left else None
 
-    def on_start(self, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_start(self, now: Moment) -> Outcome[None, AgentEffect]:
         """Begin to wait for the runner, and enrol the node. This must be the first call."""
-        self.pulse.started(moment.steady_ns)
-        return Outcome(None, self._enrol(moment))
+        self.pulse.started(now.steady_ns)
+        return Outcome(None, self._enrol(now))
 
-    def on_tick(self, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_tick(self, now: Moment) -> Outcome[None, AgentEffect]:
         """Do what is due now: overdue waits, deadlines, the next heartbeat. An early call does no harm."""
-        if self._faults.end_pause(moment):
-            return self.on_trouble(Trouble.HOST_FAULT, "", moment)
-        effects = self._jobs.give_back_overdue(moment)
+        if self._faults.end_pause(now):
+            return self.on_trouble(Trouble.HOST_FAULT, "", now)
+        effects = self._jobs.give_back_overdue(now)
         if effects:
             self.pulse.want(HeartbeatReason.PERIOD)
         lost_ns = self._lost_ns()
-        if lost_ns is not None and moment.steady_ns >= lost_ns:
+        if lost_ns is not None and now.steady_ns >= lost_ns:
             self._jobs.hold = self._hold()
-            effects += self._adoption.lose_all(f"the lease is over: {self._trouble[Trouble.RUNNER_AWAY]}", moment)
+            effects += self._adoption.lose_all(f"the lease is over: {self._trouble[Trouble.RUNNER_AWAY]}", now)
             self.pulse.want(HeartbeatReason.JOB_ENDED)
-        return self._done(effects, moment)
+        return self._done(effects, now)
 
-    def on_orders(self, orders: Orders, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_orders(self, orders: Orders, now: Moment) -> Outcome[None, AgentEffect]:
         """Obey the answer to a heartbeat. A void answer is only counted; its heartbeat then counts as lost."""
         in_flight = self.pulse.seq if self.pulse.in_flight else None
         awaited = Awaited(self._identity.node, self._identity.incarnation, in_flight, self.term)
@@ -129,10 +129,10 @@ class AgentEngine:
                 None, [LogRecord("warning", "void orders", {"why": why, "seq": orders.seq, "term": orders.term})]
             )
         next_ms = min(orders.next_heartbeat_ms, max(orders.lease_ms // 4, 1))
-        sent_ns = self.pulse.answered(next_ms, moment.steady_ns)
+        sent_ns = self.pulse.answered(next_ms, now.steady_ns)
         self._starts.on_answer(self.held.by_id.values(), is_new=orders.term != self.term or not orders.enrolled)
         self.term = orders.term
-        effects: list[AgentEffect] = [] if orders.enrolled else self._enrol(moment)
+        effects: list[AgentEffect] = [] if orders.enrolled else self._enrol(now)
         if orders.enrolled and Trouble.RUNNER_AWAY not in self._trouble:
             effects += self._extend_lease(orders.lease_ms, sent_ns)
         effects += self._note_left_out(orders.left_out)
@@ -140,42 +140,42 @@ class AgentEngine:
         for take_back in orders.take_back:
             effects += self._jobs.take_back(take_back)
         for start in orders.start:
-            effects += self._jobs.start(start, moment)
+            effects += self._jobs.start(start, now)
         for extend in orders.extend:
             effects += self._jobs.extend(extend)
         effects += self._jobs.start_waiting()
         effects += self._jobs.forget(orders.forget, keep={extend.allocation for extend in orders.extend})
-        return self._done(effects, moment)
+        return self._done(effects, now)
 
-    def on_heartbeat_lost(self, seq: int, unit: float, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_heartbeat_lost(self, seq: int, unit: float, now: Moment) -> Outcome[None, AgentEffect]:
         """Record that the heartbeat `seq` got no answer, or none that was obeyed.
 
         `unit` in [0, 1) spreads the pause before the next one.
         """
         if seq != self.pulse.seq or not self.pulse.in_flight:
             return Outcome(None)
-        self.pulse.lost(unit, moment.steady_ns, stopping=self._stopping.mode is not None)
-        return self._done([], moment)
+        self.pulse.lost(unit, now.steady_ns, stopping=self._stopping.mode is not None)
+        return self._done([], now)
 
-    def on_nudge(self, nudge: Nudge, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_nudge(self, nudge: Nudge, now: Moment) -> Outcome[None, AgentEffect]:
         """Send a heartbeat now, unless the nudge is void."""
         why = why_nudge_is_void(nudge, self._identity.node, self.term)
         if why:
             self.void += 1
             return Outcome(None, [LogRecord("warning", "void nudge", {"why": why, "term": nudge.term})])
         self.pulse.want(HeartbeatReason.NUDGED)
-        self.pulse.end_pause(moment.steady_ns)
-        return self._done([], moment)
+        self.pulse.end_pause(now.steady_ns)
+        return self._done([], now)
 
-    def on_enrolled(self, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_enrolled(self, now: Moment) -> Outcome[None, AgentEffect]:
         """Record that admission has enrolled the node, and send the first heartbeat."""
         self._enrolling = False
-        self._enrolled_ns = moment.steady_ns
+        self._enrolled_ns = now.steady_ns
         self.pulse.want(HeartbeatReason.STARTED)
-        self.pulse.end_pause(moment.steady_ns)
-        return self._done([], moment)
+        self.pulse.end_pause(now.steady_ns)
+        return self._done([], now)
 
-    def on_runner(self, message: ToAgent, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_runner(self, message: ToAgent, now: Moment) -> Outcome[None, AgentEffect]:
         """Process a message of the runner."""
         self._jobs.hold = self._hold()
         effects: list[AgentEffect]
@@ -185,8 +185,8 @@ class AgentEngine:
                 effects = self._jobs.on_started(message)
             case Ended():
                 before = len(self.held.ends)
-                effects = self._on_host_fault(message.end.reason, moment) if message.is_host_fault else []
-                effects += self._jobs.on_ended(message.end, moment, message.followed_by)
+                effects = self._on_host_fault(message.end.reason, now) if message.is_host_fault else []
+                effects += self._jobs.on_ended(message.end, now, message.followed_by)
                 if len(self.held.ends) > before:
                     may_wait = self.held.unstarted_behind(message.end) > _MANY_AHEAD
                     is_last = not self.held.by_job
@@ -196,14 +196,14 @@ class AgentEngine:
                 if effects and self._stopping.mode is not None:
                     self._stopping.tell_after(self.pulse.seq)
                     self.pulse.want(HeartbeatReason.STOPPING)
-                    self.pulse.end_pause(moment.steady_ns)
-            case Picture():
-                effects = self._on_picture(message, moment)
+                    self.pulse.end_pause(now.steady_ns)
+            case FullReport():
+                effects = self._on_picture(message, now)
             case _:
                 assert_never(message)
-        return self._done(effects, moment)
+        return self._done(effects, now)
 
-    def on_trouble(self, kind: Trouble, words: str, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_trouble(self, kind: Trouble, words: str, now: Moment) -> Outcome[None, AgentEffect]:
         """Record a problem, or (if `words` is empty) its end.
 
         `RUNNER_AWAY` and `NO_RUNNER` also end with the runner's full report.
@@ -219,30 +219,28 @@ class AgentEngine:
         else:
             self._trouble.pop(kind, None)
         if before == self._trouble.get(kind, ""):
-            return self._done([], moment)
+            return self._done([], now)
         self.pulse.want(HeartbeatReason.PERIOD)
         self._jobs.hold = self._hold()
         fields: dict[str, str | int] = {"kind": kind, "why": words}
         line = LogRecord("warning", "trouble", fields) if words else LogRecord("info", "trouble over", fields)
-        return self._done([line, *self._jobs.start_waiting()], moment)
+        return self._done([line, *self._jobs.start_waiting()], now)
 
-    def on_files(
-        self, operation: OperationId, failure: FilesFailure | None, moment: Moment
-    ) -> Outcome[None, AgentEffect]:
+    def on_files(self, operation: OperationId, failure: FilesFailure | None, now: Moment) -> Outcome[None, AgentEffect]:
         """Record that the files of an operation arrived, or could not be fetched."""
         self._jobs.hold = self._hold()
         self.pulse.want(HeartbeatReason.PERIOD)
-        return self._done(self._jobs.on_files(operation, failure), moment)
+        return self._done(self._jobs.on_files(operation, failure), now)
 
     def unused_files(self) -> list[OperationId]:
         """Return the operations that have files here but no allocation; empty until the runner has reported what runs here."""
         return self._files.unused(self.held.specs) if self._limits else []
 
-    def on_over(self, operations: list[OperationId], moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_over(self, operations: list[OperationId], now: Moment) -> Outcome[None, AgentEffect]:
         """Remove the files of operations that have ended."""
-        return self._done([*self._files.over(operations, self.held.specs)], moment)
+        return self._done([*self._files.over(operations, self.held.specs)], now)
 
-    def on_progress(self, progress: Mapping[JobKey, int], moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_progress(self, progress: Mapping[JobKey, int], now: Moment) -> Outcome[None, AgentEffect]:
         """Record the progress of jobs, in thousandths. The next heartbeat reports it; no heartbeat is sent just for progress."""
         for key, thousandths in progress.items():
             allocation = self.held.by_job.get(key)
@@ -250,18 +248,18 @@ class AgentEngine:
                 allocation.job = msgspec.structs.replace(allocation.job, progress=thousandths)
         return Outcome(None)
 
-    def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, AgentEffect]:
+    def on_stop(self, mode: StopMode, now: Moment) -> Outcome[None, AgentEffect]:
         """Begin to stop. A later request counts only if its mode is more urgent."""
-        if not self._stopping.begin(mode, self.pulse.seq, moment):
+        if not self._stopping.begin(mode, self.pulse.seq, now):
             return Outcome(None)
         self.pulse.want(HeartbeatReason.STOPPING)
-        self.pulse.end_pause(moment.steady_ns)
+        self.pulse.end_pause(now.steady_ns)
         effects: list[AgentEffect] = [
             LogRecord("info", "stopping", {"mode": mode.value, "jobs": len(self.held.by_job)})
         ]
         self._jobs.hold = self._hold()
         effects += self._jobs.start_waiting()
-        return self._done(effects + self._close_all(self._stopping.interruption_ms), moment)
+        return self._done(effects + self._close_all(self._stopping.interruption_ms), now)
 
     def checks(self) -> Iterator[Check]:
         """Yield the checks of the allocations and of the heartbeats."""
@@ -300,7 +298,7 @@ class AgentEngine:
         is_unbroken = known is not None and sent_ns <= known.until_boottime_ns
         since_ns = known.since_boottime_ns if known is not None and is_unbroken else sent_ns
         self._lease = NodeLease(min(until_ns, _LATEST_NS), margin_ms // 2, since_ns)
-        told = Tell(self._lease)
+        told = SendToRunner(self._lease)
         if known is None or is_unbroken or not self.held.by_job:
             return [told]
         self._leases_passed += 1
@@ -318,14 +316,14 @@ class AgentEngine:
         # By then the runner has had both halves of the margin: one for SIGTERM, one for the kill.
         return self._lease.until_boottime_ns + 2 * self._lease.timeout_ms * NS_PER_MS
 
-    def _enrol(self, moment: Moment) -> list[AgentEffect]:
+    def _enrol(self, now: Moment) -> list[AgentEffect]:
         if self._enrolling:
             return []
         self._enrolling = True
         pause_ms = 0
         if self._enrolled_ns is not None:
-            pause_ms = max(0, _ENROL_AGAIN_MS - (moment.steady_ns - self._enrolled_ns) // NS_PER_MS)
-        return [Enrol(pause_ms)]
+            pause_ms = max(0, _ENROL_AGAIN_MS - (now.steady_ns - self._enrolled_ns) // NS_PER_MS)
+        return [EnrolNode(pause_ms)]
 
     def _note_left_out(self, why: str) -> list[AgentEffect]:
         """Log once why the tree assigns nothing to the node, and once that the node may get jobs again."""
@@ -337,12 +335,12 @@ class AgentEngine:
         )
         return [line]
 
-    def _on_host_fault(self, why: str, moment: Moment) -> list[AgentEffect]:
+    def _on_host_fault(self, why: str, now: Moment) -> list[AgentEffect]:
         """Start no job for a while: the host could not start one, and would most likely not start the next one either."""
-        self._faults.note(moment)
-        return list(self.on_trouble(Trouble.HOST_FAULT, why, moment).effects)
+        self._faults.note(now)
+        return list(self.on_trouble(Trouble.HOST_FAULT, why, now).effects)
 
-    def _on_picture(self, picture: Picture, moment: Moment) -> list[AgentEffect]:
+    def _on_picture(self, picture: FullReport, now: Moment) -> list[AgentEffect]:
         if self._left:
             # The runner may have been away when it was ordered to end.
             return self._end_runner()
@@ -352,8 +350,8 @@ class AgentEngine:
         self._trouble.pop(Trouble.NO_RUNNER, None)
         self._jobs.hold = self._hold()
         # The lease goes before any job: the runner may be a new process, which starts no job without a lease.
-        effects: list[AgentEffect] = [Tell(self._lease)] if self._lease is not None else []
-        effects += self._adoption.on_picture(picture, moment)
+        effects: list[AgentEffect] = [SendToRunner(self._lease)] if self._lease is not None else []
+        effects += self._adoption.on_picture(picture, now)
         if picture.trouble:
             effects.append(LogRecord("warning", "runner reports trouble", {"why": picture.trouble}))
         self.pulse.want(HeartbeatReason.JOB_ENDED if picture.ended else HeartbeatReason.PERIOD)
@@ -363,7 +361,7 @@ class AgentEngine:
 
     def _end_runner(self) -> list[AgentEffect]:
         """End the runner with all its remaining jobs, unless the runner stays for the next agent."""
-        return [Tell(EndAll(0, _STOP_REASON))] if self._stopping.with_runner else []
+        return [SendToRunner(EndAll(0, _STOP_REASON))] if self._stopping.with_runner else []
 
     def _close_all(self, timeout_ms: int | None) -> list[AgentEffect]:
         """Close all allocations that have a job. The operation's own interruption timeout applies if it is shorter."""
@@ -390,17 +388,17 @@ class AgentEngine:
             )
         return short_text("; ".join(words))
 
-    def _done(self, effects: list[AgentEffect], moment: Moment) -> Outcome[None, AgentEffect]:
+    def _done(self, effects: list[AgentEffect], now: Moment) -> Outcome[None, AgentEffect]:
         """Add what is due after the effects: the end of the agent, or a heartbeat."""
         if self._left:
             return Outcome(None, effects)
-        if self._stopping.may_leave(self.pulse, self.held, moment):
+        if self._stopping.may_leave(self.pulse, self.held, now):
             self._left = True
             return Outcome(None, [*effects, *self._end_runner(), Leave(self._stopping.with_runner)])
-        reason = self.pulse.take(moment.steady_ns)
-        return Outcome(None, effects if reason is None else [*effects, Beat(self._heartbeat(reason, moment))])
+        reason = self.pulse.begin_heartbeat(now.steady_ns)
+        return Outcome(None, effects if reason is None else [*effects, Beat(self._heartbeat(reason, now))])
 
-    def _heartbeat(self, reason: HeartbeatReason, moment: Moment) -> Heartbeat:
+    def _heartbeat(self, reason: HeartbeatReason, now: Moment) -> Heartbeat:
         ends = self.held.ends
         heartbeat = Heartbeat(
             node=self._identity.node,
@@ -417,8 +415,8 @@ class AgentEngine:
             isolation=self._limits,
             trouble=self._all_trouble(),
             machine=self._identity.machine,
-            boottime_ms=moment.steady_ns // NS_PER_MS,
-            starts=self._starts.take(),
+            boottime_ms=now.steady_ns // NS_PER_MS,
+            starts=self._starts.for_heartbeat(),
         )
         if not ends:
             return heartbeat

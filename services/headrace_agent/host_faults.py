@@ -21,10 +21,10 @@ class HostFaults:
         self.until_ns: int | None = None
         self._next_ms = _FIRST_PAUSE_MS
 
-    def note(self, moment: Moment) -> None:
+    def note(self, now: Moment) -> None:
         """Begin a pause. Further faults during a pause do not prolong it."""
         if self.until_ns is None:
-            self.until_ns = moment.steady_ns + self._next_ms * NS_PER_MS
+            self.until_ns = now.steady_ns + self._next_ms * NS_PER_MS
             self._next_ms = min(2 * self._next_ms, _LONGEST_PAUSE_MS)
 
     def on_started(self) -> None:
@@ -35,9 +35,9 @@ class HostFaults:
         if self.until_ns is None:
             self._next_ms = _FIRST_PAUSE_MS
 
-    def end_pause(self, moment: Moment) -> bool:
+    def end_pause(self, now: Moment) -> bool:
         """Return True if the pause has just ended; only once for each pause."""
-        if self.until_ns is None or moment.steady_ns < self.until_ns:
+        if self.until_ns is None or now.steady_ns < self.until_ns:
             return False
         self.until_ns = None
         return True

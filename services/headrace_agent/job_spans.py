@@ -11,7 +11,7 @@ from headrace.obs import tracing
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace.wire.trace import SpanContext, has_span, job_span, placement_span, read_trace
 from headrace_agent.run_order import note_in
-from headrace_agent.runner.protocol import Ended, Picture, Recalled, Run, Started, ToAgent
+from headrace_agent.runner.protocol import Ended, FullReport, Recalled, Run, Started, ToAgent
 
 #: Upper bound of jobs tracked at a time; no host runs more.
 _MOST_JOBS: Final = 10_000
@@ -44,7 +44,7 @@ class JobSpans:
         match message:
             case Started(job=job):
                 self._on_started(job)
-            case Picture(running=running):
+            case FullReport(running=running):
                 for kept in running:
                     if kept.run.job not in self._jobs:
                         self._note(kept.run, kept.started.started_at_ms * 1_000_000)

@@ -91,7 +91,7 @@ class Pulse:
         """End all pauses, because a message arrived: a service is there again, or asks for a heartbeat."""
         self._floor_ns, self._gap_ns, self._last_gap_ns = min(self._floor_ns, now_ns), 0, 0
 
-    def take(self, now_ns: int) -> HeartbeatReason | None:
+    def begin_heartbeat(self, now_ns: int) -> HeartbeatReason | None:
         """Return the reason to send a heartbeat now, or None if it is not time yet.
 
         With a reason, a heartbeat with a new `seq` is in flight afterwards.
@@ -132,7 +132,7 @@ class Pulse:
         self._floor_ns = self._due_ns = now_ns + pause_ns
 
     def next_ns(self) -> int | None:
-        """Return the time from which on `take` returns a reason, or None while a heartbeat is in flight or none may be sent."""
+        """Return the time from which on `begin_heartbeat` returns a reason, or None while a heartbeat is in flight or none may be sent."""
         if not self._open or self._in_flight_ns is not None:
             return None
         floor_ns = max(self._floor_ns, self._last_gap_ns if self._is_last else self._gap_ns)

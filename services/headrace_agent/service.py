@@ -30,11 +30,20 @@ from headrace.wire.codec import BadMessage, MessageTooLarge, encode
 from headrace.wire.heartbeat import Heartbeat, JobKey, JobResult, Nudge, Orders, short_text
 from headrace.wire.joining import Renew, Renewed
 from headrace.wire.logs import ReadLog
-from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrolled, StopMode
-from headrace.wire.nodes import Enrol as EnrolRequest
+from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrol, Enrolled, StopMode
 from headrace.wire.refusals import Refusal, decode_answer
 from headrace.wire.trace import TraceHeartbeat
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Reconnect, Tell, Trouble
+from headrace_agent.effects import (
+    AgentEffect,
+    Beat,
+    EnrolNode,
+    Identity,
+    Leave,
+    LogRecord,
+    Reconnect,
+    SendToRunner,
+    Trouble,
+)
 from headrace_agent.engine import AgentEngine
 from headrace_agent.files.fetching import FilesFetcher
 from headrace_agent.files.folders import OperationFolders
@@ -141,7 +150,7 @@ class Agent:
         async with anyio.create_task_group() as tasks:
             # The engine starts before any input can arrive, and without waiting for the bus: a request to stop then finds the
             # runner and its jobs.
-            self._do(self.engine.on_start(self._shell.moment()))
+            self._do(self.engine.on_start(self._shell.now()))
             for job in (
                 self._watch_signals,
                 self._watch_stop,
@@ -170,7 +179,7 @@ class Agent:
         tasks.start_soon(partial(self._shell.watch, self._runtime, instance=self.node))
 
     def _do(self, outcome: Outcome[None, AgentEffect]) -> None:
-        self._shell.take(outcome)
+        self._shell.perform(outcome)
         self.runner.flush()
         due_ns = self.engine.due_ns()
         if due_ns is not None and (self._awaited_ns is None or due_ns < self._awaited_ns):
@@ -184,13 +193,13 @@ class Agent:
             case Beat(heartbeat):
                 self._heartbeat = heartbeat
                 self._beat.set()
-            case Tell(message):
+            case SendToRunner(message):
                 if isinstance(message, Run):
                     self._job_spans.on_told(message)
                 elif isinstance(message, RunAhead):
                     self._job_spans.on_told(message.run)
-                self.runner.tell(message)
-            case Enrol(after_ms):
+                self.runner.send(message)
+            case EnrolNode(after_ms):
                 self._enrol_after_ms = after_ms
                 self._enrol.set()
             case Reconnect():
@@ -212,19 +221,19 @@ class Agent:
                 # Perhaps a disk is full, which every job that starts here would fail for. Check the folders now.
                 self._look.set()
         self._job_spans.on_runner(message)
-        self._do(self.engine.on_runner(message, self._shell.moment()))
+        self._do(self.engine.on_runner(message, self._shell.now()))
 
     async def _fetch(self, order: FetchFiles) -> None:
         failure = await self._fetcher.fetch(order)
         if failure is not None and failure.fault is FilesFault.HOST:
             self._look.set()
-        self._do(self.engine.on_files(order.operation, failure, self._shell.moment()))
+        self._do(self.engine.on_files(order.operation, failure, self._shell.now()))
 
     def _on_over(self, operations: list[OperationId]) -> None:
-        self._do(self.engine.on_over(operations, self._shell.moment()))
+        self._do(self.engine.on_over(operations, self._shell.now()))
 
     def _on_trouble(self, kind: Trouble, words: str) -> None:
-        self._do(self.engine.on_trouble(kind, words, self._shell.moment()))
+        self._do(self.engine.on_trouble(kind, words, self._shell.now()))
 
     async def listen(self) -> None:
         """Subscribe to all requests. All subscriptions are in force on return."""
@@ -237,33 +246,33 @@ class Agent:
         await endpoints.serve(subjects.nudge(self.node), Nudge, CallerKind.SERVICE, self._on_nudge)
 
     def _beat_now(self) -> None:
-        self._do(self.engine.on_nudge(Nudge(self.node, self.engine.term), self._shell.moment()))
+        self._do(self.engine.on_nudge(Nudge(self.node, self.engine.term), self._shell.now()))
 
     def _known_attempt(self, operation: str, index: int) -> int | None:
         return self.engine.held.newest_attempt(operation, index)
 
     async def _on_nudge(self, nudge: Nudge, _caller: Caller) -> None:
-        self._do(self.engine.on_nudge(nudge, self._shell.moment()))
+        self._do(self.engine.on_nudge(nudge, self._shell.now()))
 
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(*_SIGNALS) as numbers:
             async for number in numbers:
                 self._log.info("asked to stop", signal=number.name)
-                self._do(self.engine.on_stop(_SIGNALS[number], self._shell.moment()))
+                self._do(self.engine.on_stop(_SIGNALS[number], self._shell.now()))
 
     async def _watch_stop(self) -> None:
         await self._runtime.stopping.wait()
-        self._do(self.engine.on_stop(self._settings.stop_mode, self._shell.moment()))
+        self._do(self.engine.on_stop(self._settings.stop_mode, self._shell.now()))
 
     async def _keep_time(self) -> None:
         while True:
             self._changed = anyio.Event()
             self._awaited_ns = due_ns = self.engine.due_ns()
-            wait_s = (due_ns - self._shell.moment().steady_ns) / 1e9 if due_ns is not None else float("inf")
+            wait_s = (due_ns - self._shell.now().steady_ns) / 1e9 if due_ns is not None else float("inf")
             with anyio.move_on_after(max(0.0, wait_s)) as scope:
                 await self._changed.wait()
             if scope.cancelled_caught:
-                self._do(self.engine.on_tick(self._shell.moment()))
+                self._do(self.engine.on_tick(self._shell.now()))
 
     async def _look_at_folders(self) -> None:
         folders = (self._settings.logs(), f"{self._settings.state()}/jobs")
@@ -288,8 +297,8 @@ class Agent:
                         # The jobs are looked up after the names: a file that is listed belongs to a job that is known by now,
                         # or to one that has ended.
                         jobs = {key: self._account_of(key) for key in self.engine.held.by_job}
-                        progress = await anyio.to_thread.run_sync(exchange.look, names, jobs)
-                        self._do(self.engine.on_progress(progress, self._shell.moment()))
+                        progress = await anyio.to_thread.run_sync(exchange.read_progress, names, jobs)
+                        self._do(self.engine.on_progress(progress, self._shell.now()))
                     await anyio.sleep(_LOOK_AT_EXCHANGE_S)
             except OSError as error:
                 self._log.warning("exchange with jobs failed", folder=folder, why=error.strerror)
@@ -310,11 +319,11 @@ class Agent:
                 orders = await self.ask(heartbeat)
                 if orders is not None:
                     with tracing.child("obey orders"):
-                        self._do(self.engine.on_orders(orders, self._shell.moment()))
+                        self._do(self.engine.on_orders(orders, self._shell.now()))
             if orders is not None and self.engine.pulse.applied == heartbeat.seq:
                 self._runtime.terms.see(f"allocator.{self._settings.tree}", orders.term)
             if self.engine.pulse.settled < heartbeat.seq:
-                self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._shell.moment()))
+                self._do(self.engine.on_heartbeat_lost(heartbeat.seq, self._random.random(), self._shell.now()))
 
     async def ask(self, heartbeat: Heartbeat) -> Orders | None:
         subject, timeout_ms = subjects.heartbeat(self._settings.tree, self.node), self._settings.heartbeat_timeout_ms
@@ -350,7 +359,7 @@ class Agent:
             if await self.enrol_once():
                 pause_s = _FIRST_ENROL_PAUSE_S
                 self._enrol = anyio.Event()
-                self._do(self.engine.on_enrolled(self._shell.moment()))
+                self._do(self.engine.on_enrolled(self._shell.now()))
             else:
                 await anyio.sleep(pause_s * (0.5 + self._random.random()))
                 pause_s = min(_LONGEST_ENROL_PAUSE_S, pause_s * 2)
@@ -364,7 +373,7 @@ class Agent:
 
     async def enrol_once(self) -> bool:
         isolation = await anyio.to_thread.run_sync(self._settings.agent_isolation)
-        request = EnrolRequest(
+        request = Enrol(
             node=self.node,
             tree=_tree(self._settings),
             tags=self._tags,

@@ -13,8 +13,8 @@ from headrace.runtime.settings import CommonSettings
 from headrace.wire.heartbeat import short_text
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
-from headrace_agent.host.accounts import AGENT, Accounts, parse_accounts
-from headrace_agent.host.isolation import Isolation, isolation_of
+from headrace_agent.host.account_mapping import AGENT, AccountMapping, parse_accounts
+from headrace_agent.host.isolation_from_jobs import IsolationFromJobs, isolation_of
 from headrace_agent.host.state_folder import mark_of
 
 
@@ -36,7 +36,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     tags: list[str] | str = ""
     #: Cores offered, such as 12 or 0.5; empty: all cores of the host (or of the container).
     cpu: str | int | float = ""
-    #: Memory offered, such as 64GiB; empty: all memory of the host (or of the container).
+    #: Memory offered, such as 64GiB, or a number of bytes; empty: all memory of the host (or of the container).
     memory: str | int = ""
     #: GPUs offered. The agent does not detect them.
     gpu: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
@@ -91,10 +91,10 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         """
         return node_name(self.node) if self.node else node_name_from_host(facts.host_name())
 
-    def accounts(self) -> Accounts:
+    def accounts(self) -> AccountMapping:
         """Return the mapping from persons to accounts; empty unless the agent runs as root. Raises `BadInput`."""
         accounts = parse_accounts(self.users, self.lowest_uid or facts.lowest_uid_of_people())
-        return accounts if facts.is_root() else Accounts()
+        return accounts if facts.is_root() else AccountMapping()
 
     def warning_of_accounts(self) -> str:
         """Return a warning if the setting `users` has no effect or lets jobs run as root; else an empty string."""
@@ -113,7 +113,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
             else f"no job starts: the agent is root, and its setting `users` names neither accounts nor `{AGENT}`"
         )
 
-    def agent_isolation(self) -> Isolation:
+    def agent_isolation(self) -> IsolationFromJobs:
         """Return the isolation of the agent's key, and of the socket of its runner, from jobs."""
         key = [facts.absolute(self.credential_file)] if self.credential_file else []
         return isolation_of(self.users, [*key, self.state()], is_root=facts.is_root())

@@ -19,7 +19,7 @@ from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import AllocationState, Extend, Forget, JobEnd, JobKey, Start, TakeBack
 from headrace_agent.allocations.allocation import Allocation, AllocationEvent
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, Tell, line_about, line_about_end
+from headrace_agent.effects import AgentEffect, Identity, LogRecord, Reconnect, SendToRunner, line_about, line_about_end
 from headrace_agent.files.operation_files import FilesFailure, FilesFault, OperationFiles
 from headrace_agent.run_order import interrupt_order, run_order
 from headrace_agent.runner.protocol import Acknowledge, Recall, Run, RunAhead, Started
@@ -46,7 +46,7 @@ class StartsAndEnds:
 
     # --- orders of the allocator ------------------------------------------------------------------------------------
 
-    def start(self, order: Start, moment: Moment) -> list[AgentEffect]:
+    def start(self, order: Start, now: Moment) -> list[AgentEffect]:
         """Add an allocation that is to start, or return it at once with the reason."""
         fields: dict[str, str | int] = {"operation": order.operation, "allocation": order.allocation}
         if order.allocation in self._held.by_id:
@@ -62,7 +62,7 @@ class StartsAndEnds:
             start=order.record,
         )
         if order.waiting_timeout_ms is not None:
-            allocation.waits_until_ns = moment.steady_ns + order.waiting_timeout_ms * NS_PER_MS
+            allocation.waits_until_ns = now.steady_ns + order.waiting_timeout_ms * NS_PER_MS
         self._held.add(allocation)
         if why:
             return [LogRecord("info", "given back", {**fields, "why": why, "unstarted": len(slots)})]
@@ -106,7 +106,7 @@ class StartsAndEnds:
         if order.allocations:
             self._held.drop_specs()
         self._files.drop_failures(self._held.specs)
-        return [Tell(Acknowledge(recorded))] if recorded else []
+        return [SendToRunner(Acknowledge(recorded))] if recorded else []
 
     # --- reports of the runner --------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class StartsAndEnds:
         allocation.job = msgspec.structs.replace(allocation.job, started=started)
         return [line_about("debug", "job started", allocation, pid=started.pid)]
 
-    def on_ended(self, end: JobEnd, moment: Moment, followed_by: JobKey | None = None) -> list[AgentEffect]:
+    def on_ended(self, end: JobEnd, now: Moment, followed_by: JobKey | None = None) -> list[AgentEffect]:
         """Record the end of a job; an end that is known already is ignored.
 
         The next job of the allocation then starts, or has started already if the runner says so (`followed_by`).
@@ -133,7 +133,7 @@ class StartsAndEnds:
         effects: list[AgentEffect] = [line_about_end(end)]
         if allocation is None:
             return effects
-        self._held.job_over(allocation, moment)
+        self._held.job_over(allocation, now)
         if followed_by is not None:
             return effects + self._follow(allocation, followed_by)
         may_go_on = allocation.state is AllocationState.RUNNING and not allocation.closes_for and not self.hold
@@ -193,12 +193,12 @@ class StartsAndEnds:
             effects += [self._give_back(allocation, failure.why) for allocation in mine]
         return effects + self.start_waiting()
 
-    def give_back_overdue(self, moment: Moment) -> list[AgentEffect]:
+    def give_back_overdue(self, now: Moment) -> list[AgentEffect]:
         """Return the allocations whose waiting time for free resources is over."""
         effects: list[AgentEffect] = [
             self._give_back(allocation, "its waiting time for free resources of this host is over")
             for allocation in self._held.waiting()
-            if allocation.waits_until_ns is not None and allocation.waits_until_ns <= moment.steady_ns
+            if allocation.waits_until_ns is not None and allocation.waits_until_ns <= now.steady_ns
         ]
         # A smaller allocation behind them may fit now.
         return effects + self.start_waiting() if effects else []
@@ -213,7 +213,7 @@ class StartsAndEnds:
             is_asked = bool(allocation.closes_for)
             if (timeout_ms, reason) not in allocation.closes_for:
                 allocation.closes_for = (*allocation.closes_for, (timeout_ms, reason))
-            return [] if is_asked else [Tell(Recall(allocation.id))]
+            return [] if is_asked else [SendToRunner(Recall(allocation.id))]
         self._held.move(allocation, AllocationEvent.CLOSE)
         if allocation.job is None or timeout_ms is None:
             return [line_about("debug", "closing", allocation, why=reason)]
@@ -226,7 +226,7 @@ class StartsAndEnds:
             # Only the runner keeps the note about the preemption beyond the life of this agent process.
             order = msgspec.structs.replace(before, note=order.note)
         allocation.interrupt = order
-        return [line_about("debug", "interrupting", allocation, why=reason), Tell(allocation.interrupt)]
+        return [line_about("debug", "interrupting", allocation, why=reason), SendToRunner(allocation.interrupt)]
 
     def run_order(self, allocation: Allocation, key: JobKey) -> Run:
         """Return the order by which the runner starts a job of the allocation."""
@@ -245,7 +245,7 @@ class StartsAndEnds:
         if order.not_started_for:
             # The other jobs of the allocation would fail in the same way.
             self._held.move(allocation, AllocationEvent.CLOSE)
-        return [line_about("debug", "starting job", allocation), Tell(order), *self._hand_ahead(allocation)]
+        return [line_about("debug", "starting job", allocation), SendToRunner(order), *self._hand_ahead(allocation)]
 
     def _follow(self, allocation: Allocation, key: JobKey) -> list[AgentEffect]:
         """Follow the runner to a queued job that it has started."""
@@ -274,7 +274,7 @@ class StartsAndEnds:
             for slot in allocation.unstarted[allocation.ahead : MOST_AHEAD]
         ]
         allocation.ahead += len(orders)
-        return [Tell(RunAhead(order)) for order in orders]
+        return [SendToRunner(RunAhead(order)) for order in orders]
 
     def _why_given_back(self, order: Start, has_slots: bool) -> str:
         """Return the reason to return a new allocation at once, or an empty string if the agent accepts it."""

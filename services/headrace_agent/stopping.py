@@ -45,15 +45,15 @@ class Stopping:
         """True if the runner ends with the agent."""
         return self.mode is not StopMode.LEAVE
 
-    def begin(self, mode: StopMode, seq: int, moment: Moment) -> bool:
+    def begin(self, mode: StopMode, seq: int, now: Moment) -> bool:
         """Take a request to stop. Return False if it is not more urgent than the request before."""
         if self.mode is not None and _SEVERITY[mode] <= _SEVERITY[self.mode]:
             return False
         self.mode = mode
         self._seq = seq
-        self._began_ns = moment.steady_ns
+        self._began_ns = now.steady_ns
         timeout_ms = self.interruption_ms
-        self.deadline_ns = None if timeout_ms is None else self._deadline(timeout_ms, moment)
+        self.deadline_ns = None if timeout_ms is None else self._deadline(timeout_ms, now)
         return True
 
     def tell_after(self, seq: int) -> None:
@@ -71,25 +71,25 @@ class Stopping:
             case _:
                 return None
 
-    def may_leave(self, pulse: Pulse, held: NodeAllocations, moment: Moment) -> bool:
+    def may_leave(self, pulse: Pulse, held: NodeAllocations, now: Moment) -> bool:
         """True if the agent need not wait any longer.
 
         The end of the last job starts the time in which the ends may be recorded.
         """
         if self.mode is None:
             return False
-        if self.mode is StopMode.KILL or (self.deadline_ns is not None and moment.steady_ns >= self.deadline_ns):
+        if self.mode is StopMode.KILL or (self.deadline_ns is not None and now.steady_ns >= self.deadline_ns):
             return True
         is_told = pulse.settled > self._seq
         if self.mode is StopMode.LEAVE:
             # The runner may still start these slots, so they cannot be returned to the allocator yet.
-            may_give_back = not held.is_recalling or moment.steady_ns >= self._began_ns + _RECALL_MS * NS_PER_MS
+            may_give_back = not held.is_recalling or now.steady_ns >= self._began_ns + _RECALL_MS * NS_PER_MS
             return (is_told and may_give_back) or not pulse.is_open
         if held.by_job or not pulse.is_open:
             return False
         if self.deadline_ns is None:
-            self.deadline_ns = self._deadline(self._timeout_ms, moment)
+            self.deadline_ns = self._deadline(self._timeout_ms, now)
         return is_told and not held.ends
 
-    def _deadline(self, timeout_ms: int, moment: Moment) -> int:
-        return moment.steady_ns + (timeout_ms + _LAST_ENDS_MS) * NS_PER_MS
+    def _deadline(self, timeout_ms: int, now: Moment) -> int:
+        return now.steady_ns + (timeout_ms + _LAST_ENDS_MS) * NS_PER_MS

@@ -13,7 +13,7 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.extending import Extension, GiveBack, extend
-from headrace_allocator.decision.placing import Choice, Placement, start_regularly
+from headrace_allocator.decision.placing import Placement, start_regularly
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import RoomLeft, next_in_line, why_room_is_left
 from headrace_allocator.preemption.audit.deactivations import Deactivations, of_regular_stages
@@ -25,7 +25,7 @@ from headrace_allocator.preemption.yarn.execution import carried_out
 from headrace_allocator.preemption.yarn.plans import Plan
 
 
-class Due(msgspec.Struct, frozen=True):
+class DueSteps(msgspec.Struct, frozen=True):
     """The steps of the decision that may be taken on this heartbeat."""
 
     #: False if no job may be given out, not even to existing allocations.
@@ -77,11 +77,10 @@ class HeartbeatDecision(msgspec.Struct):
     is_cut_short: bool = False
 
 
-def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> HeartbeatDecision:
+def decide(overlay: Overlay, due: DueSteps) -> HeartbeatDecision:
     """Decide on one heartbeat.
 
-    Graceful requests and overcommit repair happen even while an allocation on the node waits for free resources. `choose` returns the
-    operation whose job starts next.
+    Graceful requests and overcommit repair happen even while an allocation on the node waits for free resources.
     """
     made, may_start = HeartbeatDecision(), False
     if due.preempt:
@@ -89,10 +88,10 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
     # Plans come first, so that the resources of a plan go to no other operation.
     made.stages = [outcome for plan in due.plans if (outcome := carried_out(overlay, plan)) is not None]
     if due.extend:
-        made.extensions = extend(overlay, choose)
+        made.extensions = extend(overlay)
     if due.start:
         most = overlay.view.most_starts
-        made.placements = start_regularly(overlay, choose)
+        made.placements = start_regularly(overlay)
         made.refused, made.room_left = set(overlay.refused), why_room_is_left(overlay)
         if made.room_left is not None:
             made.deactivations = of_regular_stages(overlay)
@@ -100,7 +99,7 @@ def decide(overlay: Overlay, due: Due, choose: Choice = next_in_line) -> Heartbe
         if not may_start and made.room_left is RoomLeft.HELD_BACK:
             made.is_cut_short = next_in_line(overlay, overlay.room) is not None
         if due.stages:
-            made.stages += run_stages(overlay, choose, may_start=may_start)
+            made.stages += run_stages(overlay, may_start=may_start)
     if due.repair_overcommit:
         # An allocation left over from an ended operation has no group. It is not preempted here, since it ends anyway.
         groups = groups_of(overlay, overlay.view.allocations)

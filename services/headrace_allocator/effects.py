@@ -11,7 +11,6 @@ from headrace.wire.heartbeat import JobKey
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import IndexRun
 from headrace.wire.version import Term
-from headrace_allocator.checks.heartbeat_cases import Case
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -94,12 +93,6 @@ class Alarm(msgspec.Struct, frozen=True):
     about: Mapping[str, str | int | float]
 
 
-class KeepCase(msgspec.Struct, frozen=True):
-    """Raise an alarm and write the case to a file: the fast decision differs from the plain one."""
-
-    case: Case
-
-
 class LowerLease(msgspec.Struct, frozen=True):
     """Record that no node knows a longer lease than this. A failure does no harm."""
 
@@ -138,7 +131,6 @@ Effect = (
     | ForeignClaim
     | UnknownOperation
     | Alarm
-    | KeepCase
     | LowerLease
     | RecordEmptyNodes
     | StepDown

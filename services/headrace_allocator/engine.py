@@ -34,7 +34,7 @@ from headrace_allocator.effects import (
     UnknownOperation,
     report_of,
 )
-from headrace_allocator.explain.answers import Answer, Question, answer_to
+from headrace_allocator.explain.answers import AnswerToQuestion, Question, answer_to
 from headrace_allocator.explain.words import ends_of_lost
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
@@ -95,7 +95,7 @@ class AllocatorEngine:
 
     # --- the ledger -----------------------------------------------------------------------------------------------
 
-    def on_leading(self, term: int, timing: Timing, moment: Moment) -> Outcome[None, Effect]:
+    def on_leading(self, term: int, timing: Timing, now: Moment) -> Outcome[None, Effect]:
         """Begin to lead with this term, once the ledger knows the term and everything it recorded before is known here.
 
         Indexes leased before stay in doubt, except those of operations that were started since.
@@ -109,10 +109,10 @@ class AllocatorEngine:
                 operation.slots.release_doubt()
                 effects += self._changed(operation)
         self.facts.unsettled.make_due(self.facts.operations)
-        effects += self._settle(_SETTLED_AT_ONCE, moment)
-        return Outcome(None, effects + self._settle_gangs(moment))
+        effects += self._settle(_SETTLED_AT_ONCE, now)
+        return Outcome(None, effects + self._settle_gangs(now))
 
-    def on_left(self, left: LongestLeaseRecord, moment: Moment) -> Outcome[None, Effect]:
+    def on_left(self, left: LongestLeaseRecord, now: Moment) -> Outcome[None, Effect]:
         """Take over what the previous allocator left. Call it after `on_leading` and before `on_nodes`, once the record has this term.
 
         Jobs that the previous allocator never gave out become ready.
@@ -125,9 +125,9 @@ class AllocatorEngine:
                 self.facts.note_jobs(operation)
         # They are placed in the order a few at a time, with `on_refresh_due`.
         self.ranking.mark_all()
-        return Outcome(None, self._settle_gangs(moment))
+        return Outcome(None, self._settle_gangs(now))
 
-    def on_stopping(self, moment: Moment) -> Outcome[dict[OperationId, list[IndexRun]], Effect]:
+    def on_stopping(self, now: Moment) -> Outcome[dict[OperationId, list[IndexRun]], Effect]:
         """Answer with the jobs that no node has, as many as the record can hold. Nothing may be given out afterwards."""
         self.facts.superseded = True
         told: dict[OperationId, list[IndexRun]] = {}
@@ -141,31 +141,31 @@ class AllocatorEngine:
                 told[operation.id] = runs
         return Outcome(told)
 
-    def on_empty_nodes_recorded(self, *, durable: bool, moment: Moment) -> Outcome[None, Effect]:
+    def on_empty_nodes_recorded(self, *, durable: bool, now: Moment) -> Outcome[None, Effect]:
         """A `RecordEmptyNodes` was performed, or its outcome is unknown. If it is unknown, the next tick repeats it."""
         released = self.facts.empty_nodes.written(durable=durable)
         effects: list[Effect] = [NudgeNode(name) for name in sorted(released) if name in self.facts.nodes]
         return Outcome(None, effects + (self._record_empty_nodes() if durable else []))
 
-    def on_more_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+    def on_more_operations(self, page: Collection[LiveOperation], now: Moment) -> Outcome[None, Effect]:
         """Take a page of all live operations. A known operation keeps its slots."""
         # The terms of other trees are independent of this one.
         effects = self._judge_term(each.block_term for each in page if each.spec.tree == self.facts.tree)
         effects += self._follow(learn_live(self.facts, page))
-        return Outcome(None, effects + self._settle_gangs(moment))
+        return Outcome(None, effects + self._settle_gangs(now))
 
-    def on_operations(self, page: Collection[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+    def on_operations(self, page: Collection[LiveOperation], now: Moment) -> Outcome[None, Effect]:
         """Take the last page of all live operations, or all of them at once. An operation on no page is over."""
-        effects = [*self.on_more_operations(page, moment).effects, *self._follow(forget_untold(self.facts))]
-        return Outcome(None, effects + self._finish_recovery(moment))
+        effects = [*self.on_more_operations(page, now).effects, *self._follow(forget_untold(self.facts))]
+        return Outcome(None, effects + self._finish_recovery(now))
 
-    def on_events(self, events: Collection[Event], moment: Moment) -> Outcome[None, Effect]:
+    def on_events(self, events: Collection[Event], now: Moment) -> Outcome[None, Effect]:
         """Apply events of the log. An event that is already known changes nothing."""
         effects = self._judge_term(drawing_terms(events, self.facts.tree))
         effects += self._follow(learn_events(self.facts, events))
-        return Outcome(None, effects + self._settle_gangs(moment))
+        return Outcome(None, effects + self._settle_gangs(now))
 
-    def on_drawn(self, operation: OperationId, answer: DrawAnswer | None, moment: Moment) -> Outcome[None, Effect]:
+    def on_drawn(self, operation: OperationId, answer: DrawAnswer | None, now: Moment) -> Outcome[None, Effect]:
         """Apply the ledger's answer to a `Draw`. If it is None, the lease is requested again on the next occasion."""
         known = self.facts.operations.get(operation)
         if known is None:
@@ -182,16 +182,16 @@ class AllocatorEngine:
             self.facts.unsettled.note(operation)
             return Outcome(None)
         known.slots.draw(answer.below)
-        return Outcome(None, self._changed(known) + self._settle_gangs(moment))
+        return Outcome(None, self._changed(known) + self._settle_gangs(now))
 
-    def on_wanted(self, wanted: Wanted, moment: Moment) -> Outcome[None, Effect]:
+    def on_wanted(self, wanted: Wanted, now: Moment) -> Outcome[None, Effect]:
         """Release half of the ready jobs of these operations, since another tree could run them."""
         operations = [self.facts.operations.get(name) for name in wanted.operations if wanted.tree != self.facts.tree]
         returned = [each for each in operations if each is not None and set_aside_to_return(each)]
         self.ranking.refresh_all(each.id for each in returned)
         return Outcome(None, pending_returns(returned))
 
-    def on_recorded(self, ends: Iterable[ReportedEnd], moment: Moment) -> Outcome[None, Effect]:
+    def on_recorded(self, ends: Iterable[ReportedEnd], now: Moment) -> Outcome[None, Effect]:
         """The ledger has recorded these ends. The next answers let their nodes forget them."""
         for one in ends:
             node = self.facts.nodes.get(one.node)
@@ -201,7 +201,7 @@ class AllocatorEngine:
                 node.recorded.add(one.end.key)
         return Outcome(None)
 
-    def on_release_failed(self, operations: Iterable[OperationId], moment: Moment) -> Outcome[None, Effect]:
+    def on_release_failed(self, operations: Iterable[OperationId], now: Moment) -> Outcome[None, Effect]:
         """Repeat a `Release` that the ledger did not receive."""
         for name in operations:
             if name in self.facts.operations:
@@ -211,31 +211,31 @@ class AllocatorEngine:
 
     # --- shares ---------------------------------------------------------------------------------------------------
 
-    def on_shares(self, cut: ShareSnapshot, moment: Moment) -> Outcome[None, Effect]:
+    def on_shares(self, cut: ShareSnapshot, now: Moment) -> Outcome[None, Effect]:
         """Apply a new snapshot of shares. The operations take their shares with `on_refresh_due`, new operations first."""
-        self.facts.shares_heard_s = moment.steady_s
-        self.ranking.on_other_places(self.facts.pools.take(cut))
+        self.facts.shares_heard_s = now.steady_s
+        self.ranking.on_other_places(self.facts.pools.apply(cut))
         self.ranking.on_shares(cut.items, cut.changed)
         self.yarn.on_shares(cut)
         return Outcome(None)
 
-    def on_refresh_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
+    def on_refresh_due(self, most: int, now: Moment) -> Outcome[bool, Effect]:
         """Settle a few nodes and up to `most` operations, and place these in the order. The answer is True while there are more."""
-        effects = self._settle(most, moment)
+        effects = self._settle(most, now)
         self.gangs.judge_anew()
         if filter_nodes(self.facts):
             self.ranking.mark_all()
         if self.lost_nodes.some_due:
-            effects += self.lost_nodes.settle(moment) + self._finish_recovery(moment)
+            effects += self.lost_nodes.settle(now) + self._finish_recovery(now)
         for operation in self.ranking.refresh_marked(most):
             effects += self._nudges(operation)
         effects += self._nudges_below_limits()
         more = self.ranking.some_marked or self.facts.unsettled.some_due or self.lost_nodes.some_due
-        return Outcome(more or bool(self.facts.unfiltered), effects + self._settle_gangs(moment))
+        return Outcome(more or bool(self.facts.unfiltered), effects + self._settle_gangs(now))
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def on_nodes(self, changed: Mapping[NodeName, NodeRecord | None], moment: Moment) -> Outcome[None, Effect]:
+    def on_nodes(self, changed: Mapping[NodeName, NodeRecord | None], now: Moment) -> Outcome[None, Effect]:
         """Apply changes of this tree's enrolled nodes; None stands for a removed node. The first call has all enrolled nodes."""
         if not self.facts.term:
             # The leases of nodes count from the time at which this allocator leads and listens.
@@ -247,7 +247,7 @@ class AllocatorEngine:
             if record is not None:
                 if known is not None and known.record.drained != record.drained:
                     effects.append(NudgeNode(name))
-                room_changed |= self.facts.enrol(record, moment)
+                room_changed |= self.facts.enrol(record, now)
             elif known is not None:
                 room_changed |= self.facts.let_go(known)
         if not self.facts.recovery.nodes_known:
@@ -257,10 +257,10 @@ class AllocatorEngine:
         self.lost_nodes.remove_gone()
         if room_changed:
             self.ranking.mark_all()
-        effects += self._finish_recovery(moment)
-        return Outcome(None, effects + self._settle_gangs(moment))
+        effects += self._finish_recovery(now)
+        return Outcome(None, effects + self._settle_gangs(now))
 
-    def on_options(self, options: TreeOptions, moment: Moment) -> Outcome[None, Effect]:
+    def on_options(self, options: TreeOptions, now: Moment) -> Outcome[None, Effect]:
         """Apply the options of the tree: node rules, and whether starts or preemption are paused.
 
         Raises `BadInput` if the node filter is not a formula; all previous options then stay.
@@ -272,7 +272,7 @@ class AllocatorEngine:
             self.ranking.mark_all()
         return Outcome(None)
 
-    def on_heartbeat(self, heartbeat: Heartbeat, moment: Moment) -> Outcome[Orders | None, Effect]:
+    def on_heartbeat(self, heartbeat: Heartbeat, now: Moment) -> Outcome[Orders | None, Effect]:
         """Answer a heartbeat. A void heartbeat gets no answer."""
         facts = self.facts
         if heartbeat.term > facts.term:
@@ -280,11 +280,11 @@ class AllocatorEngine:
         node = facts.nodes.get(heartbeat.node)
         if node is None or not node.record.is_of(heartbeat.machine):
             return Outcome(self.answers.not_enrolled(heartbeat))
-        if not node.is_newest(heartbeat) and not node.may_begin_anew(heartbeat, facts.longest_lease_s, moment):
+        if not node.is_newest(heartbeat) and not node.may_begin_anew(heartbeat, facts.longest_lease_s, now):
             self.void_heartbeats += 1
             return Outcome(None)
         self.heartbeats += 1
-        if facts.hear(node, heartbeat, moment):
+        if facts.hear(node, heartbeat, now):
             self.ranking.mark_all()
         if heartbeat.starts:
             node.note_starts(heartbeat.starts)
@@ -298,9 +298,9 @@ class AllocatorEngine:
                 # A missing job may be among the ends that did not fit into the heartbeat. Until these ends come, its index is given to no
                 # other node.
                 facts.recovery.miss_no_more(node.record.node)
-        effects = [] if findings is None else self._tell(node, findings, moment)
-        effects += self._finish_recovery(moment)
-        orders = self.answers.answer(node, heartbeat, findings, moment)
+        effects = [] if findings is None else self._tell(node, findings, now)
+        effects += self._finish_recovery(now)
+        orders = self.answers.answer(node, heartbeat, findings, now)
         if orders.start or orders.extend or orders.take_back:
             node.sent = orders
             extended = [node.allocations[extend.allocation].operation for extend in orders.extend]
@@ -309,36 +309,36 @@ class AllocatorEngine:
         effects += self._nudges_below_limits()
         if node.state is NodeState.STOPPING or node.record.node in facts.empty_nodes.names:
             effects += self._note_emptiness(node, heartbeat)
-        return Outcome(orders, effects + self._settle_gangs(moment))
+        return Outcome(orders, effects + self._settle_gangs(now))
 
-    def on_give_up_node(self, request: GiveUpNode, moment: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
+    def on_give_up_node(self, request: GiveUpNode, now: Moment) -> Outcome[GivenUpNode | WrongState, Effect]:
         """Give up a node that is to be removed. If it is silent, its jobs are lost at once, before its lease is over."""
         node = self.facts.nodes.get(request.node)
         if node is None:
             return Outcome(GivenUpNode(request.node, 0))
         if request.to_machine:
-            return Outcome(self.lost_nodes.kept_from(node, request.to_machine, moment) or GivenUpNode(request.node, 0))
-        if not node.may_be_removed(self.facts.timing, moment):
+            return Outcome(self.lost_nodes.kept_from(node, request.to_machine, now) or GivenUpNode(request.node, 0))
+        if not node.may_be_removed(self.facts.timing, now):
             timeout_s = self.facts.timing.node_heartbeat_timeout_s
             expected = f"a node that has been silent for {timeout_s:g} s, or a drained node without jobs"
             return Outcome(WrongState("node", request.node, node.condition.value, expected))
         jobs = sum(len(one.slots) for one in node.allocations.values())
         self.lost_nodes.mark_offline(node)
-        effects = self.lost_nodes.lose(node, moment, for_good=True)
-        effects += self._finish_recovery(moment)
-        return Outcome(GivenUpNode(request.node, jobs), effects + self._settle_gangs(moment))
+        effects = self.lost_nodes.lose(node, now, for_good=True)
+        effects += self._finish_recovery(now)
+        return Outcome(GivenUpNode(request.node, jobs), effects + self._settle_gangs(now))
 
-    def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
+    def on_tick(self, now: Moment) -> Outcome[None, Effect]:
         """Look, once a second, for silent nodes, indexes to lease and operations to release."""
-        effects: list[Effect] = [*self.alarms.on_tick(self.facts, moment), *self.answers.take_cases()]
-        effects += self.watchdog.on_tick(self.facts, self.ranking.order, moment)
-        effects += self.unmet_guarantees.on_tick(self.facts, self.ranking.order, moment)
-        self.lost_nodes.tick(moment)
-        self.gangs.tick(moment)
-        effects += self._make_room_for_gangs(moment)
-        self.reservations.tick(moment)
-        effects += self.lost_nodes.settle(moment) + self._finish_recovery(moment)
-        effects += self.lost_nodes.shorten_lease(moment) + self._record_empty_nodes()
+        effects: list[Effect] = [*self.alarms.on_tick(self.facts, now)]
+        effects += self.watchdog.on_tick(self.facts, self.ranking.order, now)
+        effects += self.unmet_guarantees.on_tick(self.facts, self.ranking.order, now)
+        self.lost_nodes.tick(now)
+        self.gangs.tick(now)
+        effects += self._make_room_for_gangs(now)
+        self.reservations.tick(now)
+        effects += self.lost_nodes.settle(now) + self._finish_recovery(now)
+        effects += self.lost_nodes.shorten_lease(now) + self._record_empty_nodes()
         self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
             # Jobs of some operations wait for a lost node until it reports or the operations are to end.
@@ -347,19 +347,19 @@ class AllocatorEngine:
         for operation in shared:
             operation.yields = False
             effects += self._draws(operation)
-        effects += pending_returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, moment)
-        return Outcome(None, effects + self._settle_gangs(moment))
+        effects += pending_returns(shared) + wants(self.facts) + self._settle(_SETTLED_AT_ONCE, now)
+        return Outcome(None, effects + self._settle_gangs(now))
 
-    def on_usage_due(self, most: int, moment: Moment) -> Outcome[UsageChanges | None, Effect]:
+    def on_usage_due(self, most: int, now: Moment) -> Outcome[UsageChanges | None, Effect]:
         """Collect the usage of up to `most` operations.
 
         The answer is everything changed since the last answer, or None while there is more.
         """
         return Outcome(self._cutting.slice(most))
 
-    def on_question(self, question: Question, moment: Moment) -> Outcome[Answer, Effect]:
+    def on_question(self, question: Question, now: Moment) -> Outcome[AnswerToQuestion, Effect]:
         """Answer a question of a user."""
-        return Outcome(answer_to(question, self.facts, self.ranking.order, self.alarms, moment))
+        return Outcome(answer_to(question, self.facts, self.ranking.order, self.alarms, now))
 
     def checks(self) -> Iterator[Check]:
         """Yield the checks of nodes, operations, totals, limits and the order."""
@@ -416,10 +416,10 @@ class AllocatorEngine:
 
     # --- what follows from a change -------------------------------------------------------------------------------
 
-    def _tell(self, node: Node, findings: Findings, moment: Moment) -> list[Effect]:
+    def _tell(self, node: Node, findings: Findings, now: Moment) -> list[Effect]:
         """Return the effects that publish what a heartbeat has changed."""
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
-        effects = report_of(ends + ends_of_lost(findings.lost, moment))
+        effects = report_of(ends + ends_of_lost(findings.lost, now))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
         effects += [UnknownOperation(node.record.node, *unknown) for unknown in findings.unknown]
         self.twice_held_jobs += len(findings.held_twice)
@@ -427,7 +427,7 @@ class AllocatorEngine:
             self.foreign_claims += len(findings.foreign)
             effects.append(ForeignClaim(node.record.node, len(findings.foreign), findings.foreign[0]))
         self.answers.preemptions.undone += findings.undone
-        return effects + self.alarms.on_preempted(findings.preempted, moment)
+        return effects + self.alarms.on_preempted(findings.preempted, now)
 
     def _judge_term(self, drawn: Iterable[int]) -> list[Effect]:
         """Stop giving out jobs once jobs were leased for a later term than this allocator's."""
@@ -472,19 +472,19 @@ class AllocatorEngine:
         nodes = nudge_below_limits(self.ranking.order, self.facts, is_late=self.pace.is_late)
         return [NudgeNode(node.record.node) for node in nodes]
 
-    def _settle_gangs(self, moment: Moment) -> list[Effect]:
+    def _settle_gangs(self, now: Moment) -> list[Effect]:
         """Move the gangs that the message changed to their next phases."""
-        nodes, looking = self.gangs.settle(moment)
+        nodes, looking = self.gangs.settle(now)
         effects: list[Effect] = [NudgeNode(node) for node in nodes]
         return effects + [nudge for operation in looking for nudge in self._nudges(operation)]
 
-    def _make_room_for_gangs(self, moment: Moment) -> list[Effect]:
+    def _make_room_for_gangs(self, now: Moment) -> list[Effect]:
         facts = self.facts
         may_take = facts.recovery.complete and not (facts.preemption_paused or facts.starts_paused or facts.superseded)
-        if not (may_take and facts.pools.limits_known and facts.term) or facts.shares_are_old(moment):
+        if not (may_take and facts.pools.limits_known and facts.term) or facts.shares_are_old(now):
             return []
-        taken = self.gang_resources.tick(moment)
-        return [] if taken is None else [NudgeNode(node) for node in self.answers.make_room(taken, moment)]
+        taken = self.gang_resources.tick(now)
+        return [] if taken is None else [NudgeNode(node) for node in self.answers.make_room(taken, now)]
 
     def _releases(self, operations: Iterable[Operation]) -> list[Effect]:
         """Return the effects that tell the ledger of ending operations that hold nothing on any node."""
@@ -496,17 +496,17 @@ class AllocatorEngine:
         names = [operation.id for operation in released]
         return [Release(names[at : at + _MOST_RELEASED]) for at in range(0, len(names), _MOST_RELEASED)]
 
-    def _finish_recovery(self, moment: Moment) -> list[Effect]:
-        if not self.facts.recovery.end_doubt(moment):
+    def _finish_recovery(self, now: Moment) -> list[Effect]:
+        if not self.facts.recovery.end_doubt(now):
             return []
         self.facts.unsettled.make_due(self.facts.doubtful)
-        return self._settle(_SETTLED_AT_ONCE, moment)
+        return self._settle(_SETTLED_AT_ONCE, now)
 
-    def _settle(self, most: int, moment: Moment) -> list[Effect]:
+    def _settle(self, most: int, now: Moment) -> list[Effect]:
         """Settle up to `most` operations that are due: settle their jobs in doubt, lease indexes for them, or release them."""
         due = [each for name in self.facts.unsettled.take(most) if (each := self.facts.operations.get(name))]
         doubtful = [each for each in due if self.facts.recovery.doubt_over and each.charged_doubt]
-        effects = report_of(ends_of_lost(lose_doubtful(self.facts, doubtful), moment))
+        effects = report_of(ends_of_lost(lose_doubtful(self.facts, doubtful), now))
         effects += [effect for operation in doubtful for effect in self._changed(operation)]
         for operation in due:
             effects += self._draws(operation)

@@ -6,7 +6,7 @@ Orders to take back come first, then more jobs for existing allocations, then st
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -27,14 +27,13 @@ from headrace.wire.heartbeat import (
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import LARGEST_START_BYTES
-from headrace_allocator.checks.heartbeats import HeartbeatCheck
-from headrace_allocator.decide import Due, HeartbeatDecision, decide
+from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.decision.view import Overlay, View, restless
 from headrace_allocator.decision.walk import RoomLeft, why_nothing_fits
-from headrace_allocator.effects import Effect, KeepCase
+from headrace_allocator.effects import Effect
 from headrace_allocator.explain.words import words_of_left_out
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
@@ -98,65 +97,80 @@ class HeartbeatAnswers:
         self._deactivations = Deactivations()
         self.observed = ObservedPreemptionLog()
         self.made = DecisionsMade(facts.tree)
-        self.check = HeartbeatCheck()
 
-    def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings | None, moment: Moment) -> Orders:
+    def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings | None, now: Moment) -> Orders:
         """Return the orders for a node whose heartbeat was reconciled with the facts. The facts already reflect the orders."""
         pace_ms = self._pace_ms()
-        node.note_overcommit(moment)
-        self._gangs.hear(node, moment)
-        self._reservations.hear(node, pace_ms, moment)
-        self.check.begin(settled=not self._ranking.some_marked)
+        node.note_overcommit(now)
+        self._gangs.hear(node, now)
+        self._reservations.hear(node, pace_ms, now)
         stirring = restless(self._facts, node, pace_ms)
-        due = self._due(node, stirring, moment)
+        due = self._due(node, stirring, now)
         budget, findings = AnswerBudget(heartbeat), findings or _NO_NEWS
         forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
-        # Settle first; otherwise a pool that was full and has free resources again is never noticed.
-        self._ranking.order.settle()
-        if not (findings.operations or stirring or node.holds):
-            # Most nodes of a busy cluster are full, and all their allocations run on.
-            room_left = self._room_stays(node, due)
-            if not self._some_change(node, due, room_left):
-                self._leave(node, due, room_left, moment)
-                if self.check.is_turn_of_quiet():
-                    self.check.compare_quiet(self._view(node, pace_ms, stirring), due)
-                return self._orders(node, heartbeat, moment, pace_ms, forget)
-        # Each operation is placed in the order once, after everything that the heartbeat brought and that is decided on it.
-        moved = self._ranking.bring_in(findings.operations)
-        overlay = Overlay(self._view(node, pace_ms, stirring, moved))
-        take_back = self._take_back(node, stirring, budget)
-        decided = self.decided = decide(overlay, due, self.check.choose)
-        self.check.compare(overlay.view, due, decided)
+        take_back = self._take_back(node, stirring, budget) if stirring else []
+        overlay = self.decide(node, due, findings.operations, stirring, pace_ms, now)
+        if overlay is None:
+            return self._orders(node, heartbeat, now, pace_ms, forget)
+        decided = self.decided
         self._note_room_left(decided.room_left)
         if decided.deactivations is not None:
             self._deactivations.add(decided.deactivations)
-        # This count belongs to the walk and not to the decision: the plain rules make the same decision without it.
         self._deactivations.no_best_leaf_descendant += overlay.leafless
         # Nothing is applied before everything is decided, since the overlay counts changes relative to the facts as they were.
         take_back += budget.cut([order_to_give_back(one) for one in decided.extensions if isinstance(one, GiveBack)])
         extends = [self._extend(e) for e in decided.extensions if isinstance(e, Extension) and budget.fits_jobs(e.jobs)]
-        starts = self._starts_of_gangs(node, budget, moment)
-        started, whole = self._starts(node, decided.placements, budget, moment)
+        starts = self._starts_of_gangs(node, budget, now)
+        started, whole = self._starts(node, decided.placements, budget, now)
         starts += started
         # Each stage assumed that everything decided before it happens. If that does not fit into the answer, the stage counts as not run.
         for stage in decided.stages:
-            carried_out = self._carry_out(node, stage, budget, moment) if whole else None
+            carried_out = self._carry_out(node, stage, budget, now) if whole else None
             if carried_out is None:
                 break
-            node.preemptive_stages_s = moment.steady_s
+            node.preemptive_stages_s = now.steady_s
             started, taken = carried_out
             starts, take_back = starts + started, take_back + taken
             if stage.tried_to_start:
-                node.tries[stage.stage.priority] = try_of(stage, started, moment)
-        take_back += [self._preempt(one, moment) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
+                node.tries[stage.stage.priority] = try_of(stage, started, now)
+        take_back += [self._preempt(one, now) for one in decided.preemptions if budget.fits(LARGEST_RECORD_BYTES)]
         self.made.note_starts()
         if decided.observed:
-            self.made.note_observed(self.observed.note(self._facts, decided.observed, moment))
+            self.made.note_observed(self.observed.note(self._facts, decided.observed, now))
         self._ranking.apply(overlay)
         decided.is_cut_short |= budget.is_short and bool(starts or extends)
-        return self._orders(node, heartbeat, moment, pace_ms, forget, starts, extends, take_back)
+        return self._orders(node, heartbeat, now, pace_ms, forget, starts, extends, take_back)
 
-    def make_room(self, taken: Taken, moment: Moment) -> list[NodeName]:
+    def decide(
+        self,
+        node: Node,
+        due: DueSteps,
+        changed: Collection[OperationId],
+        stirring: Sequence[Allocation],
+        pace_ms: int,
+        now: Moment,
+    ) -> Overlay | None:
+        """Decide on one heartbeat, and apply nothing. The decision is in `decided`.
+
+        `changed` are the operations that the heartbeat changed, and `stirring` the allocations that may need an order. Return the overlay
+        of the decision; None if it is known without a decision that nothing changes. The tests compare every decision here with the plain
+        decision of `tests/reference/heartbeats`.
+        """
+        # Settle first; otherwise a pool that was full and has free resources again is never noticed.
+        self._ranking.order.settle()
+        if not (changed or stirring or node.holds):
+            # Most nodes of a busy cluster are full, and all their allocations run on.
+            room_left = self._room_stays(node, due)
+            if not self._some_change(node, due, room_left):
+                self._leave(node, due, room_left, now)
+                return None
+        # Each operation is placed in the order once, after everything that the heartbeat brought and that is decided on it.
+        moved = self._ranking.bring_in(changed)
+        overlay = Overlay(self._view(node, pace_ms, stirring, moved))
+        self.decided = decide(overlay, due)
+        return overlay
+
+    def make_room(self, taken: Taken, now: Moment) -> list[NodeName]:
         """Book the allocations of a gang and preempt all victims. Return the nodes, which get their orders with their next answers."""
         facts, gang, longest_ms = self._facts, taken.gang, 0
         going = [*taken.victims()]
@@ -164,26 +178,22 @@ class HeartbeatAnswers:
         properly = starves_itself(gang, taken.stage.priority)
         for one in going:
             if one.take_back is None and one.usage != ZERO:
-                self._preempt(Preemption(one, taken.stage.reason, groups[one], gang, properly), moment)
+                self._preempt(Preemption(one, taken.stage.reason, groups[one], gang, properly), now)
                 longest_ms = max(longest_ms, 0 if one.preemption is None else one.preemption.timeout_ms)
         for place in taken.places:
             for _ in range(place.jobs):
                 name = self._next_name()
-                self._gangs.hold(name, gang, place.node, gang.spec.resources, moment).stage = taken.stage.name
+                self._gangs.hold(name, gang, place.node, gang.spec.resources, now).stage = taken.stage.name
         self._gangs.hold_longer(gang, longest_ms / 1000)
         self._ranking.refresh_all({one.operation: None for one in going} | {gang.id: None})
         return sorted({one.node.record.node for one in taken.places} | {one.node for one in going})
 
-    def on_decisions_due(self, moment: Moment) -> Outcome[Decisions | None, Effect]:
+    def on_decisions_due(self, now: Moment) -> Outcome[Decisions | None, Effect]:
         """Answer with a message of decisions that are not published yet. Call it until the answer is None."""
         return Outcome(self.made.take(self._facts.term))
 
-    def take_cases(self) -> list[KeepCase]:
-        """Return the choices and decisions that were found wrong since the last call."""
-        return [KeepCase(case) for case in self.check.take_cases()]
-
     def figures(self) -> list[Figure]:
-        """Return the metrics of starts, preemptions, free resources that stayed free, and checked heartbeats."""
+        """Return the metrics of starts, preemptions, and free resources that stayed free."""
         room_left = counter(
             "room_left", "heartbeats", 0, "Heartbeats that left free resources on their node, by reason."
         )
@@ -195,7 +205,6 @@ class HeartbeatAnswers:
             *self._deactivations.figures(),
             *self.preemptions.figures(),
             *self._overreach.figures(),
-            *self.check.figures(),
             *self.observed.figures(),
         ]
 
@@ -214,7 +223,7 @@ class HeartbeatAnswers:
         self,
         node: Node,
         heartbeat: Heartbeat,
-        moment: Moment,
+        now: Moment,
         pace_ms: int,
         forget: Forget,
         starts: Sequence[Start] = (),
@@ -226,7 +235,7 @@ class HeartbeatAnswers:
             incarnation=heartbeat.incarnation,
             seq=heartbeat.seq,
             term=self._facts.term,
-            next_heartbeat_ms=self._next_ms(node, heartbeat.reason, moment, pace_ms, starts),
+            next_heartbeat_ms=self._next_ms(node, heartbeat.reason, now, pace_ms, starts),
             start=[*starts],
             extend=[*extends],
             take_back=[*take_back],
@@ -239,11 +248,11 @@ class HeartbeatAnswers:
         ranking = self._ranking
         return View.of(self._facts, node, ranking.order, pace_ms, moved, ranking.batches.of_priority, stirring)
 
-    def _due(self, node: Node, restless: Iterable[Allocation], moment: Moment) -> Due:
+    def _due(self, node: Node, restless: Iterable[Allocation], now: Moment) -> DueSteps:
         """Return which steps of the decision may be taken for the node now."""
         facts = self._facts
         if facts.superseded:
-            return Due(extend=False, start=False, preempt=False)
+            return DueSteps(extend=False, start=False, preempt=False)
         # The total of a node that the tree does not use counts as zero. Usage above that is no shortage that needs repair.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
@@ -252,42 +261,40 @@ class HeartbeatAnswers:
         over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
         may_preempt = (
-            is_used and facts.recovery.complete and not facts.preemption_paused and not facts.shares_are_old(moment)
+            is_used and facts.recovery.complete and not facts.preemption_paused and not facts.shares_are_old(now)
         )
         carries_out = gives_out and may_preempt and facts.pools.limits_known
-        return Due(
+        return DueSteps(
             extend=gives_out,
             start=gives_out and facts.pools.limits_known and not waits_for_room(restless),
             # While usage is incomplete or fair_share is away, shares may not be judged.
             preempt=may_preempt,
             plans=self._plans.take(node.record.node) if carries_out else (),
-            preemptive_stages=ran_s is None or moment.steady_s > ran_s + backoff_s,
+            preemptive_stages=ran_s is None or now.steady_s > ran_s + backoff_s,
             repair_overcommit=(
-                is_used
-                and over_since_s is not None
-                and moment.steady_s > over_since_s + facts.timing.allowed_overcommit_s
+                is_used and over_since_s is not None and now.steady_s > over_since_s + facts.timing.allowed_overcommit_s
             ),
         )
 
-    def _leave(self, node: Node, due: Due, room_left: RoomLeft | None, moment: Moment) -> None:
+    def _leave(self, node: Node, due: DueSteps, room_left: RoomLeft | None, now: Moment) -> None:
         """Record that nothing was decided for a node, and why. Stages that would have changed nothing count as run, too."""
         order = self._ranking.order
         self.decided = _NOTHING_DECIDED
         self._note_room_left(room_left)
         if room_left is RoomLeft.NO_JOB_FITS:
             self._deactivations.add_all_too_large(order)
-        node.preemptive_stages_s = moment.steady_s if due.stages else node.preemptive_stages_s
+        node.preemptive_stages_s = now.steady_s if due.stages else node.preemptive_stages_s
         if due.stages and order.some_starve:
             self._deactivations.add_without_candidates(order)
-            node.tries[PreemptionPriority.NORMAL] = try_without_candidates(node.free, moment)
+            node.tries[PreemptionPriority.NORMAL] = try_without_candidates(node.free, now)
 
-    def _some_change(self, node: Node, due: Due, room_left: RoomLeft | None) -> bool:
+    def _some_change(self, node: Node, due: DueSteps, room_left: RoomLeft | None) -> bool:
         """True if the decision could change something on a node whose existing allocations need no order."""
         has_room = room_left is None and node.free.dominates(self._facts.pools.min_spare)
         stages_have_work = due.stages and may_have_work(self._facts, node, self._ranking.order)
         return due.some_change(has_room=has_room, stages_have_work=stages_have_work)
 
-    def _room_stays(self, node: Node, due: Due) -> RoomLeft | None:
+    def _room_stays(self, node: Node, due: DueSteps) -> RoomLeft | None:
         """Return the reason why nothing starts in the free resources of a node, if it is known without a decision."""
         free = node.free
         may_start = due.start and free.dominates(self._facts.pools.min_spare)
@@ -329,7 +336,7 @@ class HeartbeatAnswers:
         return orders
 
     def _carry_out(
-        self, node: Node, stage: StageOutcome, budget: AnswerBudget, moment: Moment
+        self, node: Node, stage: StageOutcome, budget: AnswerBudget, now: Moment
     ) -> tuple[list[Start], list[TakeBack]] | None:
         """Book the start of a stage with its preemptions. Return None, and book neither, if they do not both fit into the answer."""
         starts: list[Start] = []
@@ -337,18 +344,18 @@ class HeartbeatAnswers:
             return None
         if stage.placement is not None:
             taken = sum(one.beneficiary is not None for one in stage.preemptions)
-            starts, is_booked = self._starts(node, [stage.placement], budget, moment, taken)
+            starts, is_booked = self._starts(node, [stage.placement], budget, now, taken)
             if not is_booked:
                 return None
             self.preemptions.unused = self.preemptions.unused + stage.unused
-        return starts, [self._preempt(one, moment) for one in stage.preemptions]
+        return starts, [self._preempt(one, now) for one in stage.preemptions]
 
-    def _preempt(self, one: Preemption, moment: Moment) -> TakeBack:
+    def _preempt(self, one: Preemption, now: Moment) -> TakeBack:
         """Book a preemption. Return the order."""
         facts, allocation = self._facts, one.allocation
         operation = facts.operations[allocation.operation]
         boottime_ms = facts.nodes[allocation.node].boottime_ms
-        record = record_of(one, operation, facts.pools, moment, boottime_ms=boottime_ms)
+        record = record_of(one, operation, facts.pools, now, boottime_ms=boottime_ms)
         break_up(operation)
         preempt(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
@@ -361,7 +368,7 @@ class HeartbeatAnswers:
         return Extend(allocation=extension.allocation.id, slots=slots)
 
     def _starts(
-        self, node: Node, placed: list[Placement], budget: AnswerBudget, moment: Moment, taken: int = 0
+        self, node: Node, placed: list[Placement], budget: AnswerBudget, now: Moment, taken: int = 0
     ) -> tuple[list[Start], bool]:
         """Book new allocations for which `taken` allocations are preempted. Return their orders, and True if all were booked.
 
@@ -377,11 +384,11 @@ class HeartbeatAnswers:
             booked += 1
             name = self._next_name()
             if operation.gang is not None:
-                self._gangs.hold(name, operation, node, one.job, moment).stage = one.stage
+                self._gangs.hold(name, operation, node, one.job, now).stage = one.stage
                 continue
             allocation = self._facts.start(name, operation, node, one.jobs, one.job)
             allocation.stage = one.stage
-            starts.append(self._start(allocation, operation, moment, taken, is_shown=is_shown))
+            starts.append(self._start(allocation, operation, now, taken, is_shown=is_shown))
             shown.add(operation.id)
         return starts, booked == len(placed)
 
@@ -389,7 +396,7 @@ class HeartbeatAnswers:
         self.allocations_made += 1
         return AllocationId(f"{self._facts.term:x}-{self.allocations_made:x}")
 
-    def _starts_of_gangs(self, node: Node, budget: AnswerBudget, moment: Moment) -> list[Start]:
+    def _starts_of_gangs(self, node: Node, budget: AnswerBudget, now: Moment) -> list[Start]:
         """Return the orders for allocations of starting gangs on this node."""
         starts: list[Start] = []
         facts = self._facts
@@ -400,12 +407,12 @@ class HeartbeatAnswers:
             is_shown = operation.id in shown
             if _fits(budget, operation, 1, is_shown=is_shown):
                 self._gangs.take_up(node, operation, allocation)
-                starts.append(self._start(allocation, operation, moment, is_shown=is_shown))
+                starts.append(self._start(allocation, operation, now, is_shown=is_shown))
                 shown.add(operation.id)
         return starts
 
     def _start(
-        self, allocation: Allocation, operation: Operation, moment: Moment, taken: int = 0, *, is_shown: bool
+        self, allocation: Allocation, operation: Operation, now: Moment, taken: int = 0, *, is_shown: bool
     ) -> Start:
         """Return the order to start. It contains the command only if the node knows no other allocation of the operation."""
         spec = None if is_shown else operation.job_spec
@@ -414,10 +421,10 @@ class HeartbeatAnswers:
         if allocation.stage is not None:
             allocation.start = start_record(allocation, operation, self._facts.pools, allocation.stage, taken)
         order = Start(allocation.id, operation.id, allocation.resources, slots, spec, waiting_ms, allocation.start)
-        self.made.add_start(order, allocation, moment)
+        self.made.add_start(order, allocation, now)
         return order
 
-    def _next_ms(self, node: Node, why: HeartbeatReason, moment: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
+    def _next_ms(self, node: Node, why: HeartbeatReason, now: Moment, pace_ms: int, starts: Sequence[Start]) -> int:
         """Return the milliseconds until the node's next heartbeat.
 
         The time is shorter if more could start, or if the allocator waits for the node to report in this term or to confirm starts.
@@ -430,7 +437,7 @@ class HeartbeatAnswers:
         is_shown_soon = starts and (is_soon or any(one.operation in facts.gangs.of for one in starts))
         if is_shown_soon or self.decided.is_cut_short:
             return max(_CONFIRM_PACE_MS, pace_ms // 10)
-        return self._pace.next_ms(node.record.node, why, pace_ms, moment, facts.timing)
+        return self._pace.next_ms(node.record.node, why, pace_ms, now, facts.timing)
 
     def _pace_ms(self) -> int:
         return self._pace.ms(len(self._facts.nodes), self._facts.timing)

@@ -1,7 +1,8 @@
 """The parts of an answer to a heartbeat: its size budget in bytes, orders to end or return allocations, and the records of starts. Pure.
 
 Orders that do not fit into the answer wait for the next one. Agents report the record of a start with the end of each job, so that the
-log contains it."""
+log contains it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from headrace.wire.start_stages import StartRecord, StartStage
 from headrace_allocator.decision.extending import GiveBack
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 
 #: Upper bound of the bytes of one order without its slots, command and record, and of the bytes of one slot.
 _ORDER_BYTES: Final = 256
@@ -85,7 +86,7 @@ class AnswerBudget:
 
 
 def start_record(
-    allocation: Allocation, operation: Operation, pools: PoolTree, stage: StartStage, taken: int
+    allocation: Allocation, operation: Operation, pools: PoolStates, stage: StartStage, taken: int
 ) -> StartRecord:
     """Return the record of an allocation that is already counted in what its operation holds."""
     before = (operation.held - allocation.resources).share_of(pools.total)

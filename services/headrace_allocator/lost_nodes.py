@@ -56,11 +56,11 @@ class LostNodes:
         """True if silent nodes are still to be processed."""
         return bool(self._due)
 
-    def tick(self, moment: Moment) -> None:
+    def tick(self, now: Moment) -> None:
         """List the silent nodes. A node that holds nothing and is known to be offline has been processed before."""
         facts = self._facts
         if not self._due:
-            silent = facts.last_heard.silent(facts.timing, facts.longest_lease_s, moment)
+            silent = facts.last_heard.silent(facts.timing, facts.longest_lease_s, now)
             self._due.extend(node for node in silent if self._is_due(node))
 
     def _is_due(self, node: Node) -> bool:
@@ -68,17 +68,17 @@ class LostNodes:
             return True
         return not self._facts.empty_nodes.holds(node.record.node) and runs_nothing(self._facts, node)
 
-    def settle(self, moment: Moment) -> list[Effect]:
+    def settle(self, now: Moment) -> list[Effect]:
         """Process a few of the listed nodes that are still silent."""
         effects: list[Effect] = []
         for _ in range(min(_AT_ONCE, len(self._due))):
             node = self._due.popleft()
             if self._facts.nodes.get(node.record.node) is not node:
                 continue
-            if node.is_silent(self._facts.timing, moment):
+            if node.is_silent(self._facts.timing, now):
                 self.mark_offline(node)
-            if node.lease_is_over(self._facts.longest_lease_s, moment):
-                effects += self.lose(node, moment)
+            if node.lease_is_over(self._facts.longest_lease_s, now):
+                effects += self.lose(node, now)
             if not node.online and runs_nothing(self._facts, node):
                 self._facts.empty_nodes.add(node.record.node)
         self.remove_gone()
@@ -90,20 +90,20 @@ class LostNodes:
         if self._facts.set_offline(node):
             self._ranking.mark_all()
 
-    def lose(self, node: Node, moment: Moment, *, for_good: bool = False) -> list[Effect]:
+    def lose(self, node: Node, now: Moment, *, for_good: bool = False) -> list[Effect]:
         """Requeue the jobs of a node on which nothing runs any more.
 
         With `for_good`, jobs that would wait for the node to return are requeued, too.
         """
         self._facts.recovery.settle(node.record.node, lost=True)
         holding = {one.operation for one in node.allocations.values()}
-        lost = lose_node(self._facts, node, int(moment.steady_s - node.heard_s), for_good=for_good)
+        lost = lose_node(self._facts, node, int(now.steady_s - node.heard_s), for_good=for_good)
         if for_good:
             self._facts.recovery.give_up(node.record.node)
         for one in lost:
             self._count(one.operation)
         self._ranking.refresh_all(holding)
-        return report_of(ends_of_lost(lost, moment))
+        return report_of(ends_of_lost(lost, now))
 
     def of_pools(self) -> Callable[[], list[Figure]]:
         """Copy the counts of jobs lost with their nodes, by pool. Return a function that makes metrics of the copy."""
@@ -121,24 +121,24 @@ class LostNodes:
             del self._lost[next(name for name in self._lost if name != ROOT_POOL)]
         self._lost[pool] += 1
 
-    def kept_from(self, node: Node, machine: str, moment: Moment) -> WrongState | None:
+    def kept_from(self, node: Node, machine: str, now: Moment) -> WrongState | None:
         """Refuse to give a node's name to another machine while jobs may run on the machine that has the name."""
         name, facts = node.record.node, self._facts
-        if node.may_change_machine(facts.timing, moment) and not facts.recovery.awaits(name):
+        if node.may_change_machine(facts.timing, now) and not facts.recovery.awaits(name):
             return None
-        state = f"on {node.record.machine}, heard {moment.steady_s - node.heard_s:.0f} s ago, and may run jobs there"
+        state = f"on {node.record.machine}, heard {now.steady_s - node.heard_s:.0f} s ago, and may run jobs there"
         return WrongState(
             "node", name, state, f"another name for the node on {machine}, or no agent and no jobs on the old machine"
         )
 
-    def shorten_lease(self, moment: Moment) -> list[Effect]:
+    def shorten_lease(self, now: Moment) -> list[Effect]:
         """Return to the configured lease once no runner can still have a longer lease.
 
         That is the case when the longer lease has passed since all nodes obeyed this term.
         """
         facts, ours_s = self._facts, self._facts.timing.node_lease_s
         since_s = facts.recovery.over_s
-        if facts.longest_lease_s <= ours_s or since_s is None or moment.steady_s - since_s <= facts.longest_lease_s:
+        if facts.longest_lease_s <= ours_s or since_s is None or now.steady_s - since_s <= facts.longest_lease_s:
             return []
         facts.longest_lease_s = ours_s
         return [LowerLease(int(ours_s * 1000))]

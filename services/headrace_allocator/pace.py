@@ -58,7 +58,7 @@ class Pace:
         """True if heartbeats had to wait for their turn lately, so that more heartbeats would only wait longer."""
         return self._waited_ms > _SHORT_WAIT_MS
 
-    def next_ms(self, node: NodeName, why: HeartbeatReason, pace_ms: int, moment: Moment, timing: Timing) -> int:
+    def next_ms(self, node: NodeName, why: HeartbeatReason, pace_ms: int, now: Moment, timing: Timing) -> int:
         """Return the milliseconds until the node's next point in time that is not too soon, after a heartbeat sent for the reason `why`.
 
         If the pace is long because there are many nodes, a heartbeat between two points in time of its node replaces the next one.
@@ -70,9 +70,9 @@ class Pace:
         own_ms = pace_ms * zlib.crc32(node.encode()) >> 32
         takes_place = why is not _PERIOD and pace_ms > timing.shortest_pace_ms
         soonest_ms = pace_ms if takes_place else int(pace_ms * _SOONEST_PART)
-        return soonest_ms + (own_ms - moment.steady_ns // NS_PER_MS - soonest_ms) % pace_ms
+        return soonest_ms + (own_ms - now.steady_ns // NS_PER_MS - soonest_ms) % pace_ms
 
-    def on_load(self, waited_ms: float, moment: Moment) -> Outcome[None, Effect]:
+    def on_load(self, waited_ms: float, now: Moment) -> Outcome[None, Effect]:
         """Adjust the pace to the average milliseconds that heartbeats have waited for their turn since the last call."""
         self._waited_ms = waited_ms
         if waited_ms > _LONG_WAIT_MS:
@@ -81,13 +81,13 @@ class Pace:
             self.stretch = max(1.0, self.stretch * _SHRINKAGE)
         return Outcome(None)
 
-    def on_late(self, node: NodeName, moment: Moment) -> Outcome[None, Effect]:
+    def on_late(self, node: NodeName, now: Moment) -> Outcome[None, Effect]:
         """Record that a node lives whose heartbeat waited so long that the agent no longer expects the answer.
 
         Nothing else of the heartbeat counts. Without this, nodes would go offline and come back under load, and all shares would change
         with them, which adds to the load.
         """
-        self._last_heard.note_late(node, moment)
+        self._last_heard.note_late(node, now)
         return Outcome(None)
 
     def figures(self) -> list[Figure]:

@@ -23,24 +23,24 @@ _STEPS: Final = 50
 class PreemptionPasses:
     """Runs passes when they are due."""
 
-    def __init__(self, engine: YarnPasses, clock: Clock, take: Callable[[Outcome[bool, Effect]], bool]) -> None:
-        """`take` performs the effects of an outcome."""
+    def __init__(self, engine: YarnPasses, clock: Clock, perform: Callable[[Outcome[bool, Effect]], bool]) -> None:
+        """`perform` performs the effects of an outcome."""
         self._engine = engine
         self._clock = clock
-        self._take = take
+        self._perform = perform
         self._lengths = LengthsOfTime(
             "preemption_passes", "Durations of the passes of a YARN policy, without the turns of other tasks."
         )
 
     async def run(self) -> None:
         """Run one pass, if one is due."""
-        more, took_ms = self._engine.is_due(self._clock.moment()), 0.0
+        more, took_ms = self._engine.is_due(self._clock.now()), 0.0
         if not more:
             return
         while more:
-            began = self._clock.moment()
-            more = self._take(self._engine.on_due(_STEPS, began))
-            took_ms += (self._clock.moment().steady_ns - began.steady_ns) / 1e6
+            began = self._clock.now()
+            more = self._perform(self._engine.on_due(_STEPS, began))
+            took_ms += (self._clock.now().steady_ns - began.steady_ns) / 1e6
             await anyio.lowlevel.checkpoint()
         self._lengths.note(took_ms)
 

@@ -28,9 +28,9 @@ class DecisionsMade:
         self._starts: list[AllocationStarted] = []
         self._count = 0
 
-    def add_start(self, start: Start, allocation: Allocation, moment: Moment) -> None:
+    def add_start(self, start: Start, allocation: Allocation, now: Moment) -> None:
         """Record that an operation got an allocation."""
-        where = moment.wall_ms, self._tree, start.operation, allocation.node, start.allocation, start.slots
+        where = now.wall_ms, self._tree, start.operation, allocation.node, start.allocation, start.slots
         record = start.record
         how = () if record is None else (record.stage, record.share_before, record.fair_share, record.places_taken)
         self._starts.append(AllocationStarted(*where, *how))

@@ -38,15 +38,12 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, WholeRequest
 from headrace.wire.start_plans import FitOperation
 from headrace.wire.version import Term
-from headrace_allocator.checks.heartbeat_cases import Case
-from headrace_allocator.checks.kept_cases import keep_case
 from headrace_allocator.effects import (
     Alarm,
     Draw,
     Effect,
     ForeignClaim,
     HeldTwice,
-    KeepCase,
     LowerLease,
     NudgeNode,
     RecordEmptyNodes,
@@ -182,16 +179,16 @@ class AllocatorService:
         self._longest_lease = LongestLease(runtime.bus, self._tree, role.term)
         # The lease must be durable before the first node learns it. The record also keeps the term, in case the bucket of terms is lost.
         left = await self._longest_lease.claim(runtime.settings.node_lease_ms)
-        self._ledger = LedgerLink(runtime.bus, self.engine, role, self._take, self._shell.moment)
+        self._ledger = LedgerLink(runtime.bus, self.engine, role, self._take, self._shell.now)
         self._usage.lead(role.term)
         runtime.terms.see("admission", await self._ledger.attach())
         tasks.start_soon(self._ledger.keep_reporting, self._tell_decisions)
         await self._know_nodes_and_options()
         await self.operations.catch_up()
         timing = runtime.settings.timing(longest_lease_ms=left.lease_ms)
-        self._take(self.engine.on_leading(role.term, timing, self._shell.moment()))
-        self._take(self.engine.on_left(left, self._shell.moment()))
-        self._take(self.engine.on_nodes(self._nodes.records, self._shell.moment()))
+        self._take(self.engine.on_leading(role.term, timing, self._shell.now()))
+        self._take(self.engine.on_left(left, self._shell.now()))
+        self._take(self.engine.on_nodes(self._nodes.records, self._shell.now()))
         tasks.start_soon(self._usage.run)
         runtime.presence.watches(lambda: self.engine.watchdog.trouble)
         tasks.start_soon(self._shell.watch, runtime, role, lambda: pool_figures(self.engine))
@@ -204,7 +201,7 @@ class AllocatorService:
         """Stop giving out jobs, and tell the next allocator which jobs no node has."""
         self._is_over = True
         try:
-            not_given_out = self._shell.take(self.engine.on_stopping(self._shell.moment()))
+            not_given_out = self._shell.perform(self.engine.on_stopping(self._shell.now()))
             await self._longest_lease.hand_over(not_given_out)
         except BusError as error:
             self._log.info("jobs that were not given out could not be reported to the next allocator", error=str(error))
@@ -245,19 +242,19 @@ class AllocatorService:
             return BadRequest("node", heartbeat.node, f"the node of the subject, {caller.name}")
         if heartbeat.tree != self._tree:
             return BadRequest("tree", heartbeat.tree, f"this allocator's tree, {self._tree}")
-        moment = self._shell.moment()
-        refusal = refused_incarnation(heartbeat.incarnation, moment)
+        now = self._shell.now()
+        refusal = refused_incarnation(heartbeat.incarnation, now)
         if refusal is not None:
             self._runtime.endpoints.report_malformed(caller.name, caller.subject, refusal.text())
             return refusal
-        orders = self._take(self.engine.on_heartbeat(heartbeat, moment))
+        orders = self._take(self.engine.on_heartbeat(heartbeat, now))
         self._young.note()
-        self._heartbeat_log.note(heartbeat, orders, (self._shell.moment().steady_ns - moment.steady_ns) / 1e6)
+        self._heartbeat_log.note(heartbeat, orders, (self._shell.now().steady_ns - now.steady_ns) / 1e6)
         return orders
 
     def _on_late_heartbeat(self, message: Message) -> None:
         node = NodeName(subjects.nth(message.subject, _NODE_AT))
-        self._take(self.engine.pace.on_late(node, self._shell.moment()))
+        self._take(self.engine.pace.on_late(node, self._shell.now()))
 
     # --- feeds ----------------------------------------------------------------------------------------------------
 
@@ -265,21 +262,21 @@ class AllocatorService:
         self._log.info("operations received", operations=len(operations), sequence=sequence)
         *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
-            self._take(self.engine.on_more_operations(page, self._shell.moment()))
+            self._take(self.engine.on_more_operations(page, self._shell.now()))
             await anyio.lowlevel.checkpoint()
-        self._take(self.engine.on_operations(last, self._shell.moment()))
+        self._take(self.engine.on_operations(last, self._shell.now()))
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
         for event in events:
             self._log.debug("event", operation=concerned(event), kind=type(event).__name__, sequence=sequence)
         for some in slices(events, _LEARNT_SLICE):
-            self._take(self.engine.on_events(some, self._shell.moment()))
+            self._take(self.engine.on_events(some, self._shell.now()))
             await anyio.lowlevel.checkpoint()
 
     async def _on_shares(self, applied: Applied) -> None:
         frame = self._shares.frame
         cut = ShareSnapshot(self._shares.items, applied.changed, applied.removed, frame.total, frame.options)
-        self._take(self.engine.on_shares(cut, self._shell.moment()))
+        self._take(self.engine.on_shares(cut, self._shell.now()))
         self._places_changed.set()
 
     async def _know_nodes_and_options(self) -> None:
@@ -306,20 +303,20 @@ class AllocatorService:
             return
         try:
             options = read_tree(entry.value).options
-            self._take(self.engine.on_options(options, self._shell.moment()))
+            self._take(self.engine.on_options(options, self._shell.now()))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput) as error:
             # The previous options stay in force, as in fair_share.
             self._runtime.endpoints.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 
     def _on_nodes(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
-        self._take(self.engine.on_nodes(self._nodes.take(entries, changed or entries.keys()), self._shell.moment()))
+        self._take(self.engine.on_nodes(self._nodes.read(entries, changed or entries.keys()), self._shell.now()))
 
     # --- effects --------------------------------------------------------------------------------------------------
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:
         """Perform the effects of a message that may have changed usage. Return the answer."""
-        answer = self._shell.take(outcome)
-        self._usage.look()
+        answer = self._shell.perform(outcome)
+        self._usage.wake_if_changed()
         if self.engine.facts.unsettled.some_due:
             self._places_changed.set()
         return answer
@@ -360,8 +357,6 @@ class AllocatorService:
                     node=node,
                     allocation=allocation,
                 )
-            case KeepCase():
-                tasks.start_soon(self._keep_case, effect.case)
             case Alarm():
                 self._log.error(effect.what, **effect.about)
             case LowerLease():
@@ -374,17 +369,6 @@ class AllocatorService:
                 self._role.step_down(
                     f"the ledger leased jobs to term {effect.term}, and this allocator has term {self._role.term}"
                 )
-
-    async def _keep_case(self, case: Case) -> None:
-        folder, at_ms = self._runtime.settings.cases_path(), self._shell.moment().wall_ms
-        try:
-            path = await anyio.to_thread.run_sync(keep_case, case, folder, at_ms)
-        except OSError as error:
-            self._log.error(
-                "wrong decision, and its case could not be written", **case.about, folder=str(folder), error=str(error)
-            )
-        else:
-            self._log.error("wrong decision", **case.about, file=str(path))
 
     async def _lower_lease(self, lease_ms: int) -> None:
         try:
@@ -406,7 +390,7 @@ class AllocatorService:
             self._role.step_down(str(error))
         except BusError as error:
             self._log.info("empty nodes were not recorded", nodes=len(nodes), error=str(error))
-        self._take(self.engine.on_empty_nodes_recorded(durable=is_durable, moment=self._shell.moment()))
+        self._take(self.engine.on_empty_nodes_recorded(durable=is_durable, now=self._shell.now()))
 
     async def _tell(self, subject: str, message: msgspec.Struct, bus: Bus | None = None) -> None:
         """Publish a message that is repeated if it is lost, or that nothing depends on."""
@@ -424,13 +408,13 @@ class AllocatorService:
             now = self._heartbeats.statistics()
             waited_ms = (now["waited_ms"] - before["waited_ms"]) / max(1, now["received"] - before["received"])
             before = now
-            self._take(self.engine.pace.on_load(waited_ms, self._shell.moment()))
-            self._take(self.engine.on_tick(self._shell.moment()))
+            self._take(self.engine.pace.on_load(waited_ms, self._shell.now()))
+            self._take(self.engine.on_tick(self._shell.now()))
             self._places_changed.set()
             await self._tell_decisions()
 
     async def _tell_decisions(self) -> None:
-        while message := self._shell.take(self.engine.answers.on_decisions_due(self._shell.moment())):
+        while message := self._shell.perform(self.engine.answers.on_decisions_due(self._shell.now())):
             await self._tell(subjects.decisions(self._tree), message, self._runtime.news)
 
     async def _refresh(self) -> None:
@@ -440,21 +424,21 @@ class AllocatorService:
             way = YieldBudget(
                 self._heartbeats
             )  # so that an operation that changes again before its turn is settled once
-            while self._shell.take(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.moment())):
+            while self._shell.perform(self.engine.on_refresh_due(_REFRESH_SLICE, self._shell.now())):
                 await way.give()
             await self._passes.run()
-            self._usage.look()
+            self._usage.wake_if_changed()
 
     # --- questions ------------------------------------------------------------------------------------------------
 
     async def _on_question(self, question: Question, _caller: Caller) -> msgspec.Struct:
-        return self._shell.take(self.engine.on_question(question, self._shell.moment()))
+        return self._shell.perform(self.engine.on_question(question, self._shell.now()))
 
     async def _on_give_up_node(self, request: GiveUpNode, _caller: Caller) -> msgspec.Struct:
-        return self._take(self.engine.on_give_up_node(request, self._shell.moment()))
+        return self._take(self.engine.on_give_up_node(request, self._shell.now()))
 
     async def _on_wanted(self, wanted: Wanted, _caller: Caller) -> None:
-        self._take(self.engine.on_wanted(wanted, self._shell.moment()))
+        self._take(self.engine.on_wanted(wanted, self._shell.now()))
 
     async def _on_observed(self, request: ListObserved, _caller: Caller) -> msgspec.Struct:
         facts, answers = self.engine.facts, self.engine.answers

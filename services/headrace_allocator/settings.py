@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -36,13 +34,6 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     usage_interval_ms: int = 20
     #: Longest time between two publications of usage, even if it does not change.
     usage_period_ms: int = 800
-
-    #: Folder for decisions that the check found wrong; empty: `headrace-cases` in the system's folder for temporary files.
-    cases_folder: str = ""
-
-    def cases_path(self) -> Path:
-        """Return the folder for decisions that were found wrong."""
-        return Path(self.cases_folder or Path(tempfile.gettempdir()) / "headrace-cases")
 
     def timing(self, *, longest_lease_ms: int) -> Timing:
         """Return the times and switches by which nodes are judged. `longest_lease_ms` is the longest lease that a node may know."""

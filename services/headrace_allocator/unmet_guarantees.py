@@ -33,7 +33,7 @@ class UnmetGuarantees:
         self._unmet: set[PoolName] = set()
         self._alarmed = 0
 
-    def on_tick(self, facts: Facts, order: LeastSatisfied, moment: Moment) -> list[Alarm]:
+    def on_tick(self, facts: Facts, order: LeastSatisfied, now: Moment) -> list[Alarm]:
         """Examine some pools, and again the pools that were short before.
 
         Return an alarm for each guarantee that has been unmet for too long.
@@ -44,8 +44,8 @@ class UnmetGuarantees:
         before, self._since = self._since, {}
         for name in islice(dict.fromkeys([*before, *new]), _MOST_WATCHED):
             if _is_short(facts, order, name):
-                self._since[name] = before.get(name, moment.steady_s)
-        unmet = {name for name, since_s in self._since.items() if moment.steady_s - since_s > _LONG_S}
+                self._since[name] = before.get(name, now.steady_s)
+        unmet = {name for name, since_s in self._since.items() if now.steady_s - since_s > _LONG_S}
         fresh, self._unmet = unmet - self._unmet, unmet
         self._alarmed += len(fresh)
         says = "a strong guarantee stays unmet although jobs that fit into it wait"

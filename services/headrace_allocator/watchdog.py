@@ -40,7 +40,7 @@ class Watchdog:
         #: The resource of which all nodes together report more than a message can carry; empty if there is none.
         self._too_much_of = ""
 
-    def on_tick(self, facts: Facts, order: LeastSatisfied, moment: Moment) -> list[Alarm]:
+    def on_tick(self, facts: Facts, order: LeastSatisfied, now: Moment) -> list[Alarm]:
         """Examine some operations, and again those that nothing held back.
 
         Return alarms for stuck operations and for amounts that are too large.
@@ -51,11 +51,11 @@ class Watchdog:
         before, self._watched = self._watched, {}
         for name in islice(dict.fromkeys([*before, *new]), _MOST_WATCHED):
             operation = facts.operations.get(name)
-            if operation is not None and name in order and _nothing_holds(facts, order, operation, moment):
+            if operation is not None and name in order and _nothing_holds(facts, order, operation, now):
                 has = (len(operation.allocations), operation.slots.pending_count)
-                since_s, had = before.get(name, (moment.steady_s, has))
-                self._watched[name] = (since_s, had) if had == has else (moment.steady_s, has)
-        stuck = {name for name, (since_s, _) in self._watched.items() if moment.steady_s - since_s > _LONG_S}
+                since_s, had = before.get(name, (now.steady_s, has))
+                self._watched[name] = (since_s, had) if had == has else (now.steady_s, has)
+        stuck = {name for name, (since_s, _) in self._watched.items() if now.steady_s - since_s > _LONG_S}
         new_stuck, self._stuck = stuck - self._stuck, stuck
         self._alarmed += len(new_stuck)
         alarms = [
@@ -89,9 +89,9 @@ class Watchdog:
         ]
 
 
-def _nothing_holds(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> bool:
+def _nothing_holds(facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment) -> bool:
     """True if jobs of the operation wait for no reason, or only for a node whose heartbeat is late."""
     if not operation.slots.pending_count:
         return False
-    reasons = reasons_in_turn(facts, order, operation, moment)
+    reasons = reasons_in_turn(facts, order, operation, now)
     return all(reason is None or isinstance(reason, why.RoomUnheard) for reason in reasons)

@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
-from cyclopts import App, CycloptsError, CycloptsPanel, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, CycloptsPanel, Group, Parameter, UnusedCliTokensError
 
 from headrace import __version__
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
@@ -15,73 +15,80 @@ from headrace_cli.exit_statuses import EXIT_HELP, Exit
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-#: Each command: its function or app, and its line in the list of commands. The help of the command starts with the same line.
-COMMANDS: Final = {
-    "up": (
-        "headrace_cli.up.command:up",
-        "Run all of Headrace on this machine until Ctrl-C: NATS server, services, and an agent for this host.",
-    ),
-    "run": (
-        "headrace_cli.commands.operations.run:run",
-        "Start an operation: a number of jobs, each a process that runs the command.",
-    ),
-    "op": ("headrace_cli.commands.operations.op:app", "List, show, wait for, change and end operations."),
-    "top": (
-        "headrace_cli.top.command:top",
-        "Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions.",
-    ),
-    "events": (
-        "headrace_cli.commands.operations.events:events",
-        "Print events as they happen: starts, ends, preemptions, starvation.",
-    ),
-    "pool": ("headrace_cli.commands.pools.pool:app", "List, make, change and remove pools."),
-    "tree": (
-        "headrace_cli.commands.tree:app",
-        "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
-    ),
-    "node": ("headrace_cli.commands.node:app", "List nodes, let hosts join, drain nodes, and remove them."),
-    "agent": ("headrace_cli.agent.command:app", "Make this host a node."),
-    "bus": ("headrace_cli.commands.bus:app", "Make the buckets and streams that services need."),
-    "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
-    "debug": ("headrace_cli.traces.debug:app", "Trace single messages between processes."),
-    "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their metrics."),
-    "cluster": (
-        "headrace_cli.cluster.command:app",
-        "Make credentials and settings for services in containers or on hosts.",
-    ),
-    "user": ("headrace_cli.persons.users:app", "Admit people to a cluster, and remove them."),
-    "login": ("headrace_cli.persons.login:login", "Send later commands to a cluster, under your name."),
-    "logout": (
-        "headrace_cli.persons.login:logout",
-        "Forget a login: remove its cluster and its credential from this machine.",
-    ),
-    "whoami": (
-        "headrace_cli.persons.login:whoami",
-        "Show your user name, your cluster and your rights.",
-    ),
-    "tls": ("headrace_cli.cluster.tls:app", "Make certificates for a server if you have no certificate authority."),
-    "pause": (
-        "headrace_cli.commands.pause:pause",
-        "Pause starts or preemption in a tree until it is resumed. A pause survives restarts.",
-    ),
-    "resume": ("headrace_cli.commands.pause:resume", "End a pause."),
-    "plan": (
-        "headrace_cli.commands.plans.plan:plan",
-        "Compute the shares of a tree in a file, or of the running tree after supposed changes.",
-    ),
-    "replay": (
-        "headrace_cli.replay.command:replay",
-        "Replay a period of the log under another configuration of pools, and compare it with what happened.",
-    ),
-    "demo": (
-        "headrace_cli.demo.command:demo",
-        "Show Headrace at work: sixty jobs in three pools, then a pool that comes back and gets its share.",
-    ),
-    "completion": (
-        "headrace_cli.commands.completion:completion",
-        "Print the script by which a shell completes commands, options, and the names of pools, operations, nodes and trees.",
-    ),
+#: All commands by group: for each its function or app, and its line in the list of commands, with which its own help starts.
+GROUPS: Final = {
+    "Work": {
+        "run": (
+            "headrace_cli.commands.operations.run:run",
+            "Start an operation: a number of jobs, each a process that runs the command.",
+        ),
+        "op": ("headrace_cli.commands.operations.op:app", "List, show, wait for, change and end operations."),
+        "top": (
+            "headrace_cli.top.command:top",
+            "Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions.",
+        ),
+        "events": (
+            "headrace_cli.commands.operations.events:events",
+            "Print events as they happen: starts, ends, preemptions, starvation.",
+        ),
+        "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
+        "whoami": (
+            "headrace_cli.persons.login:whoami",
+            "Show your user name, your cluster and your rights.",
+        ),
+        "login": ("headrace_cli.persons.login:login", "Send later commands to a cluster, under your name."),
+        "logout": (
+            "headrace_cli.persons.login:logout",
+            "Forget a login: remove its cluster and its credential from this machine.",
+        ),
+        "completion": (
+            "headrace_cli.commands.completion:completion",
+            "Print the script by which a shell completes commands, options, and the names of pools, operations, nodes and trees.",
+        ),
+    },
+    "Pools and nodes": {
+        "pool": ("headrace_cli.commands.pools.pool:app", "List, make, change and remove pools."),
+        "tree": (
+            "headrace_cli.commands.tree:app",
+            "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
+        ),
+        "node": ("headrace_cli.commands.node:app", "List nodes, let hosts join, drain nodes, and remove them."),
+        "plan": (
+            "headrace_cli.commands.plans.plan:plan",
+            "Compute the shares of a tree in a file, or of the running tree after supposed changes.",
+        ),
+        "replay": (
+            "headrace_cli.replay.command:replay",
+            "Replay a period of the log under another configuration of pools, and compare it with what happened.",
+        ),
+        "pause": (
+            "headrace_cli.commands.pause:pause",
+            "Pause starts or preemption in a tree until it is resumed. A pause survives restarts.",
+        ),
+        "resume": ("headrace_cli.commands.pause:resume", "End a pause."),
+    },
+    "Running Headrace": {
+        "up": (
+            "headrace_cli.up.command:up",
+            "Run all of Headrace on this machine until Ctrl-C: NATS server, services, and an agent for this host.",
+        ),
+        "demo": (
+            "headrace_cli.demo.command:demo",
+            "Show Headrace at work: sixty jobs in three pools, then a pool that comes back and gets its share.",
+        ),
+        "service": ("headrace_cli.commands.service:app", "List the processes of Headrace itself, and their metrics."),
+        "agent": ("headrace_cli.agent.command:app", "Make this host a node."),
+        "cluster": (
+            "headrace_cli.cluster.command:app",
+            "Make credentials and settings for services in containers or on hosts.",
+        ),
+        "user": ("headrace_cli.persons.users:app", "Admit people to a cluster, and remove them."),
+        "bus": ("headrace_cli.commands.bus:app", "Make the buckets and streams that services need."),
+        "tls": ("headrace_cli.cluster.tls:app", "Make certificates for a server if you have no certificate authority."),
+        "debug": ("headrace_cli.traces.debug:app", "Trace single messages between processes."),
+    },
 }
+COMMANDS: Final = {name: command for group in GROUPS.values() for name, command in group.items()}
 
 
 _HELP: Final = frozenset({"--help", "-h"})
@@ -111,12 +118,18 @@ def _app(*, listing: bool) -> App:
         help_format="rich" if listing else None,
         help_epilogue=_MARKED.sub(r"[bold]\1[/][markdown.code]\2[/]", EXIT_HELP) if listing else EXIT_HELP,
         version=__version__,
-        default_parameter=Parameter(negative=()),
+        default_parameter=Parameter(negative=(), show_default=lambda value: value if value != "" else None),
         error_formatter=_panel,
     )
-    for name, (place, summary) in COMMANDS.items():
-        made.command(place, name=name, help=summary if listing else None)
-    made.command(version)
+    for place, (title, commands) in enumerate(GROUPS.items()):
+        group = Group(title, sort_key=place)
+        for nth, (name, (function, summary)) in enumerate(commands.items()):
+            if listing:
+                made.command(function, name=name, help=summary, group=group, sort_key=nth)
+            else:
+                made.command(function, name=name)
+    made.command(version, group=Group("Other", sort_key=len(GROUPS)) if listing else None)
+    made["--help"].group = made["--version"].group = "Other"
     return made
 
 

@@ -1,4 +1,4 @@
-"""Numbers and amounts of memory among the options of commands: how they are read and checked."""
+"""Numbers among the options of commands: how they are read and checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 from cyclopts import Parameter, Token
 
 from headrace.errors import BadInput
-from headrace.resources import parse_amount
 
 _MOST: Final = 2**62
 
@@ -35,24 +34,3 @@ def at_least(option: str, value: int, least: int) -> int:
     if value < least:
         raise BadInput(option, value, f"a whole number, {least} or more")
     return value
-
-
-#: Smallest plausible amount of memory, in bytes. No process runs in less.
-_LEAST: Final = 100_000
-
-
-def parse_memory(text: str, place: str) -> int:
-    """Return the amount in bytes. Raises `BadInput`.
-
-    An amount from 1 to 99,999 bytes is refused too, because the unit was probably forgotten: other systems count
-    megabytes.
-    """
-    memory = parse_amount("memory", text, place=place)
-    if 0 < memory < _LEAST:
-        near = f"{text.strip()}M" if text.strip().isdigit() else "64M"
-        raise BadInput(
-            place,
-            text,
-            f"an amount with a unit, such as {near}: without a unit it is in bytes, and no process runs in so few bytes",
-        )
-    return memory

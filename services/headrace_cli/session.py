@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -48,17 +49,11 @@ class Common:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class CommonOfLists:
-    """The options of `Common` for a command that uses `--state` for the state of an operation."""
+class InTree(Common):
+    """Options of every command about what is in one tree."""
 
-    state_folder: Path | None = None
-    """State folder of `headrace up`. Default: `$HEADRACE_STATE`, else the login, else `~/.local/state/headrace`."""
-    json: Json = False
-    """Print the answer as JSON (cores in `cpu`, bytes in `memory`)."""
-
-    def common(self) -> Common:
-        """Return the options as `Common`."""
-        return Common(self.state_folder, self.json)
+    tree: str = ""
+    """The tree. Default: `$HEADRACE_TREE`, else the first tree that is served."""
 
 
 @Parameter(name="*")
@@ -70,6 +65,8 @@ class Watching:
     """Repeat the output until Ctrl-C. With `--json` each document is one line."""
     interval: float = 1.0
     """Seconds between two updates of `--watch`."""
+    wide: Switch = False
+    """Print each row in full, however narrow the terminal is."""
 
 
 def checked_interval_s(interval_s: float) -> float:
@@ -83,25 +80,29 @@ def talk(
     common: Common | None,
     work: Callable[[Client, Screen], Awaitable[int | None]],
     *,
-    tree: str = "",
     watching: Watching | None = None,
     tells_silence: bool = True,
     bears_restarts: bool = False,
 ) -> int:
     """Run `work` with a connected client and return its exit status, or 0. Raises what `connect` and `work` raise.
 
-    The client uses `tree`, or the default tree if `tree` is empty. With `--watch` (in `watching`), `work` runs again
-    and again. With `tells_silence`, a line below the output names each service that did not answer, unless `work`
-    failed because of it. Set `bears_restarts` for work that changes something or waits: a service that is down is then
-    tried for 10 s instead of 2 s.
+    A tree that was named and does not exist is refused first. With `--watch` (in `watching`), `work` runs again and again.
+    With `tells_silence`, a line below the output names each service that did not answer, unless `work` failed because of it.
+    Set `bears_restarts` for work that changes something or waits: a service that is down is then tried for 10 s instead of 2 s.
     """
     common = common or Common()
     screen = Screen(json=common.json)
+    if watching is not None and watching.wide:
+        screen.widen()
+    tree = common.tree if isinstance(common, InTree) else ""
     interval_s = checked_interval_s(watching.interval) if watching is not None else 0.0
 
     async def run() -> int:
         async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
             client.silence.bears_restarts = bears_restarts
+            if tree:
+                with suppress(Unanswered):  # what the command needs may be known to others
+                    await client.trees.list(tree)
 
             async def show_once(shown: Screen) -> int | None:
                 status = await work(client, shown)
@@ -125,7 +126,6 @@ def change(
     done: str,
     *,
     whole: bool = False,
-    tree: str = "",
 ) -> int:
     """Request a change of configuration, or ask what it would do, print the resulting plan, and return the exit status.
 
@@ -140,7 +140,7 @@ def change(
 
         return Exit.DONE if show_what_if(screen, answer) else Exit.REFUSED
 
-    return talk(common, work, tree=tree, bears_restarts=True)
+    return talk(common, work, bears_restarts=True)
 
 
 def confirmed(question: str) -> bool:

@@ -27,7 +27,7 @@ from headrace.wire.refusals import NotReady, Refusal, StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Term
 from headrace.wire.what_if import WhatIf
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration, takes_away
 from headrace_fair_share.effects import (
     Compute,
@@ -45,19 +45,17 @@ from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
 from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.pool_inputs import sharing_of
-from headrace_fair_share.facts.seen_to import SeenTo
-from headrace_fair_share.facts.usage import KnownUsage, UsageChange
+from headrace_fair_share.facts.usage import KnownUsage, SeenTo, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
 from headrace_fair_share.hdrf.model import Sharing
-from headrace_fair_share.starvation.clocks import NEVER, Age, Ages, Clocks, clocks_of
-from headrace_fair_share.starvation.counted_time import CountedTime
+from headrace_fair_share.starvation.clocks import NO_TIME, Age, Ages, Clocks, CountedTime, clocks_of
 from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.results import PoolResults, check_shares
 from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.what_if.supposing import Supposed, supposed
-from headrace_fair_share.yarn.state import YarnState
+from headrace_fair_share.yarn.shortage import YarnState
 
 #: Additional microseconds that an update waits for volumes, per thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
@@ -80,7 +78,7 @@ class EngineOptions(msgspec.Struct, frozen=True):
     update_period_us: int = 0
     #: Microseconds after which an update is computed from scratch, without results kept from previous updates.
     full_update_period_us: int = 5_000_000
-    bounds: Bounds = Bounds()
+    bounds: TreeBounds = TreeBounds()
 
 
 class FairShareEngine:
@@ -120,12 +118,12 @@ class FairShareEngine:
 
     # --- incoming facts ---------------------------------------------------------------------------------------------
 
-    def on_more_operations(self, page: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+    def on_more_operations(self, page: Iterable[LiveOperation], now: Moment) -> Outcome[None, Effect]:
         """Take a page of live operations. It takes effect with the last page."""
         self.operations.gather(page)
         return Outcome(None)
 
-    def on_operations(self, operations: Iterable[LiveOperation], moment: Moment) -> Outcome[None, Effect]:
+    def on_operations(self, operations: Iterable[LiveOperation], now: Moment) -> Outcome[None, Effect]:
         """Take the last page of live operations, which together replace everything known.
 
         Admission reports the ephemeral pools again afterwards.
@@ -134,7 +132,7 @@ class FairShareEngine:
         self._standing = None
         return self._changed(self.operations.replace(operations) | self._try_held_back())
 
-    def on_events(self, events: Iterable[Event], moment: Moment) -> Outcome[None, Effect]:
+    def on_events(self, events: Iterable[Event], now: Moment) -> Outcome[None, Effect]:
         """Apply events of the log in their order. Applying an event again changes nothing."""
         changed = False
         for event in events:
@@ -146,12 +144,12 @@ class FairShareEngine:
             self._standing = None
         return self._changed(self._try_held_back() or changed)
 
-    def on_usage(self, usage: UsageChange, moment: Moment) -> Outcome[None, Effect]:
+    def on_usage(self, usage: UsageChange, now: Moment) -> Outcome[None, Effect]:
         """Apply a usage snapshot of the allocator."""
         self._seen_to.note(usage, self.time.now_ms)
-        return self._changed(self.usage.apply(usage, moment))
+        return self._changed(self.usage.apply(usage, now))
 
-    def on_leading(self, term: Term, saved: Iterable[Ages], moment: Moment) -> Outcome[None, Effect]:
+    def on_leading(self, term: Term, saved: Iterable[Ages], now: Moment) -> Outcome[None, Effect]:
         """Start to make updates with this term. Clocks that an earlier term saved continue from their saved ages."""
         self.volumes = KnownVolumes(self._tree, term, self._options.most_missed_advances)
         ages = [age for each in saved for age in each.ages]
@@ -159,7 +157,7 @@ class FairShareEngine:
         self.yarn = YarnState.saved(ages, self.time.now_ms)
         return Outcome(None)
 
-    def on_stored_tree(self, stored: StoredTree, moment: Moment) -> Outcome[None, Effect]:
+    def on_stored_tree(self, stored: StoredTree, now: Moment) -> Outcome[None, Effect]:
         """Apply the configuration stored in the bucket, whichever process wrote it."""
         different = self.configuration.on_stored(stored)
         return self._changed(self._put_in_force() or different)
@@ -167,7 +165,7 @@ class FairShareEngine:
     # --- changes of the configuration -------------------------------------------------------------------------------
 
     def on_change_request(
-        self, request: ChangePools, person: Person, base: PoolTree | None, moment: Moment
+        self, request: ChangePools, person: Person, base: PoolTree | None, now: Moment
     ) -> Outcome[PoolPlan | Refusal | None, Effect]:
         """Decide on a change of the configuration: return an answer, or a `WriteTree` effect.
 
@@ -182,9 +180,7 @@ class FairShareEngine:
             return Outcome(None, [WriteTree(decision)])
         return Outcome(decision)
 
-    def on_tree_written(
-        self, changes: Sequence[Change], revision: int, moment: Moment
-    ) -> Outcome[list[PoolPlan], Effect]:
+    def on_tree_written(self, changes: Sequence[Change], revision: int, now: Moment) -> Outcome[list[PoolPlan], Effect]:
         """Confirm changes that are durable now, and put them in force or hold them back."""
         plans = self.configuration.on_written(changes, revision)
         self._put_in_force()
@@ -193,52 +189,50 @@ class FairShareEngine:
             plans = [msgspec.structs.replace(plan, warnings=[*plan.warnings, *alerts]) for plan in plans]
         return Outcome(plans, self._changed(True).effects)
 
-    def on_what_if(self, request: WhatIf, person: Person, moment: Moment) -> Outcome[Supposed | Refusal, Effect]:
+    def on_what_if(self, request: WhatIf, person: Person, now: Moment) -> Outcome[Supposed | Refusal, Effect]:
         """Return the update input as it is, and as it would be after the requested changes. The engine itself does not change."""
         if not self.operations.are_known or not self.configuration.is_known:
             return Outcome(NotReady("the operations and pools are not known yet"))
         held_back = partial(self.configuration.holds_back, ephemeral=self._ephemeral_by_parent())
-        return Outcome(supposed(request, person, self._cut(moment), self.configuration, held_back))
+        return Outcome(supposed(request, person, self._cut(now), self.configuration, held_back))
 
     # --- an update --------------------------------------------------------------------------------------------------
 
-    def seconds_until_update(self, moment: Moment) -> float:
+    def seconds_until_update(self, now: Moment) -> float:
         """Return the seconds until `on_update_due` must be called, 0 if it is due."""
         period_ms, at_rest = self.configuration.pools.options.fair_share_update_period, self._is_at_rest()
-        return self._schedule.seconds_until_due(
-            moment, len(self.operations.by_id), at_rest=at_rest, period_ms=period_ms
-        )
+        return self._schedule.seconds_until_due(now, len(self.operations.by_id), at_rest=at_rest, period_ms=period_ms)
 
-    def on_update_due(self, moment: Moment) -> Outcome[None, Effect]:
+    def on_update_due(self, now: Moment) -> Outcome[None, Effect]:
         """Start an update: advance the volumes first. If nothing can have changed, publish only that."""
         nothing_new = not self._schedule.is_wanted and self._is_at_rest()
-        self._schedule.on_begin(moment)
-        counts, complete = self._usage_counts(moment), self.usage.frame.complete
-        dt_us = self.time.on_update(moment, usage_counts=counts, complete=complete)
+        self._schedule.on_begin(now)
+        counts, complete = self._usage_counts(now), self.usage.frame.complete
+        dt_us = self.time.on_update(now, usage_counts=counts, complete=complete)
         if nothing_new:
-            version, at_ms = self.usage.version, moment.wall_ms
+            version, at_ms = self.usage.version, now.wall_ms
             self.frame = msgspec.structs.replace(self.frame, usage_version=version, at_ms=at_ms)
             return Outcome(None, [OfferSample(), Publish(self.frame, [], [])])
         self._averages.add(dt_us)
         if self.configuration.is_known:
             # Earlier it is not known which pools have volumes, and an advance without pools would delete their volumes.
             pools = self.configuration.in_force
-            self.volumes.advance(dt_us, self.usage.total, pools, self._grants(), moment.wall_ms)
+            self.volumes.advance(dt_us, self.usage.total, pools, self._grants(), now.wall_ms)
         advance = self.volumes.chain.head()
         longer_us = _ADVANCE_US_PER_THOUSAND * (len(advance.pools) // 1_000 if advance else 0)
-        self._wait_for_volumes_until_us = moment.steady_us + self._options.advance_budget_us + longer_us
-        return self._advanced(advance, moment)
+        self._wait_for_volumes_until_us = now.steady_us + self._options.advance_budget_us + longer_us
+        return self._advanced(advance, now)
 
-    def on_advance_answer(self, answer: AdvanceAnswer | None, moment: Moment) -> Outcome[None, Effect]:
+    def on_advance_answer(self, answer: AdvanceAnswer | None, now: Moment) -> Outcome[None, Effect]:
         """Take integral's answer to the oldest unconfirmed advance. None: no answer in time; the previous volumes are used."""
         if answer is None:
-            return self._advanced(None, moment)
+            return self._advanced(None, now)
         if isinstance(answer, StaleTerm):
             # Unless this is true and ends the process, the update continues as if there were no answer.
-            return Outcome(None, [StepDown(answer.known, "integral"), *self._advanced(None, moment).effects])
-        return self._advanced(self.volumes.on_answer(answer), moment)
+            return Outcome(None, [StepDown(answer.known, "integral"), *self._advanced(None, now).effects])
+        return self._advanced(self.volumes.on_answer(answer), now)
 
-    def on_updated(self, update: Update, moment: Moment) -> Outcome[None, Effect]:
+    def on_updated(self, update: Update, now: Moment) -> Outcome[None, Effect]:
         """Put the results of an update in force as a whole."""
         self.updates += 1
         self.frame, self.clocks, self.yarn, self._resting = update.frame, update.clocks, update.yarn, update.resting
@@ -252,7 +246,7 @@ class FairShareEngine:
         self.wrong_updates += update.wrong is not None
         return Outcome(None, [*kept, OfferSample(), Publish(update.frame, update.changed, update.removed)])
 
-    def on_update_failed(self, failure: FailedUpdate, moment: Moment) -> Outcome[None, Effect]:
+    def on_update_failed(self, failure: FailedUpdate, now: Moment) -> Outcome[None, Effect]:
         """Keep the previous shares in force after the algorithm failed, and publish the error.
 
         The tree is kept for debugging, once per fault and run of the service.
@@ -264,9 +258,9 @@ class FairShareEngine:
         frame = msgspec.structs.replace(self.frame, at_ms=failure.at_ms, errors=[told])
         return Outcome(None, [*effects, Publish(frame, [], [])])
 
-    def on_published(self, moment: Moment) -> Outcome[None, Effect]:
+    def on_published(self, now: Moment) -> Outcome[None, Effect]:
         """End the update. Readers have its shares, or will request them."""
-        self._schedule.on_end(moment)
+        self._schedule.on_end(now)
         return Outcome(None)
 
     # --- queries ----------------------------------------------------------------------------------------------------
@@ -309,7 +303,7 @@ class FairShareEngine:
             gauge(
                 "below_fair_share",
                 "elements",
-                int((self.clocks.below_since != NEVER).sum()),
+                int((self.clocks.below_since != NO_TIME).sum()),
                 "Pools and operations below their fair share.",
             ),
             counter("updates", "updates", self.updates, "Updates of fair share."),
@@ -336,15 +330,15 @@ class FairShareEngine:
         self._schedule.on_change()
         return Outcome(None, [UpdateSooner()])
 
-    def _advanced(self, next_advance: Advance | None, moment: Moment) -> Outcome[None, Effect]:
+    def _advanced(self, next_advance: Advance | None, now: Moment) -> Outcome[None, Effect]:
         """Continue with the next advance while there is time, else with the computation."""
-        left_us = self._wait_for_volumes_until_us - moment.steady_us
+        left_us = self._wait_for_volumes_until_us - now.steady_us
         if next_advance is not None and left_us > 0:
             return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
-        afresh = self._last_update_holds = self._is_afresh_due(moment)
+        afresh = self._last_update_holds = self._is_afresh_due(now)
         elements = len(self.operations.by_id) + len(self.configuration.in_force.pools) - self._resting
-        is_brief = self._schedule.on_compute(moment, elements, afresh=afresh)
-        return Outcome(None, [Compute(self._cut(moment, self._news.take(), is_brief=is_brief), afresh, is_brief)])
+        is_brief = self._schedule.on_compute(now, elements, afresh=afresh)
+        return Outcome(None, [Compute(self._cut(now, self._news.take(), is_brief=is_brief), afresh, is_brief)])
 
     def _kept(self, wrong: WrongTree) -> list[Effect]:
         """Return the effect that keeps a tree for debugging, once per fault."""
@@ -367,25 +361,25 @@ class FairShareEngine:
     def _try_held_back(self) -> bool:
         return bool(self.configuration.held_back) and self._put_in_force()
 
-    def _usage_counts(self, moment: Moment) -> bool:
+    def _usage_counts(self, now: Moment) -> bool:
         """Return True if usage counts for starvation. While an operator pauses starts, it does not."""
-        return self.usage.counts(moment) and not self.configuration.pools.options.pause_starts
+        return self.usage.counts(now) and not self.configuration.pools.options.pause_starts
 
     def _is_at_rest(self) -> bool:
         """Return True if the results of the last update stay until something changes: no clock, volume or average moves."""
         moves = len(self.clocks.running) or self.yarn.had_share_ms or self.volumes.chain.has_pools or self._averages.of
         return self._last_update_holds and not moves
 
-    def _is_afresh_due(self, moment: Moment) -> bool:
+    def _is_afresh_due(self, now: Moment) -> bool:
         """Return True if the update must be computed from scratch, as every few seconds."""
-        if not self._schedule.begins_afresh(moment):
+        if not self._schedule.begins_afresh(now):
             return False
         # Averages are updated rarely, because an update in which a weight changes costs as much as an update from scratch.
         self._averages.bring_up_to_date(self.configuration.in_force, self.items.values())
         return True
 
     def _cut(
-        self, moment: Moment, news: Mapping[OperationId, bool] | None = None, *, is_brief: bool = False
+        self, now: Moment, news: Mapping[OperationId, bool] | None = None, *, is_brief: bool = False
     ) -> UpdateFacts:
         """Return everything known now as the input of an update.
 
@@ -407,10 +401,10 @@ class FairShareEngine:
             pools_revision=self.configuration.revision,
             stale_volumes=len(self.volumes.chain) > 0,
             troubles=self.configuration.alerts(),
-            now_ms=moment.wall_ms,
+            now_ms=now.wall_ms,
             clock_ms=self.time.now_ms,
             clock_offset_ms=self.time.offset_ms,
-            usage_counts=self._usage_counts(moment),
+            usage_counts=self._usage_counts(now),
             clocks=self.clocks,
             yarn=self.yarn,
             seen_to_ms=self._seen_to.at_ms,

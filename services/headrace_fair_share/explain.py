@@ -22,8 +22,8 @@ from headrace.wire.pool_explanations import (
     ExplainPool,
     Holder,
     Holders,
+    IntegralGuarantee,
     PoolExplained,
-    Savings,
     ShareStep,
     Sibling,
 )
@@ -135,7 +135,7 @@ class _Explainer:
             configured_guarantee=self._shares.guarantees.get(PoolName(item.name), NOTHING),
             limits=PartialResources(*limits),
             limited_by_nodes=by_nodes,
-            savings=Savings(
+            savings=IntegralGuarantee(
                 item.specified_resource_flow_ratio,
                 item.specified_burst_ratio,
                 item.accumulated_ratio_volume,

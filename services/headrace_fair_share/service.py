@@ -176,7 +176,7 @@ class FairShareService:
         self._history = HistoryKeeper(self._bus, self._tree, self.engine, self._settings.history_options(), role)
         self._clocks = ClockStore(await self._bus.key_value(subjects.CLOCKS_BUCKET), self._tree, role.term)
         saved = await self._clocks.load()
-        self._shell.take(self.engine.on_leading(role.term, saved, self._shell.moment()))
+        self._shell.perform(self.engine.on_leading(role.term, saved, self._shell.now()))
         self._publisher = SnapshotPublisher(
             SharePart, self._tree, role.term, ShareFrame(), key=lambda item: item.key, moved=MovedShare.between
         )
@@ -223,16 +223,16 @@ class FairShareService:
         self._first_snapshots.note_known(operations)
         *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
-            self._shell.take(self.engine.on_more_operations(page, self._shell.moment()))
+            self._shell.perform(self.engine.on_more_operations(page, self._shell.now()))
             await anyio.lowlevel.checkpoint()
-        self._shell.take(self.engine.on_operations(last, self._shell.moment()))
+        self._shell.perform(self.engine.on_operations(last, self._shell.now()))
         self._log.debug("operations known", sequence=sequence, operations=len(self.engine.operations.by_id))
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
         """Take events of the log, from admission."""
         self._first_snapshots.note(events)
-        outcome = self.engine.on_events(events, self._shell.moment())
-        self._shell.take(outcome)
+        outcome = self.engine.on_events(events, self._shell.now())
+        self._shell.perform(outcome)
         if outcome.effects:
             for event in events:
                 self._log.debug("event", sequence=sequence, operation=concerned(event), kind=type(event).__name__)
@@ -246,11 +246,11 @@ class FairShareService:
             removed=applied.removed,
             whole=applied.whole,
         )
-        self._shell.take(self.engine.on_usage(change, self._shell.moment()))
+        self._shell.perform(self.engine.on_usage(change, self._shell.now()))
 
     def _on_stored(self, stored: StoredTree) -> None:
-        outcome = self.engine.on_stored_tree(stored, self._shell.moment())
-        self._shell.take(outcome)
+        outcome = self.engine.on_stored_tree(stored, self._shell.now())
+        self._shell.perform(outcome)
         configuration = self.engine.configuration
         if configuration.trouble:
             self._log.error("pools cannot be used", trouble=configuration.trouble)
@@ -258,7 +258,7 @@ class FairShareService:
             self._log.debug("pools", revision=stored.revision, pools=len(configuration.pools.pools))
 
     def _on_written(self, changes: Sequence[Change], revision: int) -> list[PoolPlan]:
-        return self._shell.take(self.engine.on_tree_written(changes, revision, self._shell.moment()))
+        return self._shell.perform(self.engine.on_tree_written(changes, revision, self._shell.now()))
 
     def _perform_at_once(self, effect: Effect) -> None:
         assert isinstance(effect, UpdateSooner), f"{effect} is performed by the update that it is a part of"
@@ -270,14 +270,14 @@ class FairShareService:
         await self.operations.catch_up()
         while True:
             await self._wait_for_update()
-            effects = deque(self.engine.on_update_due(self._shell.moment()).effects)
+            effects = deque(self.engine.on_update_due(self._shell.now()).effects)
             while effects:
                 effects.extend((await self._perform(effects.popleft())).effects)
 
     async def _wait_for_update(self) -> None:
         while True:
             self._sooner = anyio.Event()
-            wait_s = self.engine.seconds_until_update(self._shell.moment())
+            wait_s = self.engine.seconds_until_update(self._shell.now())
             if not wait_s:
                 return
             with anyio.move_on_after(wait_s):
@@ -292,7 +292,7 @@ class FairShareService:
                 return await self._compute(effect)
             case Publish():
                 await self._publish(effect)
-                return self.engine.on_published(self._shell.moment())
+                return self.engine.on_published(self._shell.now())
             case OfferSample():
                 self._history.on_updated()
             case KeepBrokenTree():
@@ -308,20 +308,20 @@ class FairShareService:
                 answer = await answer_to(advance, self._bus, effect.timeout_s)
         except (BusError, BadMessage, TimeoutError) as error:
             self._log.debug("advance not answered", version=str(advance.version), error=str(error))
-            return engine.on_advance_answer(None, self._shell.moment())
+            return engine.on_advance_answer(None, self._shell.now())
         if not isinstance(answer, Advanced | StaleTerm):
             self._log.warning("advance refused", version=str(advance.version), why=answer.text())
-        return engine.on_advance_answer(answer, self._shell.moment())
+        return engine.on_advance_answer(answer, self._shell.now())
 
     async def _compute(self, effect: Compute) -> _Next:
         compute = partial(self._updater.compute, effect.cut, afresh=effect.afresh)
-        began = self._shell.moment()
+        began = self._shell.now()
         result = compute() if effect.is_brief else await anyio.to_thread.run_sync(compute)
-        self._update_times.note((self._shell.moment().steady_ns - began.steady_ns) / 1e6)
+        self._update_times.note((self._shell.now().steady_ns - began.steady_ns) / 1e6)
         if isinstance(result, Update):
-            return self.engine.on_updated(result, self._shell.moment())
+            return self.engine.on_updated(result, self._shell.now())
         self._log.error("update failed", exception=result.fault)
-        return self.engine.on_update_failed(result, self._shell.moment())
+        return self.engine.on_update_failed(result, self._shell.now())
 
     async def _keep_broken_tree(self, effect: KeepBrokenTree) -> None:
         folder, at_ms = self._settings.broken_trees_path(), self._runtime.clock.wall_ms()

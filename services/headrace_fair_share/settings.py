@@ -11,7 +11,7 @@ import msgspec
 
 from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
 from headrace.runtime.settings import CommonSettings
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.engine import EngineOptions
 from headrace_fair_share.history.samples import HistoryOptions
 
@@ -35,13 +35,13 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     #: Silence of the allocator after which its complete usage is requested.
     usage_silence_ms: Period = 1_000
     #: Pattern of pool names that every user may give.
-    pool_name_pattern_for_users: str = Bounds().pool_name_pattern_for_users
+    pool_name_pattern_for_users: str = TreeBounds().pool_name_pattern_for_users
     #: Pattern of pool names that administrators may give in addition.
-    pool_name_pattern_for_administrators: str = Bounds().pool_name_pattern_for_administrators
+    pool_name_pattern_for_administrators: str = TreeBounds().pool_name_pattern_for_administrators
     #: Largest number of levels of pools below the root.
-    most_pool_levels: Annotated[int, msgspec.Meta(ge=1, le=100)] = Bounds().most_levels
+    most_pool_levels: Annotated[int, msgspec.Meta(ge=1, le=100)] = TreeBounds().most_levels
     #: Largest number of pools in the subtree of any pool, itself included.
-    largest_pool_subtree: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = Bounds().largest_subtree
+    largest_pool_subtree: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = TreeBounds().largest_subtree
     #: Time between two saves of the starvation clocks.
     clocks_save_period_ms: Period = 5_000
     #: Time between two samples of pools for `headrace pool volume`; longer if `history_max_bytes` would not last for `history_max_age_ms`.
@@ -84,7 +84,7 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
             advance_budget_us=self.advance_budget_ms * 1000,
             update_spacing_us=self.update_spacing_ms * 1000,
             update_period_us=self.fair_share_update_period_ms * 1000,
-            bounds=Bounds(
+            bounds=TreeBounds(
                 pool_name_pattern_for_users=self.pool_name_pattern_for_users,
                 pool_name_pattern_for_administrators=self.pool_name_pattern_for_administrators,
                 most_levels=self.most_pool_levels,

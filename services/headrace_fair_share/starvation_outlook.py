@@ -1,4 +1,4 @@
-"""When an element and the pools above it will starve, by the clocks of the last update. Pure.
+"""Predicts when an element and the pools above it will starve, from the clocks of the last update. Pure.
 
 It is computed on request, so that updates and snapshots, of which there are many, have no cost from it.
 """
@@ -15,10 +15,10 @@ from headrace.pools import PreemptionPolicy
 from headrace.pools.effective_options import EffectiveOptions, of_operation
 from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import ElementKind, ShareItem
-from headrace_fair_share.demand import demand_of
 from headrace_fair_share.engine import FairShareEngine
+from headrace_fair_share.facts.operations import demand_of
 from headrace_fair_share.hdrf.arrays import Ints
-from headrace_fair_share.starvation.clocks import NEVER, Clocks, Coming, coming
+from headrace_fair_share.starvation.clocks import NO_TIME, Clocks, Coming, coming
 from headrace_fair_share.starvation.rules import effective_timeouts
 from headrace_fair_share.update.elements import or_never, pool_key
 
@@ -86,9 +86,9 @@ def _to_come(engine: FairShareEngine, way: _Way, clocks: Clocks) -> Coming | Non
 def _outlook(
     engine: FairShareEngine, item: ShareItem, clocks: Clocks, to_come: Coming | None, place: int
 ) -> StarvationOutlook:
-    def unix_ms(moments: Ints) -> int | None:
-        moment = int(moments[place])
-        return None if moment == NEVER else max(0, moment + engine.time.offset_ms)
+    def unix_ms(times_ms: Ints) -> int | None:
+        time_ms = int(times_ms[place])
+        return None if time_ms == NO_TIME else max(0, time_ms + engine.time.offset_ms)
 
     pools_starve = engine.configuration.in_force.options.enable_pool_starvation
     comes = to_come if pools_starve or item.kind is ElementKind.OPERATION else None

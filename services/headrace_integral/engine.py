@@ -68,7 +68,7 @@ class Save(msgspec.Struct, frozen=True):
     record: VolumesRecord
 
 
-Answer = Advanced | AdvancePartTaken | AdvanceGap | BadRequest | NotFound | StaleTerm
+IntegralAnswer = Advanced | AdvancePartTaken | AdvanceGap | BadRequest | NotFound | StaleTerm
 
 
 class IntegralEngine:
@@ -90,12 +90,12 @@ class IntegralEngine:
         self.out_of_bounds = 0
         self._restore(record)
 
-    def on_restored(self, record: VolumesRecord | None, moment: Moment) -> Outcome[None, Save]:
+    def on_restored(self, record: VolumesRecord | None, now: Moment) -> Outcome[None, Save]:
         """Replace the volumes in memory by the saved record, or by empty volumes if nothing is saved."""
         self._restore(record)
         return Outcome(None)
 
-    def on_advance(self, request: Advance, moment: Moment) -> Outcome[Answer | None, Save]:
+    def on_advance(self, request: Advance, now: Moment) -> Outcome[IntegralAnswer | None, Save]:
         """Decide on an advance. Return an answer, or a record to save. The state changes only in `on_saved`."""
         whole = self._gathered(request)
         if whole is None:
@@ -116,13 +116,13 @@ class IntegralEngine:
             return Outcome(AdvanceGap(tree=self._tree, have=have, previous=request.previous))
         return Outcome(None, [Save(self._applied(request))])
 
-    def on_saved(self, record: VolumesRecord, moment: Moment) -> Outcome[Advanced, Save]:
+    def on_saved(self, record: VolumesRecord, now: Moment) -> Outcome[Advanced, Save]:
         """Make the durable record the state, and return its confirmation."""
         self.applied += 1
         self._remember(record)
         return Outcome(record.answer())
 
-    def on_get(self, request: GetVolumes, moment: Moment) -> Outcome[Advanced | NotFound, Save]:
+    def on_get(self, request: GetVolumes, now: Moment) -> Outcome[Advanced | NotFound, Save]:
         """Return the current volumes."""
         if request.tree != self._tree:
             return Outcome(NotFound(what="tree", name=request.tree, near=[self._tree]))

@@ -22,36 +22,36 @@ from headrace.resources import EPS
 from headrace.wire.integral import PoolFlow
 from headrace_integral.volumes import CPU, Flags, Floats, Refilled
 
-Places = NDArray[np.intp]
+Indexes = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class AdvancedPools:
     """The pools of an advance by their indexes. Parents come before their children."""
 
     #: Index of each pool's parent; -1 at the top.
-    parent: Places
+    parent: Indexes
     #: Indexes of the pools of each level; the level is the number of pools above a pool.
-    levels: list[Places]
+    levels: list[Indexes]
     #: Pools that collect overflow and pass it on: they have no integral guarantee, and no pool above them has one.
     composite: Flags
 
 
-def family_of(flows: Sequence[PoolFlow]) -> Family:
+def family_of(flows: Sequence[PoolFlow]) -> AdvancedPools:
     """Build the family from the parent indexes of the pools."""
     depth, composite = [0] * len(flows), [False] * len(flows)
     for place, flow in enumerate(flows):
         depth[place] = depth[flow.parent] + 1 if flow.parent >= 0 else 0
         composite[place] = flow.guarantee_type == "none" and (flow.parent < 0 or composite[flow.parent])
     depths = np.array(depth, np.intp)
-    return Family(
+    return AdvancedPools(
         parent=np.array([flow.parent for flow in flows], np.intp),
         levels=[np.flatnonzero(depths == level) for level in range(max(depth, default=-1) + 1)],
         composite=np.array(composite, np.bool_),
     )
 
 
-def total_flows(family: Family, flow: Floats) -> Floats:
+def total_flows(family: AdvancedPools, flow: Floats) -> Floats:
     """Return the flow of each pool including all pools below it."""
     total = flow.copy()
     for level in family.levels[:0:-1]:
@@ -59,7 +59,9 @@ def total_flows(family: Family, flow: Floats) -> Floats:
     return total
 
 
-def handed_out(family: Family, refilled: Refilled, total_flow: Floats, accepts: Flags, distributes: Flags) -> Floats:
+def handed_out(
+    family: AdvancedPools, refilled: Refilled, total_flow: Floats, accepts: Flags, distributes: Flags
+) -> Floats:
     """Return the volumes after the overflow of some pools was offered to others."""
     spilt, acceptable = _gathered(family, refilled, accepts)
     order = np.argsort(family.parent, kind="stable")
@@ -76,7 +78,7 @@ def handed_out(family: Family, refilled: Refilled, total_flow: Floats, accepts: 
     return np.asarray(refilled.volume + np.where(family.composite, 0.0, np.array(accepted)))
 
 
-def _gathered(family: Family, refilled: Refilled, accepts: Flags) -> tuple[Floats, Floats]:
+def _gathered(family: AdvancedPools, refilled: Refilled, accepts: Flags) -> tuple[Floats, Floats]:
     """Return the overflow of each pool's children, and the volume that each pool with all pools below it would accept."""
     overflow = np.where(family.composite, 0.0, refilled.overflow)
     acceptable = np.where(family.composite, 0.0, refilled.acceptable)
@@ -92,7 +94,7 @@ def _gathered(family: Family, refilled: Refilled, accepts: Flags) -> tuple[Float
     return spilt, acceptable
 
 
-def _sums(family: Family, parts: Floats, children: Places) -> Floats:
+def _sums(family: AdvancedPools, parts: Floats, children: Indexes) -> Floats:
     """Return the sums by parent. Children are added one after another."""
     parents, count = family.parent[children], len(family.parent)
     return np.array([np.bincount(parents, row, count) for row in parts[:, children]])

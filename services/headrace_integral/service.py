@@ -58,7 +58,7 @@ class IntegralService:
     async def run(self) -> None:
         """Restore the volumes, then answer until the process is asked to stop."""
         record = await self._store.claim()
-        self._shell.take(self.engine.on_restored(record, self._shell.moment()))
+        self._shell.perform(self.engine.on_restored(record, self._shell.now()))
         self._runtime.terms.see(role_of("fair_share", self._tree), self.engine.term)
         endpoints, tree = self._runtime.endpoints, self._tree
         advances = await endpoints.serve(
@@ -84,7 +84,7 @@ class IntegralService:
         async with self._turn:
             if request.version.term > self.engine.term and not await self._is_taken(request.version.term):
                 return NotReady(f"term {request.version.term} of fair_share is not recorded as taken")
-            outcome = self.engine.on_advance(request, self._shell.moment())
+            outcome = self.engine.on_advance(request, self._shell.now())
             if outcome.answer is not None:
                 logger().debug("advance answered", version=str(request.version), answer=type(outcome.answer).__name__)
                 return outcome.answer
@@ -104,7 +104,7 @@ class IntegralService:
             logger().warning("volumes not saved", tree=self._tree, version=str(request.version), error=str(error))
             return NotReady(f"the volumes cannot be saved: {error}")
         logger().debug("advance applied", tree=self._tree, version=str(request.version), dt_us=request.dt_us)
-        return self._shell.take(self.engine.on_saved(save.record, self._shell.moment()))
+        return self._shell.perform(self.engine.on_saved(save.record, self._shell.now()))
 
     async def _on_get(self, request: GetVolumes, _caller: Caller) -> msgspec.Struct:
-        return self._shell.take(self.engine.on_get(request, self._shell.moment()))
+        return self._shell.perform(self.engine.on_get(request, self._shell.now()))

@@ -119,7 +119,7 @@ class _Wait(msgspec.Struct):
     first_job_ms: int | None = None
 
 
-class Account:
+class ReplayAccount:
     """The account of one replay."""
 
     def __init__(self, stretches: Stretches, counted: Counted) -> None:

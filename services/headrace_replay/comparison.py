@@ -12,7 +12,7 @@ from headrace.resources import Resources
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.replay import Agreement, ComparedPool, Replay, ReplayedPool, ReplayRefused, ReplayTask
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
-from headrace_replay.account import Account, Counted, Stretches, UsageSeries, hours, upwards
+from headrace_replay.account import Counted, ReplayAccount, Stretches, UsageSeries, hours, upwards
 from headrace_replay.recording import JobRun, Recording
 from headrace_replay.world import World
 
@@ -89,7 +89,7 @@ def _agreement(recorded: UsageSeries, replayed: UsageSeries) -> Agreement:
     return Agreement(recorded_usage, replayed_usage, overlap / max(sums) if max(sums) else 1.0)
 
 
-def _compared(after: Tree, recorded: UsageSeries, *accounts: Account) -> Iterator[ComparedPool]:
+def _compared(after: Tree, recorded: UsageSeries, *accounts: ReplayAccount) -> Iterator[ComparedPool]:
     """Yield the pools of both replays: parents before children, configured pools in the order of the new tree."""
     parents = accounts[0].parents | accounts[1].parents
     places = {pool.name: place for place, pool in enumerate(after.pools)}
@@ -113,7 +113,7 @@ def _compared(after: Tree, recorded: UsageSeries, *accounts: Account) -> Iterato
 
 
 def _sooner_and_later(
-    before: Account, after: Account, parents: Mapping[PoolName, PoolName]
+    before: ReplayAccount, after: ReplayAccount, parents: Mapping[PoolName, PoolName]
 ) -> tuple[Counter[PoolName], Counter[PoolName]]:
     """Count, for each pool with its subtree, the operations that end sooner under the other configuration, and those that end later."""
     sooner: Counter[PoolName] = Counter()
@@ -150,7 +150,7 @@ def _notes(task: ReplayTask, recording: Recording, before: World) -> Iterator[st
         yield f"{_many(len(recording.forgotten), 'operation')} left out, since the log no longer has the start"
 
 
-def _refusals(configuration: str, account: Account) -> Iterator[str]:
+def _refusals(configuration: str, account: ReplayAccount) -> Iterator[str]:
     if account.refusals:
         count = _many(len(account.refusals), "operation")
         yield f"{count} refused under {configuration}, the first: {account.refusals[0]}"

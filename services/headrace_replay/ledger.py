@@ -23,12 +23,11 @@ from headrace.wire.log import EphemeralPoolSet, Event
 from headrace.wire.refusals import Refusal
 from headrace.wire.replay import ReplayTask
 from headrace_admission import queries
-from headrace_admission.decisions.ends_and_retries import RetriesDue
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import Verdict
 from headrace_admission.state.rules import GlobalRules, rules_of
 from headrace_allocator.effects import Draw
-from headrace_replay.account import Account
+from headrace_replay.account import ReplayAccount
 from headrace_replay.recording import Action, JobRun, Recording
 
 A = TypeVar("A")
@@ -40,7 +39,7 @@ _NO_BYTES_LIMIT = 2**62
 class ReplayedLedger:
     """The operations of a replay."""
 
-    def __init__(self, task: ReplayTask, recording: Recording, after: Tree, moment: Moment) -> None:
+    def __init__(self, task: ReplayTask, recording: Recording, after: Tree, now: Moment) -> None:
         self._tree = task.tree
         everywhere = GlobalRules(
             max_operation_count=_NO_LIMIT,
@@ -49,13 +48,13 @@ class ReplayedLedger:
         )
         self.engine = AdmissionEngine(everywhere, keep_finished=_NO_LIMIT, keep_finished_bytes=_NO_BYTES_LIMIT)
         self._recorded: list[Sequence[Event]] = []
-        self.engine.on_configuration(self._tree, rules_of(task.configured), moment)
+        self.engine.on_configuration(self._tree, rules_of(task.configured), now)
         for entry in recording.past:
-            self.engine.on_entry(entry.events, entry.sequence, entry.term, moment)
+            self.engine.on_entry(entry.events, entry.sequence, entry.term, now)
         self._sequence = self.engine.state.sequence
         self.allocator_term = self.engine.state.allocator_terms.get(self._tree, 0) + 1
-        self._decide(self.engine.on_attach(Attach(self._tree, self.allocator_term), moment), moment)
-        self._decide(self.engine.on_configuration(self._tree, rules_of(after), moment), moment)
+        self._decide(self.engine.on_attach(Attach(self._tree, self.allocator_term), now), now)
+        self._decide(self.engine.on_configuration(self._tree, rules_of(after), now), now)
         # These events are already part of the live operations that the allocator and fair_share learn at the start.
         self._recorded.clear()
 
@@ -86,55 +85,55 @@ class ReplayedLedger:
         taken, self._recorded = self._recorded, []
         return taken
 
-    def act(self, action: Action, account: Account, moment: Moment) -> None:
+    def act(self, action: Action, account: ReplayAccount, now: Moment) -> None:
         """Repeat a request of a user. It has no effect if the operation has already ended."""
         engine, user, request = self.engine, action.user, action.request
         match request:
             case wire.StartOperation():
-                answer = self._decide(engine.on_start(request, user, moment), moment)
+                answer = self._decide(engine.on_start(request, user, now), now)
                 if isinstance(answer, wire.StartAnswer):
-                    account.on_operation(request.operation, answer.pool, moment.wall_ms)
+                    account.on_operation(request.operation, answer.pool, now.wall_ms)
                 elif isinstance(answer, Refusal):
                     account.on_refused(request.spec.pool, f"{request.operation}: {answer.text()}")
             case wire.AbortOperation():
-                self._decide(engine.on_abort(request, user, moment), moment)
+                self._decide(engine.on_abort(request, user, now), now)
             case wire.CompleteOperation():
-                self._decide(engine.on_complete(request, user, moment), moment)
+                self._decide(engine.on_complete(request, user, now), now)
             case wire.SuspendOperation():
-                self._decide(engine.on_suspend(request, user, moment), moment)
+                self._decide(engine.on_suspend(request, user, now), now)
             case wire.ResumeOperation():
-                self._decide(engine.on_resume(request, user, moment), moment)
+                self._decide(engine.on_resume(request, user, now), now)
             case wire.UpdateOperation():
-                self._decide(engine.on_update(request, user, moment), moment)
+                self._decide(engine.on_update(request, user, now), now)
 
-    def report(self, ends: list[ReportedEnd], moment: Moment) -> None:
+    def report(self, ends: list[ReportedEnd], now: Moment) -> None:
         """Record ends of jobs."""
-        self._decide(self.engine.on_report(ReportEnds(self._tree, self.allocator_term, ends), moment), moment)
+        self._decide(self.engine.on_report(ReportEnds(self._tree, self.allocator_term, ends), now), now)
 
-    def draw(self, draw: Draw, moment: Moment) -> DrawAnswer | None:
+    def draw(self, draw: Draw, now: Moment) -> DrawAnswer | None:
         """Lease more indexes of an operation. Return None if the lease is refused."""
         request = DrawBlock(self._tree, self.allocator_term, draw.operation, draw.below, draw.more)
-        answer = self._decide(self.engine.on_draw(request, moment), moment)
+        answer = self._decide(self.engine.on_draw(request, now), now)
         return answer if isinstance(answer, DrawAnswer) else None
 
-    def release(self, operations: list[OperationId], moment: Moment) -> None:
+    def release(self, operations: list[OperationId], now: Moment) -> None:
         """End operations of which no node holds anything."""
         request = Released(self._tree, self.allocator_term, operations)
-        self._decide(self.engine.on_released(request, moment), moment)
+        self._decide(self.engine.on_released(request, now), now)
 
-    def retry(self, moment: Moment) -> None:
+    def retry(self, now: Moment) -> None:
         """Let failed jobs run again whose pause is over."""
         if self.engine.state.pausing:
-            self._decide(self.engine.on_report(RetriesDue(), moment), moment)
+            self._decide(self.engine.on_retries_due(now), now)
 
-    def scan(self, moment: Moment) -> None:
+    def scan(self, now: Moment) -> None:
         """Examine all queues for operations that may run now."""
-        self._decide(self.engine.on_scan(moment), moment)
+        self._decide(self.engine.on_scan(now), now)
 
-    def _decide(self, outcome: Outcome[A, Event], moment: Moment) -> A:
+    def _decide(self, outcome: Outcome[A, Event], now: Moment) -> A:
         events: Iterable[Event] = outcome.effects
         if outcome.effects:
             self._sequence += 1
-            self.engine.on_recorded(events, self._sequence, moment)
+            self.engine.on_recorded(events, self._sequence, now)
             self._recorded.append(outcome.effects)
         return outcome.answer

@@ -1,4 +1,4 @@
-"""What the log recorded: the past before the replay, requests of users, and runs of jobs. Pure.
+"""The recorded log: the past before the replay, requests of users, and runs of jobs. Pure.
 
 Only operations of one tree are replayed. Operations that several trees ran, or whose start the log has forgotten, are only counted.
 """

@@ -54,24 +54,24 @@ class ReplayedShares:
         self._integral = IntegralEngine(task.tree, _TERM, volumes if task.volumes else None)
         self._updater = Updater()
 
-    def begin(self, operations: Sequence[LiveOperation], pools: Sequence[Event], moment: Moment) -> None:
+    def begin(self, operations: Sequence[LiveOperation], pools: Sequence[Event], now: Moment) -> None:
         """Take over the operations and pools that exist at the beginning."""
-        self.engine.on_leading(_TERM, [], moment)
-        self.engine.on_stored_tree(StoredTree(1, self._after), moment)
-        self.engine.on_operations(operations, moment)
-        self.engine.on_events(pools, moment)
+        self.engine.on_leading(_TERM, [], now)
+        self.engine.on_stored_tree(StoredTree(1, self._after), now)
+        self.engine.on_operations(operations, now)
+        self.engine.on_events(pools, now)
 
-    def on_events(self, events: Sequence[Event], moment: Moment) -> None:
+    def on_events(self, events: Sequence[Event], now: Moment) -> None:
         """Apply events that admission recorded."""
-        self.engine.on_events(events, moment)
+        self.engine.on_events(events, now)
 
-    def on_usage(self, usage: UsageChange, moment: Moment) -> None:
+    def on_usage(self, usage: UsageChange, now: Moment) -> None:
         """Apply usage that the allocator reported."""
-        self.engine.on_usage(usage, moment)
+        self.engine.on_usage(usage, now)
 
-    def seconds_until_update(self, moment: Moment) -> float:
+    def seconds_until_update(self, now: Moment) -> float:
         """Return the seconds until the next update is due, 0 if it is due now."""
-        return self.engine.seconds_until_update(moment)
+        return self.engine.seconds_until_update(now)
 
     @property
     def tried_to_start(self) -> bool:
@@ -83,33 +83,33 @@ class ReplayedShares:
         frame = effect.frame
         return ShareSnapshot(self.engine.items, changed, effect.removed, frame.total, frame.options)
 
-    def update(self, moment: Moment) -> None:
+    def update(self, now: Moment) -> None:
         """Compute an update."""
-        effects = deque(self.engine.on_update_due(moment).effects)
+        effects = deque(self.engine.on_update_due(now).effects)
         while effects:
-            effects.extend(self._perform(effects.popleft(), moment).effects)
+            effects.extend(self._perform(effects.popleft(), now).effects)
 
-    def _perform(self, effect: Effect, moment: Moment) -> Outcome[None, Effect]:
+    def _perform(self, effect: Effect, now: Moment) -> Outcome[None, Effect]:
         match effect:
             case SendAdvance(advance):
-                return self.engine.on_advance_answer(self._advanced(advance, moment), moment)
+                return self.engine.on_advance_answer(self._advanced(advance, now), now)
             case Compute(cut, afresh):
                 update = self._updater.compute(cut, afresh=afresh)
                 if isinstance(update, FailedUpdate):
                     raise BrokenReplay(f"an update of the shares failed: {update.fault}")
-                return self.engine.on_updated(update, moment)
+                return self.engine.on_updated(update, now)
             case Publish():
                 self._publish(effect)
-                return self.engine.on_published(moment)
+                return self.engine.on_published(now)
             case KeepBrokenTree():
                 raise BrokenReplay(f"an update of the shares is wrong: {effect.fault}")
         return Outcome(None)
 
-    def _advanced(self, advance: Advance, moment: Moment) -> AdvanceAnswer | None:
+    def _advanced(self, advance: Advance, now: Moment) -> AdvanceAnswer | None:
         for part in parts_of(advance):
-            outcome = self._integral.on_advance(part, moment)
+            outcome = self._integral.on_advance(part, now)
             for save in outcome.effects:
-                self._integral.on_saved(save.record, moment)
+                self._integral.on_saved(save.record, now)
                 record = save.record
                 return Advanced(advance.tree, record.version, record.pools, record.downtime)
         raise BrokenReplay(f"integral does not apply an advance: {outcome.answer}")

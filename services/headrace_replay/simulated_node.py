@@ -12,10 +12,10 @@ from headrace.ids import AllocationId, Incarnation, TreeName
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge, Orders, TakeBackReason
 from headrace.wire.replay import ReplayNode
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Reconnect, SendToRunner
 from headrace_agent.engine import AgentEngine
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import Ended, Interrupt, KeptJob, Picture, Run, Started
+from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, KeptJob, Run, Started
 
 #: Milliseconds from the signal to the end of an interrupted job.
 _OBEYS_MS: Final = 20
@@ -34,7 +34,7 @@ class Surroundings(Protocol):
     """The world around a simulated node."""
 
     @property
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         """The current simulated time."""
         ...
 
@@ -91,14 +91,14 @@ class SimulatedNode:
     def start(self, kept: Sequence[tuple[Run, int]]) -> None:
         """Start the agent beside a runner that has been running these jobs since the given times."""
         self._do(self.engine.on_start)
-        steady_ns, wall_ms = self._world.moment.steady_ns, self._world.moment.wall_ms
+        steady_ns, wall_ms = self._world.now.steady_ns, self._world.now.wall_ms
         jobs = []
         for run, started_at_ms in kept:
             boottime_ns = max(1, steady_ns - (wall_ms - started_at_ms) * NS_PER_MS)
             jobs.append(KeptJob(run, Started(run.job, _PID, started_at_ms, boottime_ns)))
             self._begin(run, started_at_ms)
-        picture = Picture(jobs, [], "none", "simulated", pid=_PID)
-        self._do(lambda moment: self.engine.on_runner(picture, moment))
+        picture = FullReport(jobs, [], "none", "simulated", pid=_PID)
+        self._do(lambda now: self.engine.on_runner(picture, now))
 
     def on_orders(self, orders: Orders) -> None:
         """Process the allocator's answer to a heartbeat."""
@@ -106,15 +106,15 @@ class SimulatedNode:
             if each.reason is TakeBackReason.PREEMPTED and each.allocation not in self._preempted:
                 self._preempted.add(each.allocation)
                 self._world.on_preempted(each.allocation)
-        self._do(lambda moment: self.engine.on_orders(orders, moment))
+        self._do(lambda now: self.engine.on_orders(orders, now))
 
     def on_nudge(self, nudge: Nudge) -> None:
         """Process the allocator's request for a heartbeat."""
-        self._do(lambda moment: self.engine.on_nudge(nudge, moment))
+        self._do(lambda now: self.engine.on_nudge(nudge, now))
 
     def _do(self, tell: Callable[[Moment], Outcome[None, AgentEffect]]) -> None:
         """Pass an event to the engine, and perform its effects."""
-        for effect in tell(self._world.moment).effects:
+        for effect in tell(self._world.now).effects:
             self._perform(effect)
         due_ns = self.engine.due_ns()
         if due_ns is not None and (self._wake_ns is None or due_ns < self._wake_ns):
@@ -127,35 +127,35 @@ class SimulatedNode:
             self._do(self.engine.on_tick)
 
     def _perform(self, effect: AgentEffect) -> None:
-        now_ns = self._world.moment.steady_ns
+        now_ns = self._world.now.steady_ns
         match effect:
             case Beat(heartbeat):
                 self._world.at(now_ns, lambda: self._world.on_heartbeat(self, heartbeat))
-            case Tell(Run() as run):
+            case SendToRunner(Run() as run):
                 self._launch(run)
-            case Tell(Interrupt() as interrupt) if interrupt.job in self._running:
+            case SendToRunner(Interrupt() as interrupt) if interrupt.job in self._running:
                 self._results[interrupt.job] = JobResult.ABORTED
                 self._world.at(now_ns + _OBEYS_MS * NS_PER_MS, lambda: self._end(interrupt.job))
-            case Enrol(after_ms):
+            case EnrolNode(after_ms):
                 at_ns = now_ns + after_ms * NS_PER_MS
                 self._world.at(at_ns, lambda: self._do(self.engine.on_enrolled))
             case Reconnect():
                 raise BrokenReplay(f"an agent does not know its runner: {effect}")
 
     def _launch(self, run: Run) -> None:
-        moment = self._world.moment
-        self._begin(run, moment.wall_ms)
-        started = Started(run.job, _PID, moment.wall_ms, moment.steady_ns)
+        now = self._world.now
+        self._begin(run, now.wall_ms)
+        started = Started(run.job, _PID, now.wall_ms, now.steady_ns)
         # The runner's answer is queued, since the agent is still processing the order that starts the job.
-        self._world.at(moment.steady_ns, lambda: self._do(lambda at: self.engine.on_runner(started, at)))
+        self._world.at(now.steady_ns, lambda: self._do(lambda at: self.engine.on_runner(started, at)))
 
     def _begin(self, run: Run, started_at_ms: int) -> None:
         length_ms, result = self._world.on_job_begun(run, started_at_ms)
         self._running[run.job] = (run, started_at_ms)
         self._results[run.job] = result
-        moment = self._world.moment
-        left_ms = max(0, started_at_ms + length_ms - moment.wall_ms)
-        self._world.at(moment.steady_ns + left_ms * NS_PER_MS, lambda: self._end(run.job))
+        now = self._world.now
+        left_ms = max(0, started_at_ms + length_ms - now.wall_ms)
+        self._world.at(now.steady_ns + left_ms * NS_PER_MS, lambda: self._end(run.job))
 
     def _end(self, job: JobKey) -> None:
         """End a job, unless it has already ended."""
@@ -172,12 +172,12 @@ class SimulatedNode:
             result,
             exit_code=exit_codes.get(result),
             started_at_ms=started_at_ms,
-            ended_at_ms=self._world.moment.wall_ms,
+            ended_at_ms=self._world.now.wall_ms,
         )
         preempted = result is JobResult.ABORTED and run.allocation in self._preempted
         self._world.on_job_over(run, end, preempted=preempted)
-        self._pulse.hasten(self._world.moment.steady_ns + PACE_MS * NS_PER_MS)
-        self._do(lambda moment: self.engine.on_runner(Ended(end), moment))
+        self._pulse.hasten(self._world.now.steady_ns + PACE_MS * NS_PER_MS)
+        self._do(lambda now: self.engine.on_runner(Ended(end), now))
 
 
 def kept_run(job: JobKey, allocation: str, note: msgspec.Struct, cpu: int, memory_bytes: int) -> Run:

@@ -31,7 +31,7 @@ from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.usage_changes import UsageChanges, usage_changed
 from headrace_fair_share.effects import Publish
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_replay.account import Account, Counted, Stretches
+from headrace_replay.account import Counted, ReplayAccount, Stretches
 from headrace_replay.ledger import ReplayedLedger
 from headrace_replay.recording import Action, JobLengths, JobRun, Recording, running_at
 from headrace_replay.shares import ReplayedShares
@@ -62,7 +62,7 @@ class World:
         self._task, self._recording, self._say = task, recording, say
         self._counted = Counted.of(task.resource)
         self.lengths = JobLengths(recording)
-        self.account = Account(Stretches.of(task.since_ms, task.until_ms), self._counted)
+        self.account = ReplayAccount(Stretches.of(task.since_ms, task.until_ms), self._counted)
         self._now_ns, self._numbers = _BEGIN_NS, count()
         self._due: list[tuple[int, int, Callable[[], None]]] = []
         self._ended_by_themselves: dict[tuple[OperationId, int], int] = {}
@@ -71,7 +71,7 @@ class World:
         self._usage_version = 0
         self._next_update_ns = self._spent_ns = _BEGIN_NS
         self._is_usage_due = self._is_refresh_due = False
-        self.ledger = ReplayedLedger(task, recording, after, self.moment)
+        self.ledger = ReplayedLedger(task, recording, after, self.now)
         timing = Timing(
             node_heartbeat_timeout_s=_NEVER_S,
             node_lease_s=_NEVER_S,
@@ -87,7 +87,7 @@ class World:
         self._pools = PoolTree(after)
 
     @property
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         """The current simulated time."""
         return Moment(self._now_ns, self._task.since_ms + (self._now_ns - _BEGIN_NS) // NS_PER_MS)
 
@@ -114,14 +114,14 @@ class World:
     # --- the beginning --------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        task, moment = self._task, self.moment
-        self.shares.begin(self.ledger.live(), self.ledger.ephemeral_pools(), moment)
-        self._take(self.allocator.on_options(self._pools.options, moment))
-        self._take(self.allocator.on_operations(self.ledger.live(), moment))
+        task, now = self._task, self.now
+        self.shares.begin(self.ledger.live(), self.ledger.ephemeral_pools(), now)
+        self._take(self.allocator.on_options(self._pools.options, now))
+        self._take(self.allocator.on_operations(self.ledger.live(), now))
         records = {
             each.node: NodeRecord(each.node, task.tree, each.tags, isolated=each.isolated) for each in task.nodes
         }
-        self._take(self.allocator.on_nodes(records, moment))
+        self._take(self.allocator.on_nodes(records, now))
         there = running_at(self._recording.runs, task.since_ms, list(self._nodes))
         for name, node in self._nodes.items():
             runs = [run for run in there[name] if self.ledger.is_out(run)]
@@ -143,12 +143,12 @@ class World:
     # --- people and time ------------------------------------------------------------------------------------------
 
     def _act(self, action: Action) -> None:
-        self.ledger.act(action, self.account, self.moment)
+        self.ledger.act(action, self.account, self.now)
         self._feed()
 
     def _tick(self) -> None:
-        self.ledger.retry(self.moment)
-        self._take(self.allocator.on_tick(self.moment))
+        self.ledger.retry(self.now)
+        self._take(self.allocator.on_tick(self.now))
         self._want_refresh()
         self._feed()
         if self.shares.tried_to_start:
@@ -158,7 +158,7 @@ class World:
         self.at(self._now_ns + max(_TICK_MS, self._task.step_ms) * NS_PER_MS, self._tick)
 
     def _scan(self) -> None:
-        self.ledger.scan(self.moment)
+        self.ledger.scan(self.now)
         self._feed()
         self.at(self._now_ns + _SCAN_MS * NS_PER_MS, self._scan)
 
@@ -166,7 +166,7 @@ class World:
         """Update the shares if an update is due, and schedule the next one."""
         if self._update_due_ns() <= self._now_ns:
             before = self.shares.engine.updates
-            self.shares.update(self.moment)
+            self.shares.update(self.now)
             if self.shares.engine.updates > before:
                 self._spent_ns = max(self._spent_ns, self._now_ns) + self._task.step_ms * NS_PER_MS
         self._await_update(max(self._update_due_ns(), self._now_ns + NS_PER_MS))
@@ -178,7 +178,7 @@ class World:
 
     def _update_due_ns(self) -> int:
         """Return when the next update is due: at once after a change, but not more than one in each step on average."""
-        due_ns = self._now_ns + round(self.shares.seconds_until_update(self.moment) * 1e9)
+        due_ns = self._now_ns + round(self.shares.seconds_until_update(self.now) * 1e9)
         return max(due_ns, self._spent_ns - _MOST_SAVED_STEPS * self._task.step_ms * NS_PER_MS)
 
     def _await_update(self, at_ns: int) -> None:
@@ -190,17 +190,17 @@ class World:
     def _feed(self) -> None:
         """Pass the events that admission recorded to the other engines."""
         for events in self.ledger.take():
-            self.shares.on_events(events, self.moment)
-            self._take(self.allocator.on_events(events, self.moment))
+            self.shares.on_events(events, self.now)
+            self._take(self.allocator.on_events(events, self.now))
             self._update_sooner()
             for event in events:
                 if isinstance(event, OperationStateChanged) and event.state in FINAL_STATES:
-                    self.account.on_over(event.operation, self.ledger.pool_of(event.operation), self.moment.wall_ms)
+                    self.account.on_over(event.operation, self.ledger.pool_of(event.operation), self.now.wall_ms)
 
     def _publish(self, effect: Publish) -> None:
-        changed, moment = [item.key for item in effect.changed], self.moment
-        self._take(self.allocator.on_shares(self.shares.cut(changed, effect), moment))
-        self.account.on_shares(effect.frame, effect.changed, effect.removed, moment.wall_ms)
+        changed, now = [item.key for item in effect.changed], self.now
+        self._take(self.allocator.on_shares(self.shares.cut(changed, effect), now))
+        self.account.on_shares(effect.frame, effect.changed, effect.removed, now.wall_ms)
         self._want_refresh()
 
     def _want_refresh(self) -> None:
@@ -210,22 +210,22 @@ class World:
 
     def _refresh(self) -> None:
         self._is_refresh_due = False
-        while self._take(self.allocator.on_refresh_due(_REFRESHED_AT_ONCE, self.moment)):
+        while self._take(self.allocator.on_refresh_due(_REFRESHED_AT_ONCE, self.now)):
             pass
         passes = self.allocator.yarn
-        more = passes.is_due(self.moment)
+        more = passes.is_due(self.now)
         while more:
-            more = self._take(passes.on_due(_REFRESHED_AT_ONCE, self.moment))
+            more = self._take(passes.on_due(_REFRESHED_AT_ONCE, self.now))
 
     def _tell_usage(self) -> None:
         self._is_usage_due = False
         cut: UsageChanges | None = None
         while cut is None:
-            cut = self._take(self.allocator.on_usage_due(_REFRESHED_AT_ONCE, self.moment))
+            cut = self._take(self.allocator.on_usage_due(_REFRESHED_AT_ONCE, self.now))
         self._usage_version += 1
         version = Version(self.ledger.allocator_term, self._usage_version)
         items: list[UsageItem] = cut.items
-        self.shares.on_usage(UsageChange(version, cut.frame, items, frozenset(cut.gone)), self.moment)
+        self.shares.on_usage(UsageChange(version, cut.frame, items, frozenset(cut.gone)), self.now)
         self._update_sooner()
 
     def _take(self, outcome: Outcome[A, Effect]) -> A:
@@ -251,22 +251,22 @@ class World:
                 raise BrokenReplay(f"the allocator believes that another allocator is the leader: {effect}")
 
     def _ask_ledger(self, effect: Report | Draw | Release) -> None:
-        moment = self.moment
+        now = self.now
         match effect:
             case Report(ends):
-                self.ledger.report(ends, moment)
-                self._take(self.allocator.on_recorded(ends, moment))
+                self.ledger.report(ends, now)
+                self._take(self.allocator.on_recorded(ends, now))
             case Draw():
-                self._take(self.allocator.on_drawn(effect.operation, self.ledger.draw(effect, moment), moment))
+                self._take(self.allocator.on_drawn(effect.operation, self.ledger.draw(effect, now), now))
             case Release(operations):
-                self.ledger.release(operations, moment)
+                self.ledger.release(operations, now)
         self._feed()
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
     def on_heartbeat(self, node: SimulatedNode, heartbeat: Heartbeat) -> None:
         """Hand a heartbeat to the allocator, and its answer to the node."""
-        orders = self._take(self.allocator.on_heartbeat(heartbeat, self.moment))
+        orders = self._take(self.allocator.on_heartbeat(heartbeat, self.now))
         if orders is None:
             raise BrokenReplay(f"the allocator did not answer node {heartbeat.node}")
         self.at(self._now_ns, lambda: node.on_orders(orders))

@@ -55,7 +55,7 @@ class Readable(Protocol):
         ...
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """A folder, a file or a symbolic link in an archive. Its name is a relative path that stays inside the archive."""
 
     name: str
@@ -67,7 +67,7 @@ class Member(NamedTuple):
     content: Iterator[bytes] = iter(())
 
 
-def members(packed: Readable) -> Iterator[Member]:
+def members(packed: Readable) -> Iterator[ArchiveMember]:
     """Yield the members of an archive. A folder is yielded before its contents, even if the archive does not list the folder.
 
     No name is yielded twice. Raises `UnusableArchive`, and the errors of `packed.read`.
@@ -92,7 +92,7 @@ class _Reader:
         #: Bytes of the current member that were not read yet.
         self._unread_bytes = 0
 
-    def members(self) -> Iterator[Member]:
+    def members(self) -> Iterator[ArchiveMember]:
         while (found := self._next_header()) is not None:
             header, name, target = found
             yield from self._new_folders(name.rpartition("/")[0])
@@ -102,7 +102,7 @@ class _Reader:
                 self._note(name, MemberKind.LINK)
                 if defect := defect_of_link(name, target):
                     raise UnusableArchive(defect)
-                yield Member(name, MemberKind.LINK, target)
+                yield ArchiveMember(name, MemberKind.LINK, target)
             elif header.type in _PLAIN_FILES:
                 self._note(name, MemberKind.FILE)
                 yield self._file(name, header)
@@ -110,13 +110,13 @@ class _Reader:
             else:
                 raise UnusableArchive(f"{name[:200]!r} is not a file, a folder or a link")
 
-    def _file(self, name: str, header: tarfile.TarInfo) -> Member:
+    def _file(self, name: str, header: tarfile.TarInfo) -> ArchiveMember:
         self._left_content_bytes -= header.size
         if header.size < 0 or self._left_content_bytes < 0:
             raise UnusableArchive(f"it unpacks to more than {LARGEST_CONTENT_BYTES} bytes")
         self._unread_bytes = header.size
         is_executable = bool(header.mode & 0o100)
-        return Member(name, MemberKind.FILE, is_executable=is_executable, content=self._content())
+        return ArchiveMember(name, MemberKind.FILE, is_executable=is_executable, content=self._content())
 
     def _content(self) -> Iterator[bytes]:
         while self._unread_bytes:
@@ -131,7 +131,7 @@ class _Reader:
             pass
         self._take(-size_bytes % _BLOCK_BYTES)
 
-    def _new_folders(self, path: str) -> Iterator[Member]:
+    def _new_folders(self, path: str) -> Iterator[ArchiveMember]:
         """Yield the folders of a path that were not yielded yet, from the top."""
         end = 0
         while path and end < len(path):
@@ -139,7 +139,7 @@ class _Reader:
             end = len(path) if end < 0 else end
             if self._kinds.get(path[:end]) is not MemberKind.FOLDER:
                 self._note(path[:end], MemberKind.FOLDER)
-                yield Member(path[:end], MemberKind.FOLDER)
+                yield ArchiveMember(path[:end], MemberKind.FOLDER)
 
     def _note(self, name: str, kind: MemberKind) -> None:
         if name in self._kinds:

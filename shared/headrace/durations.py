@@ -1,4 +1,4 @@
-"""Durations as people write and read them: `30s`, `500ms`, `1.5h`. A bare number is milliseconds."""
+"""Durations as people write and read them: `30s`, `500ms`, `1.5h`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from headrace.errors import BadInput
 #: Longest duration in options and messages, in milliseconds: about thirty years.
 LONGEST_MS: Final = 10**12
 _DURATION = re.compile(r"(?P<figure>[0-9]{1,15}(?:\.[0-9]{1,15})?)\s*(?P<unit>ms|s|m|h|d)?\Z")
-_UNIT_MS: Final = {None: 1, "ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def parse_duration_ms(text: str | int, *, place: str) -> int:
-    """Read `30s`, `500ms`, `1.5h` or a bare number of milliseconds. Raises `BadInput`."""
-    match = _DURATION.match(str(text).strip())
-    if match is None:
-        raise BadInput(place, text, "a length of time such as 30s, 500ms or 10m")
-    return int(float(match["figure"]) * _UNIT_MS[match["unit"]])
+    """Read `30s`, `500ms` or `1.5h`. An int is milliseconds, but a text without a unit is refused unless it is 0. Raises `BadInput`."""
+    written = f"{text}ms" if isinstance(text, int) else text.strip()
+    match = _DURATION.match(written)
+    if match is None or not (match["unit"] or float(match["figure"]) == 0):
+        raise BadInput(place, text, "a length of time with a unit, such as 30s, 500ms or 10m")
+    return int(float(match["figure"]) * _UNIT_MS[match["unit"] or "ms"])
 
 
 def exact_duration(ms: int) -> str:

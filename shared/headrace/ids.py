@@ -24,7 +24,7 @@ ROOT_POOL = PoolName("<Root>")
 
 _INCARNATION = re.compile(r"(?P<number>[0-9]{16})-[0-9a-f]{8}\Z")
 _TOKEN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
-_OPERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{6,62}[a-z0-9])\Z")
+_OPERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z")
 _POOL = re.compile(r"[^\s/<>\"'\x00-\x1f\x7f]{1,100}\Z")
 _TOKEN_RULE = "1 to 63 characters of a-z, 0-9 and '-', without '-' at the start and the end"
 
@@ -38,10 +38,10 @@ def incarnation_number(text: str) -> int | None:
 
 
 def operation_id(text: str) -> OperationId:
-    """Check an operation's id: 8 to 64 of a-z, 0-9 and '-'. Raises `BadInput`."""
+    """Check an operation's id: 1 to 64 of a-z, 0-9 and '-'. Raises `BadInput`."""
     if not _OPERATION.match(text):
         raise BadInput(
-            "operation id", text, "8 to 64 characters of a-z, 0-9 and '-', without '-' at the start and the end"
+            "operation id", text, "1 to 64 characters of a-z, 0-9 and '-', without '-' at the start and the end"
         )
     return OperationId(text)
 

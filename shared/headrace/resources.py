@@ -191,18 +191,20 @@ def parse_amount(resource: str, text: str | int | float, *, place: str | None = 
     """Read an amount as people write it: cpu in cores (`0.5`), memory with a unit (`512M`, `2GiB`), other resources as
     whole numbers.
 
-    A memory figure without a unit is bytes; K, M, G, T are powers of 1024, and KB, MB, GB, TB powers of 1000. Raises `BadInput`.
+    A number of memory is bytes, but a text without a unit is refused unless it is 0. K, M, G, T are powers of 1024, and KB, MB, GB, TB
+    powers of 1000. Raises `BadInput`.
     """
     place = place or resource
     match = _NUMBER.match(str(text).strip())
     expected = {
         "cpu": "a number of cores such as 1, 0.5 or 12.25",
-        "memory": "bytes or a number with a unit, such as 512M, 2GiB or 1000000",
+        "memory": "a number with a unit, such as 512M, 2GiB or 1000B",
     }.get(resource, "a whole number, 0 or more")
     if match is None or (match["unit"] and resource != "memory"):
         raise BadInput(place, text, expected)
     unit = _BYTES.get(match["unit"].lower()) if resource == "memory" else (100 if resource == "cpu" else 1)
-    if unit is None:
+    lacks_unit = resource == "memory" and isinstance(text, str) and not match["unit"] and float(match["figure"]) > 0
+    if unit is None or lacks_unit:
         raise BadInput(place, text, expected)
     whole, _, fraction = match["figure"].partition(".")
     scaled, rest = divmod(int(whole + fraction) * unit, int(10 ** len(fraction)))
@@ -221,6 +223,15 @@ def parse_resources(figures: Mapping[str, str | int | float], *, place: str) -> 
     if unknown:
         raise BadInput(f"{place}.{unknown[0]}", figures[unknown[0]], "one of " + ", ".join(RESOURCE_NAMES))
     return Resources(**{name: parse_amount(name, text, place=f"{place}.{name}") for name, text in figures.items()})
+
+
+def exact_amount(resource: str, amount: int) -> str:
+    """Write an amount so that `parse_amount` reads the same value back: memory in the largest unit that needs no fraction."""
+    if resource != "memory":
+        return format_amount(resource, amount)
+    units = (("TiB", 1024**4), ("GiB", 1024**3), ("MiB", 1024**2), ("KiB", 1024))
+    unit, size = next(((unit, size) for unit, size in units if amount and amount % size == 0), ("B", 1))
+    return f"{amount // size}{unit}"
 
 
 def format_amount(resource: str, amount: int) -> str:

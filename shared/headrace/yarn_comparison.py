@@ -28,7 +28,7 @@ class QueuePolicy(enum.StrEnum):
     FIFO = "fifo"
 
 
-class Sibling(NamedTuple):
+class ComparedChild(NamedTuple):
     """A child of a queue, with the values that the queue's policy compares."""
 
     name: str
@@ -72,7 +72,7 @@ def larger(one: Resources, other: Resources, total: Resources, policy: QueuePoli
 
 def serving_key(
     policy: QueuePolicy, total: Resources, *, demand_counts: bool = True, needy_quirk: bool = False
-) -> Callable[[Sibling], Any]:
+) -> Callable[[ComparedChild], Any]:
     """Return the key by which siblings are sorted. The sibling that is served first comes first.
 
     Set `demand_counts` to False for the older engine, which does not consider demand. With `needy_quirk` drf compares the
@@ -93,7 +93,7 @@ def _parts(amount: Resources, total: Resources) -> Share:
     return 0.0, cpu, gpu, memory, network
 
 
-def _fair_key(one: Sibling, *, demand_counts: bool) -> tuple[bool, bool, bool, float, int, str]:
+def _fair_key(one: ComparedChild, *, demand_counts: bool) -> tuple[bool, bool, bool, float, int, str]:
     usage, least = one.usage.memory, min(one.least.memory, one.demand.memory)
     weight = in_32_bits(one.weight)
     needy, weighs = usage < least, weight > 0
@@ -101,13 +101,13 @@ def _fair_key(one: Sibling, *, demand_counts: bool) -> tuple[bool, bool, bool, f
     return demand_counts and one.demand.memory <= 0, not needy, not (needy or weighs), ratio, one.began, one.name
 
 
-def _drf_key(one: Sibling, total: Resources) -> tuple[bool, list[float], int, str]:
+def _drf_key(one: ComparedChild, total: Resources) -> tuple[bool, list[float], int, str]:
     dominance = _dominance(one, total)
     needy = _is_needy(one.usage, one, dominance[0])
     return not needy, _ratios(one, total, dominance, needy=needy), one.began, one.name
 
 
-def _quirky(one: Sibling, other: Sibling, total: Resources) -> int:
+def _quirky(one: ComparedChild, other: ComparedChild, total: Resources) -> int:
     dominances = _dominance(one, total), _dominance(other, total)
     needy = _is_needy(one.usage, one, dominances[0][0]), _is_needy(one.usage, other, dominances[1][0])
     keys = [
@@ -117,17 +117,17 @@ def _quirky(one: Sibling, other: Sibling, total: Resources) -> int:
     return (keys[0] > keys[1]) - (keys[0] < keys[1])
 
 
-def _dominance(one: Sibling, total: Resources) -> list[int]:
+def _dominance(one: ComparedChild, total: Resources) -> list[int]:
     """Return the indexes of resources, ordered by the part of the cluster that the sibling uses, largest first."""
     parts = _parts(one.usage, total)
     return sorted(_ORDER, key=lambda place: -parts[place])
 
 
-def _is_needy(usage: Resources, one: Sibling, dominant: int) -> bool:
+def _is_needy(usage: Resources, one: ComparedChild, dominant: int) -> bool:
     return usage.as_tuple()[dominant] < one.least.as_tuple()[dominant]
 
 
-def _ratios(one: Sibling, total: Resources, dominance: list[int], *, needy: bool) -> list[float]:
+def _ratios(one: ComparedChild, total: Resources, dominance: list[int], *, needy: bool) -> list[float]:
     """Return usage over the minimum share for a needy sibling, else the part of the cluster over the weight, by resource."""
     if needy:
         usage, least = one.usage.as_tuple(), one.least.as_tuple()

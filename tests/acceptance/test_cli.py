@@ -103,8 +103,37 @@ def test_logs_are_followed_to_the_end(up: Up) -> None:
         assert follower.stdout.read() == "two\n"
         assert follower.wait() == 0
         assert follower.stderr is not None
+    both = up.run("op", "logs", operation)
+    assert (both.stdout, both.stderr) == ("one\ntwo\n", "bad\n")
+    assert up.run("op", "logs", operation, "--stdout").stderr == ""
     assert up.run("op", "logs", operation, "--job", "0", "--stderr").stdout == "bad\n"
+    up.run("op", "logs", operation, "--stdout", "--stderr", expect=2)
     assert "expected 0, its only job" in up.run("op", "logs", operation, "--job", "1", expect=4).stderr
+
+
+def test_several_operations_are_suspended_resumed_and_waited_for_in_one_command(up: Up) -> None:
+    names = [up.start_operation("--", "sleep", "0.5") for _ in range(2)]
+    assert [view["suspended"] for view in answer(up, "op", "suspend", *names)["operations"]] == [True, True]
+    assert [view["suspended"] for view in answer(up, "op", "resume", *names)["operations"]] == [False, False]
+    bad = up.start_operation("--max-failed-job-count", "1", "--", "false")
+    told = up.run("op", "wait", *names, bad, expect=1).stderr
+    assert all(f"{name} completed" in told for name in names)
+    assert f"{bad} failed" in told
+
+
+def test_the_first_failure_is_told_at_once_with_its_output_and_what_follows(up: Up) -> None:
+    script = "[ $HEADRACE_ATTEMPT = 3 ] || { echo no such model >&2; exit 3; }"
+    told = up.run("run", "--wait", "--", "sh", "-c", script).stderr.splitlines()
+    at = next(number for number, line in enumerate(told) if line.startswith("job 0 failed on node"))
+    assert "exit code 3" in told[at]
+    assert told[at + 1 : at + 3] == ["the end of its stderr:", "  no such model"]
+    assert told[at + 3] == "failed jobs are retried until 10 runs have failed (--max-failed-job-count)"
+    assert sum("no such model" in line for line in told) == 1
+
+
+def test_a_command_is_shown_as_a_shell_would_take_it(up: Up) -> None:
+    operation = up.start_operation("--", "sh", "-c", "exit 0", "it's", "a b")
+    assert "sh -c 'exit 0' 'it'\"'\"'s' 'a b'" in up.run("op", "get", operation).stdout
 
 
 def interrupt_when_running(waiting: Forked) -> tuple[int, str]:

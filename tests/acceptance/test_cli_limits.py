@@ -34,8 +34,8 @@ def test_who_waits_is_listed_explained_and_goes_on_when_the_limit_is_raised(up: 
     told = up.run("run", "--pool", "narrow", "--", "true")
     second = told.stdout.strip()
 
-    (listed,) = answer(up, "op", "list", "--pool", "narrow", "--state", "waiting")["operations"]
-    table = up.run("op", "list", "--pool", "narrow", "--state", "pending").stdout
+    (listed,) = answer(up, "op", "list", "--pool", "narrow", "--in-state", "waiting")["operations"]
+    table = up.run("op", "list", "--pool", "narrow", "--in-state", "pending").stdout
     explained = up.run("op", "explain", second).stdout
     levels = answer(up, "op", "explain", second)["levels"]
     up.run("pool", "set", "narrow", "max_running_operation_count=2")
@@ -96,7 +96,7 @@ def test_a_misspelt_pool_is_told_with_the_one_that_was_meant(up: Up) -> None:
         (("op", "set", "operation-1", "wieght=3"), "did you mean weight?"),
         (("op", "set", "operation-1", "weight=heavy"), "a number"),
         (("op", "set", "operation-1", "pool"), "pool=NAME"),
-        (("op", "list", "--state", "/var/lib/headrace"), "--state-folder"),
+        (("op", "list", "--state", "waiting"), "try --in-state waiting"),
     ],
 )
 def test_an_unusable_change_is_told_before_anybody_is_asked(up: Up, words: tuple[str, ...], hint: str) -> None:

@@ -103,7 +103,7 @@ def test_of_a_job_that_writes_fast_a_follower_leaves_most_out_and_says_how_much(
     done = up.run("run", "--follow", "--log-cap", "200M", "--", "python", "-c", _FLOOD)
 
     left_out = re.findall(
-        r"^\[([0-9.]+) MiB are left out here: the job writes faster than this follows\]$", done.stdout, re.M
+        r"^\[([0-9.]+) MiB are left out here: the job writes faster than this command reads\]$", done.stdout, re.M
     )
     assert left_out
     assert done.stdout.endswith("\nthe end\n")

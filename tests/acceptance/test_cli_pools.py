@@ -64,7 +64,7 @@ def test_attributes_are_set_by_name_by_part_and_by_alias(up: Up) -> None:
 
     assert "burst pool lab has no burst_guarantee_resources" in done.stderr
     assert exported(up)["lab"] == {
-        "strong_guarantee_resources": {"cpu": 1, "memory": 1024**3},
+        "strong_guarantee_resources": {"cpu": 1, "memory": "1GiB"},
         "integral_guarantees": {"guarantee_type": "burst", "resource_flow": {"cpu": 1}},
         "max_operation_count": 7,
         "abc": {"id": 1},

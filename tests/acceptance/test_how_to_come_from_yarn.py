@@ -50,12 +50,12 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     assert exported(up)["pools"] == {
         "reports": {
             "weight": 3,
-            "strong_guarantee_resources": {"cpu": 1, "memory": 512 * 2**20},
+            "strong_guarantee_resources": {"cpu": 1, "memory": "512MiB"},
             "preemption": "off",
         },
         "people": {
             "weight": 1,
-            "resource_limits": {"cpu": 2, "memory": 2**30},
+            "resource_limits": {"cpu": 2, "memory": "1GiB"},
             "create_ephemeral_subpools": True,
             "ephemeral_subpool_config": {"max_running_operation_count": 4},
         },

@@ -24,7 +24,7 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     said = typed(up, PAGE)
 
     assert len(said) > 20
-    (listed,) = [text for line, text in said.items() if "--state waiting" in line]
+    (listed,) = [text for line, text in said.items() if "--in-state waiting" in line]
     assert "second-one" in listed
     assert "position 1 of 1 at nightly (1 of 1 running)" in listed
     (explained,) = [text for line, text in said.items() if line == "op explain second-one"]

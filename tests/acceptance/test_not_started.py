@@ -30,10 +30,11 @@ def up() -> Iterator[Up]:
 )
 def test_a_missing_folder_or_program_is_named_with_the_node(up: Up, words: tuple[str, ...], said: str) -> None:
     done = up.run("run", "--max-failed-job-count", "4", "--wait", *words, expect=1)
-    line = next(line for line in done.stderr.splitlines() if " failed on node " in line)
+    line = [line for line in done.stderr.splitlines() if " failed on node " in line][-1]
     node = line.partition(" failed on node ")[2].partition(":")[0]
 
-    assert done.stderr.count(said) == 1
+    # At the end, and before that if the first failure was seen before the last.
+    assert 1 <= done.stderr.count(said) <= 2
     assert "op logs" not in done.stderr
     assert node in ("alpha", "beta", "gamma")
     assert "no attempt that ended had started: node" in done.stderr

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.preemption import InterruptSignal
-from headrace_agent.runner.protocol import EndAll, Ended, Interrupt, NodeLease, Picture, Started
+from headrace_agent.runner.protocol import EndAll, Ended, FullReport, Interrupt, NodeLease, Started
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 from tests.unit.runner.harness import LONG_LEASE, ARunner, Signpost, gone, lives, runner, signpost
 
@@ -396,4 +396,4 @@ def test_the_figures_are_in_the_log_and_no_invariant_is_broken(runner: ARunner) 
 def test_a_picture_is_told_before_anything_else(runner: ARunner) -> None:
     runner.start().sh(0, "exit 0")
 
-    assert isinstance(runner.agent().hello(), Picture)
+    assert isinstance(runner.agent().hello(), FullReport)

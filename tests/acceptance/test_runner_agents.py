@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from headrace.wire.heartbeat import JobResult
-from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, Interrupt, Picture, RunAhead, Started, ToAgent
+from headrace_agent.runner.protocol import Acknowledge, EndAll, Ended, FullReport, Interrupt, RunAhead, Started, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 from tests.unit.runner.builders import OPERATION, a_job, a_run
@@ -210,8 +210,8 @@ def test_a_runner_that_is_not_connected_when_the_agent_ends_is_told_to_end_too(r
     settings = AgentSettings(node="n1", state_folder=str(runner.state))
 
     def on_message(message: ToAgent) -> None:
-        if isinstance(message, Picture):
-            link.tell(EndAll(0, "the agent stopped"))
+        if isinstance(message, FullReport):
+            link.send(EndAll(0, "the agent stopped"))
             link.flush()
 
     link = RunnerLink(settings, "incarnation-2", on_message, lambda *_: None)

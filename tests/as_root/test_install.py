@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace_agent.host.state_folder import Holder, claim
-from headrace_agent.install.installation import CannotInstall, Place, check, own_folder, uninstall
+from headrace_agent.host.state_folder import FolderHolder, claim
+from headrace_agent.install.installation import CannotInstall, InstallLocation, check, own_folder, uninstall
 from tests.support.systemctl import SystemctlFolder
 
 AGENT, RUNNER = "headrace-agent-host-17.service", "headrace-runner-host-17.service"
@@ -182,7 +182,7 @@ def test_what_keeps_units_from_running_is_said_before_anything_is_done(
 
 def test_only_root_installs_and_uninstalls(host: Host) -> None:
     host.install()
-    place = Place(host.units)
+    place = InstallLocation(host.units)
 
     with acting_as(NOBODY):
         with pytest.raises(CannotInstall, match="only root can install systemd units"):
@@ -213,7 +213,7 @@ def test_what_systemd_refuses_is_told_and_the_next_time_goes_on_from_there(host:
 
 
 @pytest.mark.parametrize("holder", ["agent", "runner"])
-def test_an_agent_or_a_runner_that_somebody_runs_there_is_left_alone(holder: Holder, host: Host) -> None:
+def test_an_agent_or_a_runner_that_somebody_runs_there_is_left_alone(holder: FolderHolder, host: Host) -> None:
     lock = claim(str(host.state), holder)
     try:
         assert f"another {holder} (pid {os.getpid()}) uses {host.state}" in host.install(status=4)

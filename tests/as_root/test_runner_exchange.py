@@ -49,7 +49,7 @@ def test_an_account_tells_progress_in_its_own_folder_and_reaches_no_other(
 
     assert end.result is JobResult.FAILED
     assert end.stderr_tail.count("ermission denied") == 5, end.stderr_tail
-    assert look.look(look.names(), {a_job(0): "nobody", a_job(1): "daemon"}) == {a_job(0): 250}
+    assert look.read_progress(look.names(), {a_job(0): "nobody", a_job(1): "daemon"}) == {a_job(0): 250}
     saved = agent.end_of(0)
     assert (saved.exit_code, saved.result) == (75, JobResult.ABORTED)
     assert float(runner.log(0, "stderr").split()[-1]) > 1e9

@@ -34,16 +34,16 @@ def _slices_ms(desk: Fleet) -> list[float]:
     for node in desk.facts.nodes.values():
         node.tries[PreemptionPriority.NONE] = PreemptiveTry(desk.now_s, 1, cores(0.5), desk.working[1].operation)
     taken = [
-        _ms(partial(engine.on_question, question, desk.moment))
+        _ms(partial(engine.on_question, question, desk.now))
         for question in (ExplainWaiting(operation), WhereRequest(operation), ListNodes(limit=100))
     ]
-    taken.append(_ms(lambda: engine.on_tick(desk.moment)))
+    taken.append(_ms(lambda: engine.on_tick(desk.now)))
     engine.ranking.mark_all()
     while engine.ranking.some_marked:
-        taken.append(_ms(lambda: engine.on_refresh_due(_REFRESH_SLICE, desk.moment)))
+        taken.append(_ms(lambda: engine.on_refresh_due(_REFRESH_SLICE, desk.now)))
     desk.facts.touched.update(dict.fromkeys(desk.facts.operations))
     while desk.facts.touched:
-        taken.append(_ms(lambda: engine.on_usage_due(_USAGE_SLICE, desk.moment)))
+        taken.append(_ms(lambda: engine.on_usage_due(_USAGE_SLICE, desk.now)))
     done: dict[str, int] = {}
     for check in engine.checks():
         kind = getattr(check, "func", check).__qualname__

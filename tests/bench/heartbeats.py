@@ -22,7 +22,7 @@ def a_busy_desk(operations: int) -> Desk:
     names = [f"operation-{number}" for number in range(operations)]
     desk.engine.on_operations(
         [an_operation(name, jobs=1000, size=cores(1 + number % 5 * 0.25)) for number, name in enumerate(names)],
-        desk.moment,
+        desk.now,
     )
     desk.tell(a_share(name, 1 / operations) for name in names)
     return desk
@@ -35,9 +35,9 @@ class _Timed:
         self._on_heartbeat = engine.on_heartbeat
         self.taken_us: list[float] = []
 
-    def __call__(self, heartbeat: Heartbeat, moment: Moment) -> Outcome[Orders | None, Effect]:
+    def __call__(self, heartbeat: Heartbeat, now: Moment) -> Outcome[Orders | None, Effect]:
         begun = time.perf_counter()
-        outcome = self._on_heartbeat(heartbeat, moment)
+        outcome = self._on_heartbeat(heartbeat, now)
         self.taken_us.append((time.perf_counter() - begun) * 1e6)
         return outcome
 

@@ -75,11 +75,11 @@ class Fleet(Desk):
         self.taken: dict[str, set[AllocationId]] = {node: set() for node in self.nodes}
         self.only(self.working)
         # All nodes are known before the first start, so that each operation gets twenty places.
-        self.engine.on_options(TreeOptions(pause_starts=True), self.moment)
+        self.engine.on_options(TreeOptions(pause_starts=True), self.now)
         for node in self.nodes:
             self.show(node)
         self.refresh()
-        self.engine.on_options(TreeOptions(), self.moment)
+        self.engine.on_options(TreeOptions(), self.now)
         for node in self.nodes:
             self.show(node)
             self.show(node)
@@ -95,7 +95,7 @@ class Fleet(Desk):
         names = {each.operation for each in demanding}
         others = [msgspec.structs.replace(each, suspended=each.operation not in names) for each in self.working]
         operations = [*others, *(each for each in demanding if each not in self.working)]
-        self.engine.on_operations(operations, self.moment)
+        self.engine.on_operations(operations, self.now)
         items = [
             msgspec.structs.replace(
                 a_share(each.operation, 0.5 / self.count),
@@ -146,7 +146,7 @@ class Fleet(Desk):
         if self.cold:
             _OTHER_WORK.__iadd__(1)
         begun = time.perf_counter()
-        orders = self.engine.on_heartbeat(heartbeat, self.moment).answer
+        orders = self.engine.on_heartbeat(heartbeat, self.now).answer
         taken_us = (time.perf_counter() - begun) * 1e6
         assert orders is not None
         self.shown[node] = [one for one in self.shown[node] if one.allocation not in over] + orders.start
@@ -352,15 +352,15 @@ def limit_full() -> Figure:
         desk.engine.check = list  # type: ignore[method-assign]
         names = [f"operation-{number}" for number in range(MANY)]
         desk.engine.on_operations(
-            [an_operation(name, 10, small(number)) for number, name in enumerate(names)], desk.moment
+            [an_operation(name, 10, small(number)) for number, name in enumerate(names)], desk.now
         )
         pool = a_pool("p", ROOT_POOL, 1.0, PartialResources(cpu=_PLACES * 100))
         desk.tell([pool, *(a_share(name, 1 / MANY) for name in names)], total=cores(_PLACES, slots=200))
         # The node and its room are known before the first start.
-        desk.engine.on_options(TreeOptions(pause_starts=True), desk.moment)
+        desk.engine.on_options(TreeOptions(pause_starts=True), desk.now)
         desk.beat("n")
         desk.refresh()
-        desk.engine.on_options(TreeOptions(), desk.moment)
+        desk.engine.on_options(TreeOptions(), desk.now)
         begun = time.perf_counter()
         started = desk.beat("n")[0].start
         desk.refresh()
@@ -378,6 +378,6 @@ def jobs_ended() -> Figure:
         start = desk.shown[node][0]
         event = JobsEnded(start.operation, [LoggedEnd(an_end(start), NodeName(node))], at_ms=1)
         begun = time.perf_counter()
-        desk.engine.on_events([event], desk.moment)
+        desk.engine.on_events([event], desk.now)
         taken.append((time.perf_counter() - begun) * 1e3)
     return Figure.of(taken, "ms")

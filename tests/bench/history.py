@@ -49,7 +49,7 @@ def a_view(pools: int = POOLS) -> SampleInput:
 
 @REGISTRY.add("history_sample_ms", "a sample of 10,000 pools in use, made beside the loop", 250)
 def sample() -> Figure:
-    return Figure.of(milliseconds(lambda: Sampler(TREE, HistoryOptions()).take(a_view()), RUNS), "ms")
+    return Figure.of(milliseconds(lambda: Sampler(TREE, HistoryOptions()).sample(a_view()), RUNS), "ms")
 
 
 @REGISTRY.add("history_sample_loop_ms", "the longest that a sample of 10,000 pools kept the loop from its turn", 20)
@@ -76,14 +76,14 @@ async def _longest_turn_ms() -> float:
 
         tasks.start_soon(watch)
         await anyio.sleep(0.01)
-        await anyio.to_thread.run_sync(Sampler(TREE, HistoryOptions()).take, a_view())
+        await anyio.to_thread.run_sync(Sampler(TREE, HistoryOptions()).sample, a_view())
         tasks.cancel_scope.cancel()
     return longest
 
 
 @REGISTRY.add("history_read_day_ms", "a day's samples of 100 pools as the points of one picture", 2_000)
 def read_day() -> Figure:
-    (page,) = Sampler(TREE, HistoryOptions()).take(a_view(100)).pages
+    (page,) = Sampler(TREE, HistoryOptions()).sample(a_view(100)).pages
 
     def read() -> None:
         gathered = Downsampler(

@@ -58,7 +58,7 @@ def measured() -> tuple[list[float], list[float]]:
     live.append(replace(an_operation(_SMALL), spec=replace(an_operation(_SMALL).spec, pool=PoolName("pool-small"))))
     desk = Desk({"node": _ROOM})
     desk.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of it
-    desk.engine.on_operations(live, desk.moment)
+    desk.engine.on_operations(live, desk.now)
     desk.beat("node")
     known = [
         KnownOperation.of(each.spec, 1, operation=each.operation, state=each.state, suspended=False, user=each.user)
@@ -92,8 +92,8 @@ def measured() -> tuple[list[float], list[float]]:
             applied = reader.on_part(decode(part, SharePart))
         assert applied is not None
         shares = ShareSnapshot(reader.items, applied.changed, applied.removed, reader.frame.total, reader.frame.options)
-        desk.engine.on_shares(shares, desk.moment)
-        while desk.engine.on_refresh_due(_REFRESH_SLICE, desk.moment).answer:
+        desk.engine.on_shares(shares, desk.now)
+        while desk.engine.on_refresh_due(_REFRESH_SLICE, desk.now).answer:
             pass
         taken_ms.append((time.thread_time() - begun) * 1e3)
     return told_ms[3:], taken_ms[3:]

@@ -12,7 +12,7 @@ import numpy as np
 
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace_fair_share.hdrf.arrays import Floats
-from headrace_fair_share.hdrf.layout import laid_out
+from headrace_fair_share.hdrf.input_arrays import laid_out
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from headrace_fair_share.starvation.rules import below_fair_share, local_satisfaction_ratios, satisfaction_ratios

@@ -40,7 +40,7 @@ from headrace_fair_share.configuration.between_trees import Ask, move_to_tree
 from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.pool_inputs import pool_input
@@ -118,7 +118,7 @@ class ConfigCase:
 class _Desk:
     """A tree in the hands of the service."""
 
-    def __init__(self, tree: TreeName, bounds: Bounds) -> None:
+    def __init__(self, tree: TreeName, bounds: TreeBounds) -> None:
         self.configuration = TreeConfiguration(tree, bounds)
         self.configuration.on_stored(StoredTree(1, Tree(tree=tree)))
 
@@ -143,7 +143,7 @@ class _Desk:
         (plan,) = self.configuration.on_written([decision], self.configuration.revision + 1)
         return plan
 
-    def problems(self, changes: list[PoolChange], person: Person, bounds: Bounds) -> list[Refusal]:
+    def problems(self, changes: list[PoolChange], person: Person, bounds: TreeBounds) -> list[Refusal]:
         """Everything that speaks against changes, each with its rule."""
         draft = Draft(self.configuration.pools, bounds, person)
         for change in changes:
@@ -155,7 +155,7 @@ class _Desk:
 def config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
     """What may be configured."""
     asked = ConfigCase.of(case)
-    bounds = Bounds(**asked.bounds)
+    bounds = TreeBounds(**asked.bounds)
     desk = _Desk(TREE, bounds)
     made = desk.ask(asked.existing, _SUPERUSER)
     if not isinstance(made, PoolPlan):
@@ -177,7 +177,7 @@ def config(case: dict[str, Any], engine: Engine) -> list[Comparison]:
 
 def transfer(case: dict[str, Any], engine: Engine) -> list[Comparison]:
     """What may be given from pool to pool."""
-    desk = _Desk(TREE, Bounds())
+    desk = _Desk(TREE, TreeBounds())
     existing: dict[str, dict[str, Any]] = {}
     for key, figures in case["pools"].items():
         name, _, parent = key.partition("<")
@@ -352,9 +352,9 @@ def _transfer(request: dict[str, Any]) -> Transfer:
 
 def _tree(options: dict[str, Any], pools: dict[str, dict[str, Any]]) -> Tree:
     """A stored tree; what cannot be read as a request would have been refused, so it is put there as it is."""
-    desk = _Desk(TREE, Bounds())
+    desk = _Desk(TREE, TreeBounds())
     changes = [_options(options), *_in_order(pools)]
-    draft = Draft(desk.configuration.pools, Bounds(), _SUPERUSER)
+    draft = Draft(desk.configuration.pools, TreeBounds(), _SUPERUSER)
     for change in changes:
         draft.make(change)
     return draft.tree.tree
@@ -370,7 +370,7 @@ def _inputs(pools: PoolTree) -> list[PoolInput]:
 
 def _between(desk: _Desk, asked: ConfigCase, person: Person, case: dict[str, Any]) -> list[Comparison]:
     """A pool that is made in, or goes to, another tree."""
-    other = _Desk(TreeName(asked.to_tree), Bounds())
+    other = _Desk(TreeName(asked.to_tree), TreeBounds())
     (change,) = asked.changes
     if isinstance(change, Create):
         answer: PoolPlan | Refusal = other.ask([change], person)
@@ -445,7 +445,7 @@ def _after(case: dict[str, Any], pools: PoolTree) -> list[Comparison]:
 
 def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: dict[str, Any]) -> list[Comparison]:
     only_keys(expect, {"update", "alert", "fallback_parent", "effective"}, "expect")
-    desk = _Desk(TREE, Bounds())
+    desk = _Desk(TREE, TreeBounds())
     desk.ask([_create("earlier", ROOT_POOL, {})], _SUPERUSER)
     desk.configuration.on_stored(StoredTree(9, _tree(options, pools)))
     if "effective" in expect:
@@ -524,7 +524,7 @@ async def _filtered(filters: dict[str, str], nodes: dict[str, list[str]], defaul
         return enrolled
 
     judge = NodeFilters(trees, nodes_bucket).refusal
-    service = OtherTrees(trees, TreeName("served-elsewhere"), Bounds(), HandClock(), judge)
+    service = OtherTrees(trees, TreeName("served-elsewhere"), TreeBounds(), HandClock(), judge)
     asked = [ChangePools([_options({"node_filter": tags})], TreeName(tree)) for tree, tags in filters.items()]
     asked.append(ChangePools([_create("p", ROOT_POOL, {})], TreeName(default)))
     answers = [await service.change(request, _SUPERUSER) for request in asked]

@@ -13,7 +13,7 @@ from headrace_fair_share.hdrf.model import (
     PoolInput,
     TreeInput,
     UpdateOptions,
-    Volume,
+    VolumeAmounts,
 )
 from tests.conformance.reporting import Problem, only_keys
 
@@ -228,7 +228,7 @@ def _share(figures: dict[str, float]) -> Share:
     return (u, c, g, m, n)
 
 
-def _volume(figures: dict[str, float]) -> Volume:
+def _volume(figures: dict[str, float]) -> VolumeAmounts:
     """Amounts times seconds; cpu in whole hundredths of a core-second."""
     only_keys(figures, set(RESOURCE_NAMES), "a volume")
     numbers = [float(figures.get(name, 0.0)) for name in RESOURCE_NAMES]

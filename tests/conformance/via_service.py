@@ -99,24 +99,24 @@ def _updated(tree: TreeInput, dt_us: int | None, random: Random) -> tuple[FairSh
     # The first advance of a life lets no time pass.
     moments = [NOW] if dt_us is None else [NOW, Moment(NOW.steady_ns + dt_us * 1_000, NOW.wall_ms + dt_us // 1_000)]
     engine.on_leading(2, [], NOW)
-    for moment in moments:
-        engine.on_update_due(moment)
-        _exchange(engine, integral, moment, random)
+    for now in moments:
+        engine.on_update_due(now)
+        _exchange(engine, integral, now, random)
     return engine, computed(engine, Updater(), moments[-1])
 
 
-def _exchange(engine: FairShareEngine, integral: IntegralEngine, moment: Moment, random: Random) -> None:
+def _exchange(engine: FairShareEngine, integral: IntegralEngine, now: Moment, random: Random) -> None:
     """fair_share sends its advances until integral has confirmed them."""
     while (advance := engine.volumes.chain.head()) is not None:
         if random.random() < _LOST:
             continue
-        outcome = integral.on_advance(decode(encode(advance), Advance), moment)
+        outcome = integral.on_advance(decode(encode(advance), Advance), now)
         answer = outcome.answer
         for save in outcome.effects:
-            answer = integral.on_saved(decode(encode(save.record), VolumesRecord), moment).answer
+            answer = integral.on_saved(decode(encode(save.record), VolumesRecord), now).answer
         assert isinstance(answer, Advanced), answer
         if random.random() >= _LOST:
-            engine.on_advance_answer(decode(encode(answer), Advanced), moment)
+            engine.on_advance_answer(decode(encode(answer), Advanced), now)
 
 
 def _lossy(parts: Iterable[bytes], random: Random) -> list[bytes]:

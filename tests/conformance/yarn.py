@@ -11,7 +11,7 @@ from headrace.errors import BadInput
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, Resources
 from headrace_cli.yarn.amounts import read_amounts
 from headrace_fair_share.hdrf.arrays import RESOURCES, Ints
-from headrace_fair_share.hdrf.layout import laid_out
+from headrace_fair_share.hdrf.input_arrays import laid_out
 from headrace_fair_share.hdrf.model import PoolInput
 from headrace_fair_share.yarn.division import divided
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division

@@ -13,7 +13,7 @@ from headrace.pools.pool_config import PoolConfig
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, ZERO, Resources
 from headrace.yarn_comparison import QueuePolicy
-from headrace_fair_share.hdrf.layout import laid_out
+from headrace_fair_share.hdrf.input_arrays import laid_out
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
 from tests.conformance.reporting import Problem, only_keys

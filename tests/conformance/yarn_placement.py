@@ -8,7 +8,7 @@ from xml.sax.saxutils import quoteattr
 from headrace.ids import PoolName
 from headrace.pools import Tree
 from headrace.tree_file.problems import UnusableFile
-from headrace_admission.decisions.pool_by_rules import Asking, Chosen, Rejected, pool_by_rules
+from headrace_admission.decisions.pool_by_rules import Chosen, Rejected, StartFacts, pool_by_rules
 from headrace_admission.state.rules import TreeRules, rules_of
 from tests.conformance.reporting import Comparison, only_keys
 from tests.support.yarn_files import translated, tree_of
@@ -57,7 +57,7 @@ def _queue(request: dict[str, Any], rules: TreeRules, paths: dict[PoolName, str]
     """The path of the queue that YARN would have for the pool."""
     # Whoever names no pool has the queue `default` in YARN. A queue is known by its path there, and here by its name.
     named = "" if request["requested"] == "default" else request["requested"].rpartition(".")[2]
-    found = pool_by_rules(rules.placement_rules, Asking(named, request["user"], request.get("groups")), rules.pools)
+    found = pool_by_rules(rules.placement_rules, StartFacts(named, request["user"], request.get("groups")), rules.pools)
     match found:
         case Rejected(rule=rule, lacks_groups=lacks_groups):
             # In YARN it is an error that no rule decides, or that one asks for groups and there are none. Only `reject` rejects.

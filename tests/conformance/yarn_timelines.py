@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headrace.pools.tree_options import MinShareSpread
 from headrace.resources import ZERO, Resources
-from headrace.yarn_comparison import QueuePolicy, Sibling, larger, serving_key
+from headrace.yarn_comparison import ComparedChild, QueuePolicy, larger, serving_key
 from headrace_allocator.preemption.yarn.containers import Container, Owner
 from headrace_allocator.preemption.yarn.queue_victims import Branch, Round, Size, WarnedContainers
 from headrace_allocator.preemption.yarn.search import (
@@ -17,8 +17,7 @@ from headrace_allocator.preemption.yarn.search import (
     smallest_first,
 )
 from headrace_fair_share.yarn import queue_shortage
-from headrace_fair_share.yarn.shortage import Applicant, Clocks, Due, Rules, examine, gate_is_open
-from headrace_fair_share.yarn.shortage import Queue as Asking
+from headrace_fair_share.yarn.shortage import Applicant, Due, LeafQueue, Rules, ShareTimes, examine, gate_is_open
 from tests.conformance.reporting import Comparison, Problem, only_keys
 from tests.conformance.watched import plain
 from tests.conformance.yarn_cluster import App, Cluster, Node, Placed, Queue, Request, amounts, figures
@@ -44,11 +43,11 @@ def order(case: dict[str, Any]) -> list[Comparison]:
     return [Comparison("sign", str(case["sign"]), str(sign), case["sign"] == sign)]
 
 
-def _sibling(each: dict[str, Any], name: str) -> Sibling:
+def _sibling(each: dict[str, Any], name: str) -> ComparedChild:
     only_keys(each, {"usage", "min", "demand", "weight", "start", "name", "priority"}, "schedulable")
     usage, least, demand = (amounts(each.get(what, [0, 0])) for what in ("usage", "min", "demand"))
     weight, start, priority = each.get("weight", 1.0), each.get("start", 0), each.get("priority", 1)
-    return Sibling(each.get("name", name), usage, demand, least, weight, start, priority)
+    return ComparedChild(each.get("name", name), usage, demand, least, weight, start, priority)
 
 
 def gate(case: dict[str, Any]) -> list[Comparison]:
@@ -90,7 +89,7 @@ class _Run:
         self.now_ms = 0
         self.dues: dict[str, Due] = {}
         #: Applications and queues have what they are owed when they come.
-        self.clocks = Clocks(
+        self.clocks = ShareTimes(
             dict.fromkeys([*self.cluster.apps, *(f"/{each.name}" for each in self.cluster.queues)], 0),
             {f"/{each.name}": 0 for each in self.cluster.queues},
         )
@@ -163,13 +162,13 @@ class _Run:
     def _is_paused(self, name: str) -> bool:
         return self.now_ms < self._paused_until_ms.get(name, 0)
 
-    def _asking(self, queue: Queue, *, earlier: bool = False) -> Asking:
+    def _asking(self, queue: Queue, *, earlier: bool = False) -> LeafQueue:
         options = queue.options
         apps = [app for app in self.cluster.below(queue) if app.runnable and app.demand != app.usage]
         fair, demand = queue.fair, self.cluster.demand(queue)
         if earlier:
             fair, demand = self._shared_out.get(queue.name, (ZERO, ZERO))
-        return Asking(
+        return LeafQueue(
             f"/{queue.name}",
             queue.policy,
             self.cluster.usage(queue),
@@ -358,8 +357,8 @@ def _is_marked(one: Placed) -> bool:
     return one.killed_at_ms is not None
 
 
-def _sibling_of(app: App) -> Sibling:
-    return Sibling(app.name, app.usage, app.demand, ZERO, 1.0, app.start)
+def _sibling_of(app: App) -> ComparedChild:
+    return ComparedChild(app.name, app.usage, app.demand, ZERO, 1.0, app.start)
 
 
 def _same(actual: Any, expected: Any) -> bool:

@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from headrace.bus import BusClosed, Message, Newest, NotConnected, RequestTimeout, ServiceInfo, connect
-from headrace.bus.protocol import Refused, Senders
+from headrace.bus.protocol import RefusalReason, Senders
 from headrace.bus.serving import Serving
 from tests.contract.waiting import eventually
 from tests.support.nats_server import NatsServer, nats_server
@@ -78,7 +78,7 @@ async def test_what_a_burst_has_no_room_for_is_refused_a_few_a_turn(server: Nats
     async def handler(_message: Message) -> None:
         await anyio.sleep_forever()
 
-    def refusal(_message: Message, _reason: Refused) -> None:
+    def refusal(_message: Message, _reason: RefusalReason) -> None:
         refused.append(turn)
 
     async def count_turns() -> None:

@@ -77,7 +77,7 @@ from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log import checkpointing
 from headrace_admission.log.checkpoint import CheckpointStore
-from headrace_admission.log.restoring import LogReader
+from headrace_admission.log.restoring import LogFollower
 from headrace_admission.nodes.enrolment import GivingUp, enrol
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.service import AdmissionService, serve
@@ -636,12 +636,12 @@ async def test_a_node_moves_to_another_tree_once_nothing_of_the_former_one_may_r
             clock.now_s = now_s
             assert isinstance(await giving_up(record, ""), GivenUpNode if is_over else NotReady), now_s
         serving = await allocator.serve(subjects.give_up_node(TREE), give_up)
-        refused = await enrol(nodes, moved, clock.moment(), giving_up)
+        refused = await enrol(nodes, moved, clock.now(), giving_up)
         assert isinstance(refused, WrongState)
         assert (
             refused.text() == "node n1 is in tree default and may run jobs of that tree; expected a node of tree west"
         )
-        assert isinstance(await enrol(nodes, moved, clock.moment(), giving_up), Enrolled)
+        assert isinstance(await enrol(nodes, moved, clock.now(), giving_up), Enrolled)
         await serving.close()
         entry = await nodes.get("n1")
         assert entry is not None
@@ -714,7 +714,7 @@ async def test_no_damaged_message_stops_admission_or_breaks_its_books(
     services: list[AdmissionService] = []
 
     async def watched(runtime: Any) -> None:
-        reader, pools = LogReader(runtime.bus, AdmissionEngine(), runtime.clock), PoolsWatch(runtime)
+        reader, pools = LogFollower(runtime.bus, AdmissionEngine(), runtime.clock), PoolsWatch(runtime)
         runtime.tasks.start_soon(pools.follow)
         service = AdmissionService(runtime, Role("admission", 1, runtime.deposition), reader, pools)
         services.append(service)

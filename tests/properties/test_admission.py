@@ -20,8 +20,8 @@ from headrace_admission.log import checkpoint
 from headrace_admission.lost_work import LostWorkRow
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import OperationRecord
-from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import rules_of
+from headrace_admission.state.state import Page, Restored
 from tests.reference.admission import ROOT, Model, ModelPool
 from tests.support.clocks import NOW
 from tests.support.effort import few_or_many

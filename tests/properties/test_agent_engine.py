@@ -21,7 +21,7 @@ from headrace.wire.heartbeat import (
     Start,
 )
 from headrace.wire.nodes import StopMode
-from headrace_agent.effects import Leave, Tell, Trouble
+from headrace_agent.effects import Leave, SendToRunner, Trouble
 from tests.support.agent_desk import NODE, Desk, RunnerBehindAWire, job, start, take_back
 
 _LIVING = (AllocationState.WAITING, AllocationState.RUNNING)
@@ -322,7 +322,7 @@ class AgentBetween(RuleBasedStateMachine):
         before = self._everything()
         effects = self.desk.do(self.desk.engine.on_orders(told, self.desk.now()))
 
-        assert not [effect for effect in effects if isinstance(effect, (Tell, Leave))]
+        assert not [effect for effect in effects if isinstance(effect, (SendToRunner, Leave))]
         assert before == self._everything()
         self._collect()
 
@@ -343,7 +343,7 @@ class AgentBetween(RuleBasedStateMachine):
     def _collect(self) -> None:
         """What the engine told the runner since the last time is on its way."""
         for effect in self.desk.effects[self.seen :]:
-            if isinstance(effect, Tell):
+            if isinstance(effect, SendToRunner):
                 self.runner.to_runner.append(effect.message)
         self.seen = len(self.desk.effects)
 

@@ -1,57 +1,34 @@
-"""The quick order decides exactly as the plain loop over all operations: 2,000 heartbeats in random trees that change."""
+"""The order of operations in random trees that change: each choice, and each whole decision, is that of the plain reference."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from random import Random
 
 import msgspec
 import pytest
 
+from headrace.pools.tree_options import VictimRules
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, SchedulingStatus, ShareItem
-from headrace_allocator.decide import Due, HeartbeatDecision, decide
-from headrace_allocator.decision.extending import extend
-from headrace_allocator.decision.placing import Choice, Placement, place, start_regularly
-from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace_allocator.decide import DueSteps, decide
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
-from headrace_allocator.preemption.repairs import asked_gracefully
-from tests.reference.choosing import may_come_next
-from tests.reference.preemption import Judgement, judge
+from headrace_allocator.effects import Effect
+from tests.reference.heartbeats.choosing import next_operation
+from tests.reference.heartbeats.comparing import compare
+from tests.reference.heartbeats.state import State
 from tests.support.effort import seeds
 from tests.support.random_orders import RandomTree
 
 TREES = 34
 
 
-def started(placed: list[Placement]) -> list[tuple[str, int]]:
-    return [(one.operation.id, one.jobs) for one in placed]
-
-
-def decisions(tree: RandomTree, node: str, choose: Choice, seed: int) -> list[list[tuple[str, int]]]:
-    """What starts on a node: in its free room, with some victims taken away, and in each preemptive stage with some room more."""
-    plain = tree.overlay(node)
-    found = [started(start_regularly(plain, choose))]
-    cut = tree.overlay(node)
-    tree.random.seed(seed)
-    tree.take_victims(cut)
-    for priority in (PreemptionPriority.AGGRESSIVE, PreemptionPriority.NORMAL):
-        discount = Resources(1, tree.random.choice([0, 100]), 1, tree.random.choice([0, 2**32]))
-        found.append(started(place(cut, priority, discount=discount, most=1, choose=choose)))
-    found.append(started(place(cut, choose=choose)))
-    return found
-
-
-def decided(tree: RandomTree, node: str, due: Due, choose: Choice) -> HeartbeatDecision:
-    """All that is decided on a heartbeat of the node: extensions, starts, preemptive stages, overcommit."""
-    return decide(tree.overlay(node), due, choose)
-
-
-def a_due(random: Random) -> Due:
-    return Due(
+def a_due(random: Random) -> DueSteps:
+    return DueSteps(
         extend=random.random() < 0.9,
         start=random.random() < 0.9,
         preempt=random.random() < 0.9,
@@ -80,29 +57,16 @@ def report(tree: RandomTree, node: str) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(5, 30))
-def test_the_decision_on_a_heartbeat_sees_what_the_heartbeat_changed(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The places of operations are brought up to date once, after the decision, which must know better until then."""
+def test_the_decision_on_a_heartbeat_sees_what_the_heartbeat_changed(seed: int) -> None:
+    """The positions of operations are brought up to date once, after the decision, which must know better until then."""
     random = Random(seed)
-    compared = 0
-
-    def compare(overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
-        nonlocal compared
-        quick = started(place(Overlay(overlay.view)))
-        assert quick == started(place(Overlay(overlay.view), choose=next_in_line_plainly))
-        everything = msgspec.structs.replace(overlay.view, restless=overlay.view.allocations)
-        assert extend(Overlay(overlay.view)) == extend(Overlay(everything))
-        assert list(asked_gracefully(Overlay(overlay.view))) == list(asked_gracefully(Overlay(everything)))
-        compared += len(quick)
-        return decide(overlay, due, choose)
-
-    monkeypatch.setattr("headrace_allocator.heartbeat_answer.decide", compare)
+    started = 0
     for _ in range(TREES):
         tree = RandomTree(random)
         for _ in range(4):
             report(tree, random.choice(list(tree.nodes)))
-    assert compared > TREES
+            started += len(tree.engine.answers.decided.placements)
+    assert started > TREES
 
 
 class DeepTree(RandomTree):
@@ -133,54 +97,80 @@ class DeepTree(RandomTree):
         )
 
 
+class OlderTree(RandomTree):
+    """The older victim rules, by which pools are shielded and lend resources below their limits."""
+
+    def tell(self, shares: Iterable[ShareItem], total: Resources | None = None) -> Sequence[Effect]:
+        random = self.random
+        self.options = msgspec.structs.replace(
+            self.options,
+            victim_rules=VictimRules.LEGACY,
+            enable_conditional_preemption=random.random() < 0.8,
+            preemption_check_starvation=random.random() < 0.5,
+            preemption_check_satisfaction=random.random() < 0.5,
+        )
+        return super().tell(shares, total)
+
+
+@pytest.mark.parametrize("kind", [RandomTree, DeepTree])
 @pytest.mark.parametrize("seed", seeds(2, 100))
-def test_always_whoever_comes_next_by_the_specification(seed: int) -> None:
+def test_the_walk_finds_the_operation_that_comes_first_of_all(seed: int, kind: type[RandomTree]) -> None:
+    """In every stage, after any starts and preemptions on the node."""
     random = Random(seed)
     chosen = 0
     for _ in range(TREES):
-        tree = DeepTree(random)
+        tree = kind(random)
         for step in range(3):
             for node in tree.nodes:
                 overlay = tree.overlay(node)
+                state = State(overlay.view)
                 for passes in (False, True):
                     overlay.pass_limits(passes)
+                    state.tolerant = passes
                     for priority in (None, PreemptionPriority.NORMAL, PreemptionPriority.AGGRESSIVE):
                         room = overlay.room + Resources(1, random.choice([0, 100]), 1, 2**31)
                         found = next_in_line(overlay, room, priority)
-                        expected = may_come_next(overlay, room, priority)
-                        assert expected == set() if found is None else found.id in expected
+                        assert found is next_operation(state, room, priority)
                         if found is not None and not passes and overlay.room.dominates(found.spec.resources):
                             overlay.use(found, found.spec.resources, 1)
+                            state.start(found, found.spec.resources, 1)
                             chosen += 1
-            tree.beat(random.choice(list(tree.nodes)))
-            if step == 1:
-                tree.change_shares()
-    assert chosen > TREES
-
-
-@pytest.mark.parametrize("seed", seeds(10, 120))
-def test_always_whoever_would_be_chosen_by_looking_at_every_operation(seed: int) -> None:
-    random = Random(seed)
-    chosen = preempted = 0
-    for _ in range(TREES):
-        tree = RandomTree(random)
-        for node in tree.nodes if random.random() < 0.7 else ():
-            # Full of jobs, of which others are owed the room then.
-            report(tree, node)
-            tree.change_shares()
-        for step in range(3):
-            for node in tree.nodes:
-                at = random.randrange(2**32)
-                quick = decisions(tree, node, next_in_line, at)
-                assert quick == decisions(tree, node, next_in_line_plainly, at)
-                chosen += sum(map(len, quick))
-                due = a_due(random)
-                made = decided(tree, node, due, next_in_line)
-                assert made == decided(tree, node, due, next_in_line_plainly)
-                judge(Judgement.before(tree.overlay(node).view), due, made)
-                preempted += sum(len(stage.preemptions) for stage in made.stages)
+                    preempt_some(random, overlay, state)
             report(tree, random.choice(list(tree.nodes)))
             if step == 1:
                 tree.change_shares()
     assert chosen > TREES
+
+
+def preempt_some(random: Random, overlay: Overlay, state: State) -> None:
+    for one in overlay.view.allocations:
+        operation = overlay.view.operations.get(one.operation)
+        if operation is not None and random.random() < 0.2 and one not in overlay.freed:
+            overlay.free(operation, one)
+            state.free(one)
+
+
+@pytest.mark.parametrize("kind", [RandomTree, DeepTree, OlderTree])
+@pytest.mark.parametrize("seed", seeds(4, 120))
+def test_every_step_of_a_decision_may_be_due_or_not(seed: int, kind: type[RandomTree]) -> None:
+    """With fifo pools, batches, several limits, and operations that starve by chance."""
+    random = Random(seed)
+    started = preempted = 0
+    for _ in range(TREES):
+        tree = kind(random)
+        for node in tree.nodes if random.random() < 0.7 else ():
+            # Full of jobs, of which other operations are owed the resources then.
+            report(tree, node)
+            tree.change_shares()
+        for step in range(3):
+            for node in tree.nodes:
+                overlay, due = tree.overlay(node), a_due(random)
+                made = decide(overlay, due)
+                compare(overlay.view, due, made)
+                started += len(made.placements)
+                preempted += sum(len(stage.preemptions) for stage in made.stages)
+            report(tree, random.choice(list(tree.nodes)))
+            if step == 1:
+                tree.change_shares()
+    assert started > TREES
     assert preempted > 2

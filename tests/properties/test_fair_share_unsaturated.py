@@ -29,7 +29,7 @@ from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.starvation.clocks import Clocks
 from headrace_fair_share.update.input import InputMaker
 from headrace_fair_share.update.run import Update, Updater
-from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS, Outcome, unsaturated_outcome
+from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS, UnsaturatedResults, unsaturated_outcome
 from headrace_fair_share.update.unsaturated.resting import RestingOperations
 from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.support.effort import few_or_many
@@ -219,7 +219,7 @@ class WatchedUpdater(Updater):
 
     passed_over = 0
 
-    def _gone_on(self, cut: UpdateFacts, resting: RestingOperations, outcome: Outcome) -> Update:
+    def _gone_on(self, cut: UpdateFacts, resting: RestingOperations, outcome: UnsaturatedResults) -> Update:
         self.passed_over += len(resting) > 0
         looked_at = [key for key in outcome.items if not key.startswith("/")]
         assert looked_at == [name for name in cut.operations if name in outcome.items]
@@ -241,7 +241,7 @@ def test_always_plain_numbers_end_in_what_arrays_end_in(kind: type[Course]) -> N
         for _ in range(15):
             course.happens()
             cut = course.cut()
-            outcome = unsaturated_outcome(cut, InputMaker().take(cut))
+            outcome = unsaturated_outcome(cut, InputMaker().make(cut))
             anew = Updater(largest_unsaturated=0).update(cut)
 
             before = updater.passed_over

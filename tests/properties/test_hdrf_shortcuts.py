@@ -11,16 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace_fair_share.hdrf import (
-    fixed_attributes,
-    share_distribution,
-    tree_update,
-)
+from headrace_fair_share.hdrf import incremental_input, share_distribution, tree_update
 from headrace_fair_share.hdrf.functions import builder, by_fit_factor, curves
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.search import largest_each
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from tests.support.effort import few_or_many
 from tests.support.tagged_trees import tagged_tree
 from tests.support.trees import random_tree
@@ -43,7 +38,7 @@ def _plain_search(high: float, rooms: Any, room: Callable[[Any], Any], tries: in
 #: By what it saves: the module, the name, and what stands there without the shortcut.
 SHORTCUTS: Final[dict[str, tuple[Any, str, Any]]] = {
     "functions where all fits": (tree_update, "everything_fits", _never),
-    "guarantees where none is": (fixed_attributes, "promises_anything", _always),
+    "guarantees where none is": (incremental_input, "promises_anything", _always),
     "steps of the root's search": (share_distribution, "largest_of_many", _plain_search),
     "many tries at a time for few children": (share_distribution, "_MOST_TRIES", 3),
     "a binary search for few functions": (curves, "_FEW", 0),

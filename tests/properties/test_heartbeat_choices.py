@@ -1,28 +1,36 @@
-"""The check of whole heartbeats raises no false alarm: whatever is decided rightly in random trees and fleets is decided so plainly."""
+"""Every heartbeat of random fleets is decided as the plain reference decides it, and a fault of the allocator is found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
+from typing import Any, Final
 
 import msgspec
 import pytest
 
 from headrace.pools import TreeOptions
-from headrace.resources import ZERO
-from headrace_allocator.checks.heartbeat_cases import HeartbeatCase
-from headrace_allocator.checks.heartbeats import HeartbeatCheck
-from headrace_allocator.decide import decide
+from headrace.resources import ZERO, Resources
+from headrace.wire.preemption import PreemptionReason
+from headrace_allocator import decide, heartbeat_answer
+from headrace_allocator.decide import DueSteps
+from headrace_allocator.decision import ranking, view, walk
+from headrace_allocator.decision.job_classes import ALL_CLASSES
+from headrace_allocator.decision.least_satisfied import entry_of
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.preemption import stages
-from tests.properties.test_allocation_order import DeepTree, a_due, report
+from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.pool_tree import PoolState
+from headrace_allocator.preemption import legacy, stages, whole_gangs
+from headrace_allocator.preemption.victims import Preemption
+from tests.properties.test_allocation_order import OlderTree, report
+from tests.properties.test_gangs_and_preemption import RandomGangs
 from tests.properties.test_preemption import OlderRules, RandomFleet, an_operation_in
+from tests.reference.heartbeats.comparing import SEEN, compare
+from tests.support import random_orders
 from tests.support.allocating import cores
 from tests.support.effort import seeds
-from tests.support.heartbeat_case import replay
-from tests.support.preempting import Decided
-from tests.support.random_orders import RandomTree
+from tests.support.random_orders import TOTAL, RandomTree
 
 
 class SparingFleet(RandomFleet):
@@ -30,9 +38,6 @@ class SparingFleet(RandomFleet):
 
     def options_of_tree(self, random: Random) -> TreeOptions:
         return msgspec.structs.replace(super().options_of_tree(random), drop_needless_victims=True)
-
-    def judge(self, decided: Decided) -> None:
-        """The plain rules of the reference spare nobody."""
 
 
 class ReservingFleet(RandomFleet):
@@ -47,76 +52,151 @@ class ReservingFleet(RandomFleet):
             spec = msgspec.structs.replace(large.spec, resources=cores(self.random.choice([3, 4, 5])))
             self.begin(msgspec.structs.replace(large, spec=spec), self.random.choice([5, 20]))
         super().step()
-        self.engine.on_tick(self.moment)
+        self.engine.on_tick(self.now)
 
 
-def compared(check: HeartbeatCheck) -> float:
-    """How many heartbeats were, none of which may differ."""
-    assert check.take_cases() == []
-    heartbeats, differing, _, wrong = (float(str(figure.value)) for figure in check.figures())
-    assert (differing, wrong) == (0, 0)
-    return heartbeats
-
-
-@pytest.mark.parametrize("kind", [RandomFleet, OlderRules, SparingFleet, ReservingFleet])
-@pytest.mark.parametrize("seed", seeds(2, 150))
-def test_no_heartbeat_of_a_fleet_is_told_as_wrong(seed: int, kind: type[RandomFleet]) -> None:
-    """With preemption, hosts that shrink, and answers that are lost."""
-    fleet = kind(seed)
-    check = fleet.engine.answers.check = HeartbeatCheck(every=1)
+def run(fleet: RandomFleet) -> None:
     for _ in range(40):
         fleet.step()
         for host in fleet.nodes:
             fleet.hear(host, answered=fleet.random.random() < 0.9)
-    assert compared(check) > 10
 
 
-@pytest.mark.parametrize("kind", [RandomTree, DeepTree])
-@pytest.mark.parametrize("seed", seeds(2, 100))
-def test_no_decision_in_a_tree_is_told_as_wrong(seed: int, kind: type[RandomTree]) -> None:
-    """With fifo pools, batches, several limits, and whoever is marked to starve by chance."""
-    random = Random(seed)
-    check = HeartbeatCheck(every=1)
-    for _ in range(12):
-        tree = kind(random)
-        tree.engine.answers.check = check
-        for _ in range(4):
-            report(tree, random.choice(list(tree.nodes)))
-            if random.random() < 0.5:
-                tree.change_shares()
-            tree.refresh()
+@pytest.mark.parametrize("kind", [SparingFleet, ReservingFleet])
+@pytest.mark.parametrize("seed", seeds(2, 150))
+def test_every_heartbeat_of_a_fleet_is_decided_as_the_reference_decides_it(seed: int, kind: type[RandomFleet]) -> None:
+    """With preemption, hosts that shrink, and answers that are lost."""
+    before = SEEN["equal"]
+    run(kind(seed))
+    assert SEEN["equal"] - before > 10
+
+
+def test_positions_that_are_to_be_computed_anew_are_no_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a change of the whole tree the allocator goes by the earlier positions for a while."""
+    before = SEEN.copy()
+    for seed in range(30):
+        tree = RandomTree(Random(seed))
+        with monkeypatch.context() as change:
+            change.setattr(random_orders, "TOTAL", TOTAL * 2)
+            change.setattr(tree, "refresh", list)
+            tree.change_shares()
+        for _ in range(2):
             for node in tree.nodes:
-                due, overlay = a_due(random), tree.overlay(node)
-                check.begin()
-                check.compare(overlay.view, due, decide(overlay, due, check.choose))
-    assert compared(check) > 90
+                tree.beat(node)
+            tree.refresh()
+    assert SEEN["out of date"] > before["out of date"]
+    assert SEEN["equal"] - before["equal"] > 60
+
+
+# --- faults that are planted --------------------------------------------------------------------------------------------
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def fleets(kind: type[RandomFleet]) -> Callable[[int], None]:
+    return lambda seed: run(kind(seed))
+
+
+def gangs(seed: int) -> None:
+    fleet = RandomGangs(seed)
+    for _ in range(80):
+        fleet.step()
+
+
+def trees(seed: int) -> None:
+    tree = RandomTree(Random(seed))
+    for _ in range(4):
+        for node in tree.nodes:
+            report(tree, node)
+        tree.change_shares()
+
+
+def added_without_going(overlay: Overlay, pool: PoolState) -> Resources:
+    return overlay.pools.get(pool.name, ZERO)
+
+
+def older_trees(seed: int) -> None:
+    random = Random(seed)
+    tree = OlderTree(random)
+    for _ in range(4):
+        for node in tree.nodes:
+            report(tree, node)
+            tree.change_shares()
+        for node in tree.nodes:
+            overlay = tree.overlay(node)
+            compare(overlay.view, DueSteps(), decide.decide(overlay, DueSteps()))
+
+
+def run_seeds(scenario: Callable[[int], None]) -> None:
+    for seed in range(30):
+        scenario(seed)
+
+
+def instead(owner: Any, name: str, by: Any) -> Plant:
+    return lambda monkeypatch: monkeypatch.setattr(owner, name, by)
 
 
 def the_oldest(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
-    """A wrong choice: it takes those first that are to be kept longest."""
     while kept and not overlay.room.dominates(ZERO):
         victim = kept.pop(0)
         overlay.free(overlay.view.operations[victim.operation], victim)
         yield victim
 
 
-@pytest.mark.long
-def test_a_heartbeat_that_differs_can_be_decided_again_from_its_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The case holds all that both ways look at: in an allocator that learns no more they choose the same victims as then."""
-    monkeypatch.setattr(stages, "victims_until_it_fits", the_oldest)
-    replayed = 0
-    for seed in range(10):
-        fleet = SparingFleet(seed)
-        check = fleet.engine.answers.check = HeartbeatCheck(every=1)
-        for _ in range(50):
-            fleet.step()
-            for host in fleet.nodes:
-                fleet.hear(host)
-                for case in check.take_cases():
-                    assert isinstance(case, HeartbeatCase)
-                    case = msgspec.json.decode(msgspec.json.encode(case), type=HeartbeatCase)
-                    now = replay(case)
-                    assert now is not None
-                    assert (now.quickly.taken, now.plainly.taken) == (case.quickly.taken, case.plainly.taken)
-                    replayed += 1
-    assert replayed > 10
+def one_too_many(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
+    for _ in range(min(2, len(kept))):
+        victim = kept.pop()
+        overlay.free(overlay.view.operations[victim.operation], victim)
+        yield victim
+
+
+def ask_all(overlay: Overlay) -> Iterator[Preemption]:
+    for one in overlay.view.allocations[:1]:
+        yield Preemption(one, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)
+
+
+def ties_to_the_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned(*args: Any) -> Any:
+        satisfied, excess, rank, arrival, name = entry_of(*args)
+        return satisfied, excess, rank, -arrival, name
+
+    for module in (ranking, view):
+        monkeypatch.setattr(module, "entry_of", turned)
+
+
+FAULTS: Final[dict[str, tuple[Plant, Callable[[int], None]]]] = {
+    "ties go to the operation that came later": (ties_to_the_later, trees),
+    "limits of pools hold nothing back": (instead(Overlay, "open", lambda *_: ALL_CLASSES), trees),
+    "a reserved node goes to others": (instead(walk, "_reserved_starts", lambda *_: False), fleets(ReservingFleet)),
+    "a pending job is overlooked": (
+        instead(heartbeat_answer, "why_nothing_fits", lambda *_: walk.RoomLeft.NO_JOB_FITS),
+        fleets(RandomFleet),
+    ),
+    "a starving operation is overlooked": (
+        instead(heartbeat_answer, "may_have_work", lambda *_: False),
+        fleets(RandomFleet),
+    ),
+    "the oldest job is preempted": (instead(stages, "victims_until_it_fits", the_oldest), fleets(SparingFleet)),
+    "one job too many is preempted": (instead(stages, "victims_until_it_fits", one_too_many), fleets(RandomFleet)),
+    "protected jobs are preempted": (
+        instead(Overlay, "group", lambda *_: Group.PREEMPTIBLE),
+        fleets(RandomFleet),
+    ),
+    "young jobs are preempted": (instead(Allocation, "exempt_ms", lambda *_: 0), fleets(RandomFleet)),
+    "shielded pools lose jobs": (instead(legacy, "shield_of", lambda *_: None), fleets(OlderRules)),
+    "what may be preempted counts against limits": (instead(view, "added_below", added_without_going), older_trees),
+    "gangs are preempted for anything": (instead(whole_gangs, "is_owed_room_of", lambda *_: True), gangs),
+    "all operations are asked gracefully": (instead(decide, "asked_gracefully", ask_all), fleets(RandomFleet)),
+    "an overcommitted node keeps everything": (
+        instead(decide, "victims_of_overcommit", lambda *_: iter(())),
+        fleets(RandomFleet),
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_of_the_allocator_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant, scenario = FAULTS[fault]
+    plant(monkeypatch)
+    with pytest.raises(AssertionError, match="plainly: "):
+        run_seeds(scenario)

@@ -78,7 +78,7 @@ class Split(SimulatedTree):
         """What the algorithm is to work on now, but for the savings."""
         (compute,) = self.fair_share.on_advance_answer(None, self.now).effects
         assert isinstance(compute, Compute)
-        return InputMaker().take(compute.cut).tree
+        return InputMaker().make(compute.cut).tree
 
     def arrive_late(self) -> None:
         """What was sent last arrives, or is lost for good."""

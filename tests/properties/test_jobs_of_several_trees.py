@@ -20,7 +20,6 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import BlockDrawn, Event, IndexesReturned, IndexRun, JobsEnded, LogBatch
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.operation import Operation, OperationRecord
 from headrace_admission.state.rules import rules_of
@@ -92,7 +91,7 @@ class JobsOfSeveralTrees(RuleBasedStateMachine):
     @rule(tree=trees)
     def lose_allocator(self, tree: TreeName) -> None:
         """Its nodes had none for their whole lease. What one of a former term still says counts for nothing."""
-        self.take(self.engine.on_return(AllocatorGone(tree), NOW))
+        self.take(self.engine.on_allocator_gone(tree, NOW))
         assert tree not in self.owner.values()
 
     @precondition(lambda self: self.running)

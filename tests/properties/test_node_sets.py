@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from headrace.resources import EPS, Resources
 from headrace_fair_share.hdrf.arrays import amounts_of, shares_of
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie
 from tests.support.effort import few_or_many

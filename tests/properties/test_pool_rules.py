@@ -12,12 +12,12 @@ from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import PoolMode, PoolTree, Tree, read_tree
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
-from headrace_fair_share.configuration.rules import Bounds, broken_options, broken_rules, invalid_values, misplaced
+from headrace_fair_share.configuration.rules import TreeBounds, broken_options, broken_rules, invalid_values, misplaced
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from tests.support.effort import few_or_many
 from tests.support.pool_trees import ANYBODY, create, move, remove, set_, set_options, transfer
 
-BOUNDS = Bounds(most_levels=3, largest_subtree=4)
+BOUNDS = TreeBounds(most_levels=3, largest_subtree=4)
 NAMES = st.sampled_from([*"abcd"])
 PLACES = st.one_of(NAMES, st.just(ROOT_POOL))
 AMOUNTS = st.one_of(

@@ -21,6 +21,7 @@ from headrace.wire.heartbeat import Orders
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import PreemptionPriority
+from headrace_allocator.decide import HeartbeatDecision
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.explain.protected import protecting_rule
 from headrace_allocator.explain.reasons import KeptBy
@@ -28,10 +29,9 @@ from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import is_owed_a_job
 from headrace_allocator.preemption.legacy import held_for
 from headrace_allocator.preemption.victims import candidates
-from tests.reference.preemption import judge
 from tests.support.allocating import an_operation, cores
 from tests.support.effort import seeds
-from tests.support.preempting import Decided, Fleet
+from tests.support.preempting import Fleet
 
 GIB: Final = 1024**3
 STEPS: Final = 50
@@ -78,9 +78,6 @@ class RandomFleet(Fleet):
     def options_of_tree(self, random: Random) -> TreeOptions:
         """The rules by which places are taken."""
         return a_tree(random)
-
-    def judge(self, decided: Decided) -> None:
-        judge(decided.before, decided.due, decided.made)
 
     def look(self, host: str) -> None:
         """All sums are exact, and no more of a node is used than it has, unless it shrank."""
@@ -150,13 +147,11 @@ def an_operation_in(random: Random, name: str, pools: Sequence[str]) -> LiveOper
     return msgspec.structs.replace(live, spec=spec)
 
 
-def taken_for_somebody(decided: Decided | None, orders: Orders) -> int:
+def taken_for_somebody(decided: HeartbeatDecision, orders: Orders) -> int:
     """Counts the victims of a heartbeat. The start and what makes room for it are told in one answer."""
-    if decided is None:
-        return 0
     told = {one.allocation: one for one in orders.take_back}
     victims = 0
-    for stage in [one for one in decided.made.stages if one.placement is not None]:
+    for stage in [one for one in decided.stages if one.placement is not None]:
         assert stage.placement is not None
         starter = stage.placement.operation.id
         assert orders.start[-1].operation == starter
@@ -201,7 +196,7 @@ def taken_in(fleet: RandomFleet) -> int:
                 answered = fleet.random.random() < 0.9
                 orders = fleet.hear(host, answered=answered)
                 fleet.look(host)
-                taken += taken_for_somebody(fleet.decided, orders)
+                taken += taken_for_somebody(fleet.engine.answers.decided, orders)
     assert fleet.engine.alarms.repeated <= sum(times - 1 for times in fleet.preempted.values())
     return taken
 

@@ -55,7 +55,7 @@ class TroubledFleet(RandomFleet):
             self.nodes[host] = random.choice([*SHAPES, self.totals[host], self.totals[host]])
         if random.random() < 0.05:
             record = NodeRecord(NodeName(host), drained=random.random() < 0.5)
-            self.engine.on_nodes({record.node: record}, self.moment)
+            self.engine.on_nodes({record.node: record}, self.now)
         if random.random() < 0.05:
             self.silent_until[host] = self.now_s + random.choice([5, 70, 700])
         if random.random() < 0.3:
@@ -77,7 +77,7 @@ class TroubledFleet(RandomFleet):
             for pool, change in zip(pools, changes, strict=True)
         ]
         self.reconfigure(pools, self.tree_options, self.revision)
-        self.engine.on_options(self.tree_options, self.moment)
+        self.engine.on_options(self.tree_options, self.now)
 
     def change_operation(self, name: OperationId) -> None:
         match self.random.choice(["abort", "suspend", "resume", "end"]):
@@ -90,8 +90,8 @@ class TroubledFleet(RandomFleet):
                 self.learn(OperationSuspended(name, suspended=False, at_ms=1))
             case _:
                 del self.live[name]
-                self.engine.on_operations(self.live.values(), self.moment)
-                self._fair_share.on_operations(self.live.values(), self.moment)
+                self.engine.on_operations(self.live.values(), self.now)
+                self._fair_share.on_operations(self.live.values(), self.now)
                 self.refresh()
 
     def shown(self, host: str) -> list[AllocationReport]:

@@ -24,14 +24,13 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, ExplainPool, PoolExplained, ShareStep
 from headrace.wire.snapshots import ShareFrame, ShareItem
-from headrace_fair_share.demand import Demand
 from headrace_fair_share.explain import Shares, explain_pool
+from headrace_fair_share.facts.operations import Demand
 from headrace_fair_share.hdrf.model import Limits, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.update.elements import elements_of
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import items_of
-from headrace_fair_share.update.run import results_of
-from headrace_fair_share.update.share_models import share_updater
+from headrace_fair_share.update.run import results_of, share_updater
 from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.support.effort import few_or_many
 

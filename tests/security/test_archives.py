@@ -33,7 +33,7 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_agent.files.fetching import FilesFetcher
 from headrace_agent.files.folders import OperationFolders
 from headrace_agent.files.operation_files import FetchFiles, FilesFault
-from headrace_agent.host.accounts import Accounts
+from headrace_agent.host.account_mapping import AccountMapping
 from tests.support.agent_world import NODE, agent, allocator, bus_as, start_of
 from tests.support.evil_archives import bomb, evil_archives, member, packed, tar_of
 from tests.support.nats_server import NatsServer, nats_server
@@ -120,7 +120,7 @@ async def test_a_defect_of_the_agent_ends_the_operation_whose_files_it_works_on(
     folders = Faulty(str(tmp_path / "files"))
     with nats_server(jetstream=False) as server:
         async with a_store(server, {operation: HARMLESS}), bus_as(server, "node", NODE) as bus:
-            fetcher = FilesFetcher(bus, SystemClock(), NODE, folders, Accounts())
+            fetcher = FilesFetcher(bus, SystemClock(), NODE, folders, AccountMapping())
             failure = await fetcher.fetch(FetchFiles(operation, archive_of(HARMLESS), "ada"))
             await fetcher.remove(operation)
             with anyio.fail_after(20), pytest.raises(KeyError, match="asked"):

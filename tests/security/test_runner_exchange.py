@@ -61,9 +61,9 @@ def test_a_job_has_a_folder_for_its_account_only_and_it_goes_with_all_that_is_in
     (folder / "deep" / "link").symlink_to(outside)
     exchange = JobExchange(f"{tmp_path}/exchange")
 
-    assert exchange.look(exchange.names(), {OURS: ""}) == {OURS: 125}
-    assert exchange.look(exchange.names(), {}) == {}
-    assert exchange.look(exchange.names(), {}) == {}
+    assert exchange.read_progress(exchange.names(), {OURS: ""}) == {OURS: 125}
+    assert exchange.read_progress(exchange.names(), {}) == {}
+    assert exchange.read_progress(exchange.names(), {}) == {}
     assert [path.name for path in (tmp_path / "exchange").rglob("*")] == [".trash"]
     assert (outside / "precious").exists()
 
@@ -84,7 +84,7 @@ def test_a_link_in_place_of_the_folder_of_a_job_is_not_followed(tmp_path: Path) 
     exchange = JobExchange(f"{tmp_path}/exchange")
     (tmp_path / "exchange" / NAME).symlink_to(outside)
 
-    assert exchange.look([NAME], {OURS: ""}) == {}
+    assert exchange.read_progress([NAME], {OURS: ""}) == {}
 
 
 def test_ten_thousand_folders_that_belong_to_no_job_go(tmp_path: Path) -> None:
@@ -92,6 +92,6 @@ def test_ten_thousand_folders_that_belong_to_no_job_go(tmp_path: Path) -> None:
     for number in range(10_500):
         (tmp_path / "exchange" / f"junk-{number}").mkdir()
     for _ in range(4):
-        exchange.look(exchange.names(), {})
+        exchange.read_progress(exchange.names(), {})
 
     assert [path.name for path in (tmp_path / "exchange").iterdir()] == [".trash"]

@@ -16,7 +16,7 @@ from headrace.wire.heartbeat import JobResult
 from headrace_agent.effects import LogRecord, Trouble
 from headrace_agent.runner.effects import JobExit, Keep
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Started, ToAgent
+from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease, Started, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import hung_runner
 from headrace_agent.to_runner.link import RunnerLink
@@ -64,14 +64,14 @@ async def test_a_stopped_runner_is_killed_and_the_next_one_reports_its_jobs_lost
     link = RunnerLink(settings, "life-1", news.take, lambda *trouble: news.take(trouble))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
-        first = await news.until(lambda it: isinstance(it, Picture))
-        link.tell(LONG_LEASE)
-        link.tell(a_run(0, "sleep", "1000"))
+        first = await news.until(lambda it: isinstance(it, FullReport))
+        link.send(LONG_LEASE)
+        link.send(a_run(0, "sleep", "1000"))
         link.flush()
         started = await news.until(lambda it: isinstance(it, Started))
         os.kill(first.pid, signal.SIGSTOP)
-        second = await news.until(lambda it: isinstance(it, Picture) and it.pid != first.pid)
-        link.tell(EndAll(0, "the test is over"))
+        second = await news.until(lambda it: isinstance(it, FullReport) and it.pid != first.pid)
+        link.send(EndAll(0, "the test is over"))
         assert await link.end(PATIENCE_S, with_runner=True)
         tasks.cancel_scope.cancel()
 
@@ -92,16 +92,16 @@ async def test_a_runner_that_goes_on_in_time_is_said_to_be_well_and_keeps_its_jo
     link = RunnerLink(settings, "life-1", news.take, lambda *trouble: news.take(trouble))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
-        picture = await news.until(lambda it: isinstance(it, Picture))
-        link.tell(LONG_LEASE)
-        link.tell(a_run(0, "sleep", "1000"))
+        picture = await news.until(lambda it: isinstance(it, FullReport))
+        link.send(LONG_LEASE)
+        link.send(a_run(0, "sleep", "1000"))
         link.flush()
         await news.until(lambda it: isinstance(it, Started))
         os.kill(picture.pid, signal.SIGSTOP)
         await news.until(lambda it: isinstance(it, tuple) and "has not answered" in it[1])
         os.kill(picture.pid, signal.SIGCONT)
         await news.until(lambda it: it == (Trouble.RUNNER_AWAY, ""))
-        link.tell(EndAll(0, "the test is over"))
+        link.send(EndAll(0, "the test is over"))
         assert await link.end(PATIENCE_S, with_runner=True)
         tasks.cancel_scope.cancel()
 
@@ -118,7 +118,7 @@ async def test_a_runner_that_has_nothing_to_do_answers(tmp_path: Path, monkeypat
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(link.run)
-        await news.until(lambda it: isinstance(it, Picture))
+        await news.until(lambda it: isinstance(it, FullReport))
         heard = link._silence.heard
         enough = anyio.Event()
 
@@ -132,7 +132,7 @@ async def test_a_runner_that_has_nothing_to_do_answers(tmp_path: Path, monkeypat
         monkeypatch.setattr(link._silence, "heard", count)
         with anyio.fail_after(PATIENCE_S):
             await enough.wait()
-        link.tell(EndAll(0, "the test is over"))
+        link.send(EndAll(0, "the test is over"))
         assert await link.end(PATIENCE_S, with_runner=True)
         tasks.cancel_scope.cancel()
 

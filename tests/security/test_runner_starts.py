@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headrace.wire.heartbeat import JobResult
-from headrace_agent.runner.host.processes import LinuxProcesses
+from headrace_agent.runner.host.linux_processes import LinuxProcesses
 from headrace_agent.runner.protocol import EndAll, Interrupt, NodeLease
 from tests.unit.runner.builders import a_job, a_run
 from tests.unit.runner.harness import ARunner, runner

@@ -8,7 +8,7 @@ import pwd
 import pytest
 
 from headrace_agent.host import facts
-from headrace_agent.host.accounts import parse_accounts
+from headrace_agent.host.account_mapping import parse_accounts
 from headrace_agent.runner.host.accounts import NoAccount, account_named
 from headrace_agent.settings import AgentSettings
 

@@ -73,8 +73,8 @@ def lines_of(text: bytes) -> list[LogLine]:
     """The lines of a job's output, as its reader finds them."""
     log = _Log(0, 1, "n1", LogStream.STDOUT, 0)
     log.end()
-    read = log.take(LogChunk(text, len(text), 1, ended=True, written=len(text)))
-    return read + log.take(LogChunk(b"", len(text), 1, ended=True, written=len(text)))
+    read = log.add(LogChunk(text, len(text), 1, ended=True, written=len(text)))
+    return read + log.add(LogChunk(b"", len(text), 1, ended=True, written=len(text)))
 
 
 async def _print(text: bytes) -> None:

@@ -15,7 +15,7 @@ class LoopClock:
         self._loop = loop
         self.ahead_ms = ahead_ms
 
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         return Moment(round(self._loop.time() * 1e9), self.wall_ms())
 
     def wall_ms(self) -> int:

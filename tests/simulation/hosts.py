@@ -21,7 +21,17 @@ from headrace.runtime.engine import Moment, Outcome
 from headrace.runtime.service import Runtime
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.effects import Trouble
-from headrace_agent.runner.effects import About, Drop, EndRunner, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import (
+    About,
+    Drop,
+    EndRunner,
+    JobExit,
+    Keep,
+    Launch,
+    RunnerEffect,
+    SendToAgent,
+    Signal,
+)
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.protocol import (
     Acknowledge,
@@ -226,7 +236,7 @@ class Host:
                 self._take(runner.on_acknowledge(message.jobs, now))
 
     def _now(self) -> Moment:
-        return self.clock.moment()
+        return self.clock.now()
 
     def _take(self, outcome: Outcome[None, RunnerEffect]) -> None:
         for effect in outcome.effects:
@@ -242,7 +252,7 @@ class Host:
                 case Drop(job):
                     self.kept.pop(job, None)
                     self.truth.on_forget(self.name, job)
-                case Tell(message):
+                case SendToAgent(message):
                     if self.to_agent is not None:
                         self._wire.append((message, self.to_agent))
                         self._later(0.001, self._deliver)
@@ -328,7 +338,7 @@ class SimulatedAgent(Agent):
 
     async def run(self) -> None:
         async with anyio.create_task_group() as tasks:
-            self._do(self.engine.on_start(self._shell.moment()))
+            self._do(self.engine.on_start(self._shell.now()))
             for job in (self._watch_stop, self._keep_time, self.runner.run):
                 tasks.start_soon(job)
             tasks.start_soon(self._speak, tasks)
@@ -366,7 +376,7 @@ class _HostLink:
             self._host.to_agent = None
             self._on_trouble(Trouble.RUNNER_AWAY, "the runner is gone and is being restarted")
 
-    def tell(self, message: ToRunner) -> None:
+    def send(self, message: ToRunner) -> None:
         """Says something to the runner, if it lives."""
         if self._host.to_agent is not None:
             self._host.tell(message)

@@ -26,18 +26,22 @@ from headrace.wire.log import AllocatorAttached, IndexRun
 from headrace_admission.decisions import blocks, ends_and_retries
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
-from headrace_admission.state.restored import Restored
-from headrace_admission.state.state import State
+from headrace_admission.state.state import Restored, State
 from headrace_agent import engine as agent_engine
 from headrace_agent import void_orders
 from headrace_agent.adoption import Adoption
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.protocol import NodeLease
+from headrace_allocator.decision import ranking, view
+from headrace_allocator.decision.least_satisfied import entry_of
+from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.reconcile import _Reconciliation
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.links import ledger_link
+from headrace_allocator.preemption import stages
+from headrace_allocator.preemption.victims import keep_order
 
 __all__ = ["PLANTED", "planted"]
 
@@ -62,10 +66,10 @@ def no_term_check() -> Patches:
     def refuses_nobody(transaction: Transaction, tree: TreeName, term: int) -> None:
         refused_term(transaction, tree, term)
 
-    def obeyed_by_all(self: AllocatorEngine, heartbeat: Any, moment: Any) -> Any:
+    def obeyed_by_all(self: AllocatorEngine, heartbeat: Any, now: Any) -> Any:
         if heartbeat.term > self.facts.term:
             heartbeat = msgspec.structs.replace(heartbeat, term=self.facts.term)
-        return on_heartbeat(self, heartbeat, moment)
+        return on_heartbeat(self, heartbeat, now)
 
     async def believed(self: TermBook, bus: Any, role: str, term: int) -> bool:
         return True
@@ -94,8 +98,8 @@ def forget_before_append() -> Patches:
     """A node is told to forget ends before the ledger has them."""
     on_heartbeat = AllocatorEngine.on_heartbeat
 
-    def forgetful(self: AllocatorEngine, heartbeat: Any, moment: Any) -> Any:
-        outcome = on_heartbeat(self, heartbeat, moment)
+    def forgetful(self: AllocatorEngine, heartbeat: Any, now: Any) -> Any:
+        outcome = on_heartbeat(self, heartbeat, now)
         if outcome.answer is None:
             return outcome
         forget = Forget([end.key for end in heartbeat.ends], outcome.answer.forget.allocations)
@@ -107,7 +111,7 @@ def forget_before_append() -> Patches:
 def no_lease_at_the_runner() -> Patches:
     """A runner lets jobs run however long nobody hears of its node."""
     on_lease = RunnerEngine.on_lease
-    return [_replaced(RunnerEngine, "on_lease", lambda self, lease, moment: on_lease(self, NodeLease(2**62), moment))]
+    return [_replaced(RunnerEngine, "on_lease", lambda self, lease, now: on_lease(self, NodeLease(2**62), now))]
 
 
 def skipped_compare_and_set() -> Patches:
@@ -184,6 +188,21 @@ def jobs_taken_however_young() -> Patches:
     return [_replaced(Allocation, "exempt_ms", lambda self, exempt_time_ms, boottime_ms: 0)]
 
 
+def oldest_jobs_preempted_first() -> Patches:
+    """The jobs that are to be kept longest are preempted first."""
+    return [_replaced(stages, "keep_order", lambda *of: keep_order(*of)[::-1])]
+
+
+def later_operations_first() -> Patches:
+    """Of two operations with the same satisfaction the operation that arrived later gets the allocation."""
+
+    def turned(*of: Any) -> Entry:
+        satisfied, excess, rank, arrival, name = entry_of(*of)
+        return satisfied, excess, -rank, -arrival, name
+
+    return [_replaced(module, "entry_of", turned) for module in (ranking, view)]
+
+
 PLANTED: Final[dict[str, Callable[[], Patches]]] = {
     fault.__name__.replace("_", "-"): fault
     for fault in (
@@ -200,6 +219,8 @@ PLANTED: Final[dict[str, Callable[[], Patches]]] = {
         event_of_a_feed_not_renewed,
         jobs_of_other_trees_drawn,
         jobs_taken_however_young,
+        oldest_jobs_preempted_first,
+        later_operations_first,
     )
 }
 

@@ -40,6 +40,7 @@ from headrace_fair_share.service import serve as serve_fair_share
 from headrace_fair_share.settings import FairShareSettings
 from headrace_integral.service import serve as serve_integral
 from headrace_integral.settings import IntegralSettings
+from tests.reference.heartbeats.comparing import every_heartbeat_compared
 from tests.simulation.bus import connect_to
 from tests.simulation.clock import LoopClock
 from tests.simulation.hosts import Host, SimulatedAgent, Truth
@@ -357,7 +358,7 @@ class _InOrder(dict[Any, None]):
 
 @contextlib.contextmanager
 def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Iterator[None]:
-    """While it lasts, chance comes from the seed, threads run at once, and shells are known to the world."""
+    """While it lasts, chance comes from the seed, threads run at once, shells are known to the world, and every heartbeat is compared."""
     chance = random.Random(seed)
     unseeded, threads, watch = random.Random, anyio.to_thread.run_sync, Shell.watch
     init_scope = CancelScope.__init__
@@ -375,6 +376,11 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
         if world is not None:
             world.shells[PROCESS.get()] = self
         await watch(self, *args, **given)
+
+    def different(error: AssertionError) -> None:
+        world = world_of()
+        assert world is not None
+        world.truth.violations.append(str(error))
 
     def ordered(self: CancelScope, *args: Any, **given: Any) -> None:
         init_scope(self, *args, **given)
@@ -402,7 +408,8 @@ def everything_by_seed(world_of: Callable[[], World | None], seed: int) -> Itera
     CancelScope.__init__ = ordered  # type: ignore[method-assign]
     secrets.token_hex = lambda nbytes=8: f"{chance.getrandbits(8 * (nbytes or 8)):0{2 * (nbytes or 8)}x}"
     try:
-        yield
+        with every_heartbeat_compared(different):
+            yield
     finally:
         for module in with_backend:
             setattr(module, _BACKEND, find_backend)

@@ -27,16 +27,16 @@ from headrace.wire.heartbeat import (
     TakeBackReason,
 )
 from headrace.wire.preemption import PreemptionRecord
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Leave, LogRecord, Tell
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Leave, LogRecord, SendToRunner
 from headrace_agent.engine import AgentEngine
 from headrace_agent.runner.protocol import (
     Acknowledge,
     EndAll,
     Ended,
+    FullReport,
     Interrupt,
     KeptJob,
     NodeLease,
-    Picture,
     Recall,
     Recalled,
     Run,
@@ -182,7 +182,7 @@ class Desk:
         runs_ahead: bool = False,
         makes_folders: bool = False,
     ) -> None:
-        told = Picture(
+        told = FullReport(
             list(running), list(ended), "rlimit", "", pid, runs_ahead=runs_ahead, makes_folders=makes_folders
         )
         self._do(self.engine.on_runner(told, self.now()))
@@ -262,7 +262,7 @@ class Desk:
 
     def told(self, kind: type[E]) -> list[E]:
         """What the runner was told, of one kind."""
-        return [effect.message for effect in self.all(Tell) if isinstance(effect.message, kind)]
+        return [effect.message for effect in self.all(SendToRunner) if isinstance(effect.message, kind)]
 
     @property
     def beats(self) -> list[Heartbeat]:
@@ -285,7 +285,7 @@ class Desk:
 
     @property
     def enrolments(self) -> list[int]:
-        return [effect.after_ms for effect in self.all(Enrol)]
+        return [effect.after_ms for effect in self.all(EnrolNode)]
 
     @property
     def left(self) -> bool:

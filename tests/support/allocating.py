@@ -104,14 +104,14 @@ class Desk:
         #: Of the tree: nodes here have no memory that could be spared.
         self.options = AllocationOptions(min_spare_allocation_resources_on_node=PartialResources(user_slots=1))
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in nodes}
-        self.engine.on_operations([], self.moment)
+        self.engine.on_operations([], self.now)
         if not recovering:
-            self.engine.on_nodes({}, self.moment)
-        self.engine.on_nodes(records, self.moment)
+            self.engine.on_nodes({}, self.now)
+        self.engine.on_nodes(records, self.now)
         Desk.tell(self, [], total=cores(1000, slots=1000))
 
     @property
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         return at(self.now_s)
 
     @property
@@ -123,10 +123,10 @@ class Desk:
         effects: list[Effect] = []
         more = True
         while more:
-            outcome = self.engine.on_refresh_due(1000, self.moment)
+            outcome = self.engine.on_refresh_due(1000, self.now)
             more = outcome.answer
             effects += outcome.effects
-        while (passed := self.engine.yarn.on_due(1000, self.moment)).answer:
+        while (passed := self.engine.yarn.on_due(1000, self.now)).answer:
             effects += passed.effects
         return [*effects, *passed.effects]
 
@@ -134,12 +134,12 @@ class Desk:
         """The usage that changed since the last cut."""
         cut = None
         while cut is None:
-            cut = self.engine.on_usage_due(1000, self.moment).answer
+            cut = self.engine.on_usage_due(1000, self.now).answer
         return cut
 
     def start(self, *operations: LiveOperation) -> Sequence[Effect]:
         """These operations are all that live. A snapshot names those of them that none named before, and owes them nothing."""
-        effects = self.engine.on_operations(operations, self.moment).effects
+        effects = self.engine.on_operations(operations, self.now).effects
         pools = self.facts.pools
         unnamed = [each for each in operations if self.operation(each.operation).share is None]
         if unnamed and pools.limits_known:
@@ -158,7 +158,7 @@ class Desk:
         """
         total = Resources.sum(self.nodes.values()) if total is None else total
         items = {item.key: self._in_its_pool(item) for item in shares}
-        self.engine.on_shares(ShareSnapshot(items, items.keys(), total=total, options=self.options), self.moment)
+        self.engine.on_shares(ShareSnapshot(items, items.keys(), total=total, options=self.options), self.now)
         return self.refresh()
 
     def _in_its_pool(self, item: ShareItem) -> ShareItem:
@@ -169,7 +169,7 @@ class Desk:
         return self.engine.on_tick(at(now_s)).effects
 
     def learn(self, *events: Event) -> Sequence[Effect]:
-        return self.engine.on_events(events, self.moment).effects
+        return self.engine.on_events(events, self.now).effects
 
     def operation(self, name: str) -> Operation:
         return self.facts.operations[OperationId(name)]
@@ -181,7 +181,7 @@ class Desk:
         """Why its jobs wait, in words."""
         return [
             words_of(reason)
-            for reason in waiting_reasons(self.facts, self.engine.ranking.order, self.operation(operation), self.moment)
+            for reason in waiting_reasons(self.facts, self.engine.ranking.order, self.operation(operation), self.now)
         ]
 
     def beat(self, node: str, *, obeyed: bool = True, **changes: Any) -> tuple[Orders, Sequence[Effect]]:
@@ -202,7 +202,7 @@ class Desk:
         data = encode(msgspec.structs.replace(heartbeat, **changes))
         # As it comes over the wire: what it says again is not read again.
         heard = self._pictures.read(data, Caller(CallerKind.NODE, node, ""))
-        outcome = self.engine.on_heartbeat(heard, self.moment)
+        outcome = self.engine.on_heartbeat(heard, self.now)
         broken = self.engine.check()
         assert broken == [], broken
         assert outcome.answer is not None

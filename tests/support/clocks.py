@@ -26,7 +26,7 @@ class HandClock:
         self._wall_ms = wall_ms
         self._tick_s = tick_s
 
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         return at(self.steady_s(), self.wall_ms())
 
     def wall_ms(self) -> int:

@@ -11,14 +11,14 @@ import msgspec
 import headrace
 from headrace.client import Client
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.resources import Resources
+from headrace.resources import ZERO, Resources
 from headrace.runtime.clock import SystemClock
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.snapshots import UsageItem
 from headrace_cli.demo.usage_watch import watch_usage
 from tests.support.headrace_up import Up
 
-__all__ = ["LARGE_SHAPES", "SHAPES", "Delivered", "Shape", "Team", "delivered_shares"]
+__all__ = ["SHAPES", "SINGLE_S", "UNIT_S", "Delivered", "Shape", "Team", "delivered_shares"]
 
 _TOLD_S = 0.25
 #: Until the services know all operations.
@@ -52,10 +52,49 @@ class Shape(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...] = ("alpha:cpu=4,memory=4G",)
     #: Of the tree, beside those that `headrace up` gives it.
     options: dict[str, object] = {}
+    #: Seconds after the first usage that are not measured.
+    start_up_s: float = 0.0
 
 
 _SECONDS = (0.5, 1.0, 3.0, 1.5, 2.0)
 _FAST: dict[str, object] = {"scheduling_tag_filter": "ssd"}
+#: Length of the longest single job, and of the shortest unit of a pool that comes late, in seconds: in `whole_gangs` a unit is a gang, in
+#: `guarantees_on_tagged_nodes` it is a job that needs a tagged node.
+SINGLE_S = 1.0
+UNIT_S = 4.0
+_SINGLES_S = (SINGLE_S, SINGLE_S / 2)
+_UNITS_S = (UNIT_S, UNIT_S + 1)
+
+
+def _guaranteed(cores: int) -> dict[str, object]:
+    return {"strong_guarantee_resources": {"cpu": cores}}
+
+
+def _whole_nodes(*, operations: int, jobs: int) -> Shape:
+    """Jobs that fit on a node only once everything else there has ended: the first of them waits for that."""
+    return Shape(
+        (
+            Team("stream", 4, 400, (1.0, 0.5, 2.0, 1.5), {"weight": 2}),
+            Team("whole", operations, jobs, (5.0,), cpu=(4.0,), is_late=True),
+        ),
+        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G", "gamma:cpu=4,memory=4G"),
+        options={"fair_share_starvation_timeout": "1s"},
+    )
+
+
+def _whole_gangs(*, cores: int, jobs: int) -> Shape:
+    """Gangs whose jobs need so many cores. The guarantees are all cores, and that of the pool with gangs is a whole number of gangs."""
+    return Shape(
+        (
+            Team("left", 20, 30, _SINGLES_S, _guaranteed(6)),
+            Team("right", 20, 30, _SINGLES_S, _guaranteed(6)),
+            Team("gangs", 40, jobs, _UNITS_S, _guaranteed(6), cpu=(cores,), gang=True, is_late=True),
+        ),
+        nodes=("alpha:cpu=6,memory=4G", "beta:cpu=6,memory=4G", "gamma:cpu=6,memory=4G"),
+        start_up_s=5.0,
+    )
+
+
 SHAPES = {
     "many_against_one": Shape(
         (
@@ -108,16 +147,19 @@ SHAPES = {
             Team("fair", 40, 2, _SECONDS),
         )
     ),
-}
-#: Jobs that fit on a node only once everything else there has ended: the first of them waits for that.
-LARGE_SHAPES = {
-    "whole_nodes": Shape(
+    "whole_nodes": _whole_nodes(operations=1, jobs=30),
+    "whole_nodes_of_many_operations": _whole_nodes(operations=10, jobs=3),
+    "whole_gangs": _whole_gangs(cores=1, jobs=3),
+    "gangs_of_wide_jobs": _whole_gangs(cores=2, jobs=3),
+    # The guarantees are all cores. Those of the pools with a filter are 6 of 8 tagged cores, and the pool without a filter needs the rest.
+    "guarantees_on_tagged_nodes": Shape(
         (
-            Team("stream", 4, 400, (1.0, 0.5, 2.0, 1.5), {"weight": 2}),
-            Team("whole", 1, 30, (5.0,), cpu=(4.0,), is_late=True),
+            Team("anywhere", 20, 30, _SINGLES_S, _guaranteed(6)),
+            Team("fast", 40, 1, _UNITS_S, {**_FAST, **_guaranteed(3)}, is_late=True),
+            Team("faster", 40, 1, _UNITS_S, {**_FAST, **_guaranteed(3)}, is_late=True),
         ),
-        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G", "gamma:cpu=4,memory=4G"),
-        options={"fair_share_starvation_timeout": "1s"},
+        nodes=("alpha:cpu=4,memory=4G", "beta:cpu=4,memory=4G,tag=ssd", "gamma:cpu=4,memory=4G,tag=ssd"),
+        start_up_s=5.0,
     ),
 }
 
@@ -139,33 +181,47 @@ class Delivered(msgspec.Struct):
 class _Watch:
     """Adds up what the allocator publishes, as long as jobs of every pool wait."""
 
-    def __init__(self, operations: Mapping[str, str], clock: SystemClock) -> None:
+    def __init__(self, operations: Mapping[str, str], shape: Shape, clock: SystemClock) -> None:
         self._pool_of = operations
         self._clock = clock
-        self._last: tuple[float, dict[str, float]] | None = None
+        self._start_up_s = shape.start_up_s
+        self._with_gangs = {team.pool for team in shape.teams if team.gang}
+        #: Steady-clock seconds up to which usage is added up; None before the first usage.
+        self._settled_s: float | None = None
+        self._used: dict[str, float] = {}
         self.fair: dict[str, float] = {}
         self.pools = {pool: Delivered() for pool in operations.values()}
         self.over = anyio.Event()
 
-    def on_usage(self, items: Mapping[str, UsageItem]) -> None:
+    def settle(self) -> None:
+        """Add up the time since the last call, in which usage was as last published."""
         now_s = self._clock.steady_s()
-        if self._last is not None and self.fair.keys() >= self.pools.keys():
-            then_s, before = self._last
+        if self._settled_s is None or now_s < self._settled_s:
+            return
+        if self.fair.keys() >= self.pools.keys():
+            length_s = now_s - self._settled_s
             for pool, sums in self.pools.items():
-                had, owed, length_s = before[pool], self.fair[pool], now_s - then_s
+                had, owed = self._used[pool], self.fair[pool]
                 sums.owed += owed * length_s
                 sums.used += had * length_s
                 sums.distance += abs(had - owed) * length_s
+        self._settled_s = now_s
+
+    def on_usage(self, items: Mapping[str, UsageItem]) -> None:
+        self.settle()
         used = dict.fromkeys(self.pools, 0.0)
         waiting: set[str] = set()
         for name, pool in self._pool_of.items():
             item = items.get(name)
             if item is not None:
-                used[pool] += (item.usage.cpu + item.precommit.cpu) / 100
+                # Resources held for a gang that has not started are idle, so they are not delivered.
+                held = ZERO if pool in self._with_gangs else item.precommit
+                used[pool] += (item.usage.cpu + held.cpu) / 100
                 waiting |= {pool} if item.pending_jobs else set()
-        begun = self._last is not None or any(used.values())
-        self._last = (now_s, used) if begun else None
-        if begun and waiting != self.pools.keys():
+        self._used = used
+        if self._settled_s is None and any(used.values()):
+            self._settled_s = self._clock.steady_s() + self._start_up_s
+        if self._settled_s is not None and waiting != self.pools.keys():
             self.over.set()
 
 
@@ -181,7 +237,7 @@ async def delivered_shares(shape: Shape, window_s: float) -> dict[str, Delivered
                 operations |= await _start(client, shape, late=True)
             await _known(client, shape)
             clock = SystemClock()
-            watch = _Watch(operations, clock)
+            watch = _Watch(operations, shape, clock)
             async with watch_usage(up.state, clock, watch.on_usage):
                 await client.trees.set("default", {"pause_starts": False})
                 with anyio.move_on_after(window_s):
@@ -224,7 +280,9 @@ async def _known(client: Client, shape: Shape) -> None:
 
 async def _tell_fair_shares(client: Client, watch: _Watch) -> None:
     while True:
-        watch.fair = await _fair_shares(client)
+        fair = await _fair_shares(client)
+        watch.settle()
+        watch.fair = fair
         await anyio.sleep(_TOLD_S)
 
 

@@ -21,27 +21,27 @@ def stored(tree: Tree, revision: int) -> StoredTree:
     return StoredTree(revision, tree)
 
 
-def computed(engine: FairShareEngine, updater: Updater, moment: Moment) -> Update:
+def computed(engine: FairShareEngine, updater: Updater, now: Moment) -> Update:
     """The rest of an update, with the volumes that are known. Raises what the algorithm raises."""
-    (compute,) = engine.on_advance_answer(None, moment).effects
+    (compute,) = engine.on_advance_answer(None, now).effects
     assert isinstance(compute, Compute)
-    return _worked_out(engine, updater, compute, moment)
+    return _worked_out(engine, updater, compute, now)
 
 
-def _worked_out(engine: FairShareEngine, updater: Updater, compute: Compute, moment: Moment) -> Update:
+def _worked_out(engine: FairShareEngine, updater: Updater, compute: Compute, now: Moment) -> Update:
     update = updater.update(compute.cut, afresh=compute.afresh)
-    engine.on_updated(update, moment)
-    engine.on_published(moment)
+    engine.on_updated(update, now)
+    engine.on_published(now)
     assert engine.check() == []
     return update
 
 
-def updated(engine: FairShareEngine, updater: Updater, moment: Moment) -> Update:
+def updated(engine: FairShareEngine, updater: Updater, now: Moment) -> Update:
     """A whole update that does not wait for integral."""
-    for effect in engine.on_update_due(moment).effects:
+    for effect in engine.on_update_due(now).effects:
         if isinstance(effect, Compute):
-            return _worked_out(engine, updater, effect, moment)
-    return computed(engine, updater, moment)
+            return _worked_out(engine, updater, effect, now)
+    return computed(engine, updater, now)
 
 
 def create_pool(name: str, parent: str = ROOT_POOL, config: PoolConfig | None = None) -> ChangePools:

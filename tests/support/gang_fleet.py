@@ -74,7 +74,7 @@ class GangFleet(Fleet):
     def second(self) -> None:
         """A second passes, in which every host speaks."""
         self.pass_time(1.0)
-        self.engine.on_tick(self.moment)
+        self.engine.on_tick(self.now)
         for host in self.nodes:
             self._hear(host)
 

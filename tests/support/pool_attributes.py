@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.pools import Record, Schema
 from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Formula, Kind, Number, Whole, Word, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts, TextMap
-from headrace.pools.attributes.pool_attributes import Users
+from headrace.pools.attributes.pool_attributes import UserNames
 from headrace.pools.attributes.tree_attributes import PlacementRules
 
 __all__ = ["changes_of", "values_of"]
@@ -45,7 +45,7 @@ def values_of(kind: Kind) -> st.SearchStrategy[object]:
             last = st.sampled_from(["user", "default", "default guests", "reject"])
             first = st.lists(st.sampled_from(["specified", "user existing", "nested_user specified"]), unique=True)
             return st.tuples(first, last).map(lambda rules: [*rules[0], rules[1]])
-        case Users():
+        case UserNames():
             return st.lists(st.sampled_from(["*", "-", "ann", "a-1", "9"]), max_size=3, unique=True)
         case Words():
             return st.lists(WORDS, max_size=3, unique=True)

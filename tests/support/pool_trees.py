@@ -20,7 +20,7 @@ from headrace.pools import (
 )
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace_fair_share.configuration.changes import Draft
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 
 __all__ = ["ANYBODY", "a_tree", "create", "drafted", "move", "remove", "set_", "set_options", "settings", "transfer"]
 
@@ -71,12 +71,12 @@ def drafted(
     tree: PoolTree,
     *changes: PoolChange,
     person: Person = ANYBODY,
-    bounds: Bounds | None = None,
+    bounds: TreeBounds | None = None,
     in_use: Mapping[str, int] | None = None,
 ) -> Draft:
     """The changes made one after the other and checked."""
     operations = {PoolName(name): count for name, count in (in_use or {}).items()}
-    draft = Draft(tree, bounds or Bounds(), person, operations)
+    draft = Draft(tree, bounds or TreeBounds(), person, operations)
     for change in changes:
         draft.make(change)
     draft.check()

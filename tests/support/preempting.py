@@ -5,11 +5,9 @@ Hosts obey or miss what they are told; interrupted jobs end soon and run again; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
-from unittest import mock
 
 import msgspec
 
@@ -29,30 +27,17 @@ from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.version import Version
-from headrace_allocator import heartbeat_answer
-from headrace_allocator.decide import Due, HeartbeatDecision, decide
-from headrace_allocator.decision.placing import Choice
-from headrace_allocator.decision.view import Overlay
 from headrace_allocator.effects import Effect, Report
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.run import Updater
-from tests.reference.preemption import Judgement
 from tests.support.allocating import TREE, Desk
 from tests.support.fair_share import stored, updated
 
-__all__ = ["Decided", "Fleet"]
+__all__ = ["Fleet"]
 
 _UPDATE_S: Final = 2.0
-
-
-class Decided(msgspec.Struct):
-    """One decision, with everything as it was before."""
-
-    before: Judgement
-    due: Due
-    made: HeartbeatDecision
 
 
 class _Place(msgspec.Struct):
@@ -100,8 +85,6 @@ class Fleet(Desk):
         self.ends: dict[str, dict[tuple[str, int, int], JobEnd]] = {name: {} for name in hosts}
         self.live: dict[OperationId, LiveOperation] = {}
         self.job_s: dict[OperationId, float] = {}
-        #: The decision on the last heartbeat; None where there was nothing to decide.
-        self.decided: Decided | None = None
         #: Seconds from the signal to the end of a job, at most until it is killed; None: it ends at any moment until then.
         self.saves_s: float | None = None
         #: By job: how often it was interrupted for others.
@@ -114,19 +97,19 @@ class Fleet(Desk):
         #: By host: False if its last answer was lost.
         self._obeyed: dict[str, bool] = {}
         self._update_s = 0.0
-        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), 1), self.moment)
+        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), 1), self.now)
 
     def begin(self, live: LiveOperation, job_s: float) -> None:
         """An operation starts."""
         self.live[live.operation] = live
         self.job_s[live.operation] = job_s
-        self.engine.on_operations(self.live.values(), self.moment)
-        self._fair_share.on_operations(self.live.values(), self.moment)
+        self.engine.on_operations(self.live.values(), self.now)
+        self._fair_share.on_operations(self.live.values(), self.now)
         self.refresh()
 
     def reconfigure(self, pools: Sequence[Pool], options: TreeOptions, revision: int) -> None:
         """The pools are others from now on."""
-        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), revision), self.moment)
+        self._fair_share.on_stored_tree(stored(Tree(TREE, list(pools), options), revision), self.now)
 
     def pass_time(self, seconds: float) -> None:
         """Jobs end, those that wait start, and shares are computed anew."""
@@ -142,22 +125,20 @@ class Fleet(Desk):
         cut = self.cut_usage()
         self._epoch += 1
         gone = frozenset(cut.gone)
-        self._fair_share.on_usage(UsageChange(Version(1, self._epoch), cut.frame, cut.items, gone), self.moment)
-        update = updated(self._fair_share, self._updater, self.moment)
+        self._fair_share.on_usage(UsageChange(Version(1, self._epoch), cut.frame, cut.items, gone), self.now)
+        update = updated(self._fair_share, self._updater, self.now)
         items = self._fair_share.items
         changed = [item.key for item in update.changed]
         told = ShareSnapshot(items, changed, update.removed, update.frame.total, update.frame.options)
-        self.engine.on_shares(told, self.moment)
+        self.engine.on_shares(told, self.now)
         self.refresh()
 
     def hear(self, host: str, *, answered: bool = True, **changes: Any) -> Orders:
         """A heartbeat. The orders are obeyed unless the answer is lost."""
         last_was_obeyed = self._obeyed.get(host, True)
         ends, pictures = list(self.ends[host].values()), self.shown(host)
-        self.decided = None
-        with self._watched():
-            shown: dict[str, Any] = {"allocations": pictures, "ends": ends, "boottime_ms": self.boottime_ms, **changes}
-            orders, effects = self.beat(host, obeyed=last_was_obeyed, **shown)
+        shown: dict[str, Any] = {"allocations": pictures, "ends": ends, "boottime_ms": self.boottime_ms, **changes}
+        orders, effects = self.beat(host, obeyed=last_was_obeyed, **shown)
         self._perform(effects)
         # A record without a moment is no decision: a host that errs made it up, and hears it again until it shows it.
         records = [(one.allocation, one.preemption) for one in orders.take_back if one.preemption is not None]
@@ -191,24 +172,9 @@ class Fleet(Desk):
         """All that a host says of its allocations."""
         return [place.report() for place in self.places[host].values()]
 
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Judges what is decided meanwhile."""
-
-        def watched(overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
-            self.decided = Decided(Judgement.before(overlay.view), due, decide(overlay, due, choose))
-            self.judge(self.decided)
-            return self.decided.made
-
-        with mock.patch.object(heartbeat_answer, "decide", watched):
-            yield
-
     def is_told_again(self, record: PreemptionRecord) -> bool:
         """True for an order that stands though the answer that told it was lost."""
         return False
-
-    def judge(self, decided: Decided) -> None:
-        """Looks at a decision before it is carried out."""
 
     # --- hosts ------------------------------------------------------------------------------------------------------
 
@@ -289,7 +255,7 @@ class Fleet(Desk):
             if isinstance(effect, Report):
                 for reported in effect.ends:
                     self._record(reported.end, reported.node)
-                self.engine.on_recorded(effect.ends, self.moment)
+                self.engine.on_recorded(effect.ends, self.now)
 
     def _record(self, end: JobEnd, node: NodeName) -> None:
         retry = None if end.result is JobResult.COMPLETED else JobSlot(end.index, end.attempt + 1)

@@ -49,7 +49,7 @@ class RandomTree(Desk):
             self.beat(node)
         self.operations = [self.an_operation(f"o{number}") for number in range(operations)]
         # One in ten is named by no snapshot so far.
-        self.engine.on_operations(self.operations, self.moment)
+        self.engine.on_operations(self.operations, self.now)
         self.change_shares()
 
     def an_operation(self, name: str) -> LiveOperation:

@@ -97,9 +97,9 @@ class SmallTree:
         change = UsageChange(
             Version(1, self._epoch), UsageFrame(total=TOTAL, complete=complete), self._usage(), whole=True
         )
-        moment = at(self._now_s)
-        self.engine.on_usage(change, moment)
-        return updated(self.engine, self._updater, moment)
+        now = at(self._now_s)
+        self.engine.on_usage(change, now)
+        return updated(self.engine, self._updater, now)
 
     def _job(self, work: Work) -> Resources:
         return Resources(user_slots=1, cpu=100, memory=work.memory)

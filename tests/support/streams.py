@@ -14,9 +14,8 @@ from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources
 from headrace.wire.heartbeat import Orders
 from headrace_allocator.facts.nodes import Node, Reservation
-from tests.reference.preemption import judge
 from tests.support.allocating import an_operation, cores
-from tests.support.preempting import Decided, Fleet
+from tests.support.preempting import Fleet
 
 __all__ = ["LARGE", "STREAM", "StreamFleet"]
 
@@ -76,13 +75,10 @@ class StreamFleet(Fleet):
             self.job_s[STREAM] = self.random.uniform(*self.lengths_s)
         super()._next_job(place)
 
-    def judge(self, decided: Decided) -> None:
-        judge(decided.before, decided.due, decided.made)
-
     def second(self) -> None:
         """A second passes, in which each node is heard once and the allocator looks around."""
         self.pass_time(1.0)
-        self.engine.on_tick(self.moment)
+        self.engine.on_tick(self.now)
         for host in self.nodes:
             self.hear(host)
 

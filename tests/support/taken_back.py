@@ -49,7 +49,7 @@ def on_a_full_node(
     tree = a_tree(
         {"p": pool or {}}, {"min_spare_allocation_resources_on_node": {"user_slots": 1}} | dict(options or {})
     )
-    host.engine.on_options(tree.options, host.moment)
+    host.engine.on_options(tree.options, host.now)
     host.options = tree.options.for_allocation()
     host.next_beat()
     starving = a_share("poor", 2, starves=True)

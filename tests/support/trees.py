@@ -23,7 +23,7 @@ from headrace_fair_share.hdrf.model import (
     PoolInput,
     TreeInput,
     UpdateOptions,
-    Volume,
+    VolumeAmounts,
 )
 from tests.support.savings import after
 
@@ -243,7 +243,7 @@ def _state(draw: Random, total: Resources, flavour: _Flavour, *, promises: bool)
     seconds = draw.choice(flavour.savings_s)
     parts = (_part(draw),) * 5 if flavour.even else _five_parts(draw)
     u, c, g, m, n = (whole * seconds * part / _PARTS for whole, part in zip(total.as_tuple(), parts, strict=True))
-    volume: Volume = (u, float(round(c)), g, m, n)
+    volume: VolumeAmounts = (u, float(round(c)), g, m, n)
     return IntegralState(volume, draw.choice([0.0, 0.1, 0.3]) if promises else 0.0)
 
 

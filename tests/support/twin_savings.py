@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.pools import IntegralType
-from headrace_fair_share.hdrf.model import IntegralState, TreeInput, Volume
+from headrace_fair_share.hdrf.model import IntegralState, TreeInput, VolumeAmounts
 from headrace_fair_share.hdrf.tree_update import TreeUpdater
 from tests.reference.elements import grow
 from tests.reference.values import as_share
@@ -15,7 +15,7 @@ from tests.support.update_result import integral_states
 __all__ = ["SingleProcess", "passed"]
 
 
-def passed(tree: TreeInput, dt_us: int) -> dict[str, Volume]:
+def passed(tree: TreeInput, dt_us: int) -> dict[str, VolumeAmounts]:
     """The volumes of a tree after a time, by the twin."""
     grown = grow(tree)
     if any(tree.total.as_tuple()):

@@ -8,8 +8,7 @@ from headrace.pools import IntegralType
 from headrace.resources import ZERO_SHARE, Share
 from headrace_fair_share.hdrf.arrays import Floats
 from headrace_fair_share.hdrf.model import UNLIMITED, GuaranteeError, IntegralState, TreeInput
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 
 
 class ElementShares(msgspec.Struct, frozen=True, kw_only=True):

@@ -44,9 +44,9 @@ from headrace.wire.operations import (
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine, Decision
 from headrace_admission.state.rules import TreeRules
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, Reconnect, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Reconnect, SendToRunner, Trouble
 from headrace_agent.engine import AgentEngine
-from headrace_agent.runner.protocol import Acknowledge, Ended, Hello, Interrupt, KeptJob, Picture, Run, Started
+from headrace_agent.runner.protocol import Acknowledge, Ended, FullReport, Hello, Interrupt, KeptJob, Run, Started
 from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDown, Superseded
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
@@ -122,17 +122,17 @@ class World:
             max_failed_job_count=max_failed,
             is_gang=is_gang,
         )
-        self._record(self.admission.on_start(StartOperation(OperationId(name), spec), "anna", self.moment))
+        self._record(self.admission.on_start(StartOperation(OperationId(name), spec), "anna", self.now))
 
     def abort(self, name: str) -> None:
-        self._record(self.admission.on_abort(AbortOperation(OperationId(name)), "anna", self.moment))
+        self._record(self.admission.on_abort(AbortOperation(OperationId(name)), "anna", self.now))
 
     def suspend(self, name: str, *, abort_running_jobs: bool = False) -> None:
         request = SuspendOperation(OperationId(name), abort_running_jobs)
-        self._record(self.admission.on_suspend(request, "anna", self.moment))
+        self._record(self.admission.on_suspend(request, "anna", self.now))
 
     def resume(self, name: str) -> None:
-        self._record(self.admission.on_resume(ResumeOperation(OperationId(name)), "anna", self.moment))
+        self._record(self.admission.on_resume(ResumeOperation(OperationId(name)), "anna", self.now))
 
     # --- chance ---------------------------------------------------------------------------------------------------
 
@@ -157,17 +157,17 @@ class World:
         self.term += 1
         self.allocator = AllocatorEngine(TREE, self.term, Timing())
         self.pending = []
-        self._record(self.admission.on_attach(Attach(TREE, self.term), self.moment))
+        self._record(self.admission.on_attach(Attach(TREE, self.term), self.now))
         self.fed = len(self.log)
-        self._perform(self.allocator.on_operations(self._live(), self.moment).effects)
+        self._perform(self.allocator.on_operations(self._live(), self.now).effects)
         records = {NodeName(name): NodeRecord(NodeName(name)) for name in self.hosts}
-        self._perform(self.allocator.on_nodes(records, self.moment).effects)
+        self._perform(self.allocator.on_nodes(records, self.now).effects)
         self._tell_shares()
 
     def restart_admission(self) -> None:
         self.admission = self._new_admission()
         for number, events in enumerate(self.log, 1):
-            self.admission.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, number, 1, self.moment)
+            self.admission.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, number, 1, self.now)
 
     def restart_agent(self, name: str) -> None:
         self.lives += 1
@@ -182,7 +182,7 @@ class World:
         )
         self.agents[name] = AgentEngine(identity)
         self._connect(host)
-        self._agent(name, self.agents[name].on_start(self.moment))
+        self._agent(name, self.agents[name].on_start(self.now))
 
     def kill_runner(self, name: str) -> None:
         """Its processes go with it; the new one finds their files."""
@@ -200,7 +200,7 @@ class World:
         return int(self.now_s * 1000)
 
     @property
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         return Moment(int(self.now_s * _NS), self.now_ms)
 
     # --- one thing ------------------------------------------------------------------------------------------------
@@ -209,9 +209,9 @@ class World:
         name = self._some(self.agents)
         agent = self.agents[name]
         if agent.pulse.in_flight and not self.beats[name] and not self.answers[name]:
-            self._agent(name, agent.on_heartbeat_lost(agent.pulse.seq, 0.5, self.moment))
+            self._agent(name, agent.on_heartbeat_lost(agent.pulse.seq, 0.5, self.now))
         self.now_s += 0.2
-        self._agent(name, agent.on_tick(self.moment))
+        self._agent(name, agent.on_tick(self.now))
 
     def _beat(self) -> None:
         """A heartbeat comes to the allocator, or is lost, or comes twice."""
@@ -224,7 +224,7 @@ class World:
             return
         if fate < 0.25:
             self.beats[name].append(heartbeat)
-        outcome = self.allocator.on_heartbeat(heartbeat, self.moment)
+        outcome = self.allocator.on_heartbeat(heartbeat, self.now)
         if any(isinstance(effect, StepDown | Superseded) for effect in outcome.effects):
             self.problems.append("stepped down for a term nobody took")
         if outcome.answer is not None:
@@ -241,16 +241,16 @@ class World:
             return
         if fate < 0.25:
             self.answers[name].append(orders)
-        self._agent(name, self.agents[name].on_orders(orders, self.moment))
+        self._agent(name, self.agents[name].on_orders(orders, self.now))
 
     def _runner(self) -> None:
         name = self._some(self.hosts)
         host = self.hosts[name]
         if not host.connected:
-            self._agent(name, self.agents[name].on_trouble(Trouble.RUNNER_AWAY, "the connection broke", self.moment))
+            self._agent(name, self.agents[name].on_trouble(Trouble.RUNNER_AWAY, "the connection broke", self.now))
             self._connect(host)
         elif host.to_agent:
-            self._agent(name, self.agents[name].on_runner(host.to_agent.popleft(), self.moment))
+            self._agent(name, self.agents[name].on_runner(host.to_agent.popleft(), self.now))
 
     def _job_ends(self) -> None:
         name = self._some(self.hosts)
@@ -277,9 +277,9 @@ class World:
         if self.fed < len(self.log):
             events = self.log[self.fed]
             self.fed += 1
-            self._perform(self.allocator.on_events(events, self.moment).effects)
+            self._perform(self.allocator.on_events(events, self.now).effects)
             if self.faults and self.random.random() < 0.1:
-                self._perform(self.allocator.on_events(events, self.moment).effects)
+                self._perform(self.allocator.on_events(events, self.now).effects)
 
     def _ledger(self) -> None:
         """One question to the ledger: it may fail before or after it was recorded."""
@@ -293,28 +293,28 @@ class World:
                 answer = None
                 if not lost_before:
                     answer = self._record(
-                        self.admission.on_draw(DrawBlock(TREE, self.term, effect.operation, effect.below), self.moment)
+                        self.admission.on_draw(DrawBlock(TREE, self.term, effect.operation, effect.below), self.now)
                     )
                 drawn = answer if isinstance(answer, DrawAnswer) and not lost_after else None
-                self._perform(self.allocator.on_drawn(effect.operation, drawn, self.moment).effects)
+                self._perform(self.allocator.on_drawn(effect.operation, drawn, self.now).effects)
             case Report():
                 confirmed = None
                 if not lost_before:
                     confirmed = self._record(
-                        self.admission.on_report(ReportEnds(TREE, self.term, effect.ends), self.moment)
+                        self.admission.on_report(ReportEnds(TREE, self.term, effect.ends), self.now)
                     )
                 if isinstance(confirmed, ReportAnswer) and not lost_after:
-                    self._perform(self.allocator.on_recorded(effect.ends, self.moment).effects)
+                    self._perform(self.allocator.on_recorded(effect.ends, self.now).effects)
                 else:
                     self.pending.append(effect)
             case Release():
                 told = None
                 if not lost_before:
                     told = self._record(
-                        self.admission.on_released(Released(TREE, self.term, effect.operations), self.moment)
+                        self.admission.on_released(Released(TREE, self.term, effect.operations), self.now)
                     )
                 if not isinstance(told, ReleasedAnswer) or lost_after:
-                    self.allocator.on_release_failed(effect.operations, self.moment)
+                    self.allocator.on_release_failed(effect.operations, self.now)
 
     def _live(self) -> list[LiveOperation]:
         return [queries.live_operation(operation, TREE) for operation in self.admission.state.live.values()]
@@ -323,13 +323,13 @@ class World:
         """A snapshot that names all operations and owes nothing to any."""
         items = {item.key: item for item in map(nothing_owed, self._live())}
         total = Resources.sum(host.total for host in self.hosts.values())
-        self.allocator.on_shares(ShareSnapshot(items, items.keys(), total=total, options=_OPTIONS), self.moment)
+        self.allocator.on_shares(ShareSnapshot(items, items.keys(), total=total, options=_OPTIONS), self.now)
 
     def _allocator_tick(self) -> None:
         self._tell_shares()
-        self._perform(self.allocator.on_tick(self.moment).effects)
-        self._perform(self.allocator.on_refresh_due(10, self.moment).effects)
-        self.allocator.on_usage_due(10, self.moment)
+        self._perform(self.allocator.on_tick(self.now).effects)
+        self._perform(self.allocator.on_refresh_due(10, self.now).effects)
+        self.allocator.on_usage_due(10, self.now)
 
     # --- carrying -------------------------------------------------------------------------------------------------
 
@@ -338,10 +338,10 @@ class World:
             match effect:
                 case Beat():
                     self.beats[name].append(effect.heartbeat)
-                case Tell():
+                case SendToRunner():
                     self._tell(name, effect.message)
-                case Enrol():
-                    self._agent(name, self.agents[name].on_enrolled(self.moment))
+                case EnrolNode():
+                    self._agent(name, self.agents[name].on_enrolled(self.now))
                 case Reconnect():
                     self._connect(self.hosts[name])
 
@@ -383,11 +383,11 @@ class World:
             self.problems.append(f"{run.job} is started after the job was completed")
         self.starts.append(run.job)
         host.running[run.job] = run
-        host.to_agent.append(Started(run.job, len(self.starts), self.now_ms, self.moment.steady_ns))
+        host.to_agent.append(Started(run.job, len(self.starts), self.now_ms, self.now.steady_ns))
 
-    def _picture(self, host: Host) -> Picture:
-        kept = [KeptJob(run, Started(key, 1, self.now_ms, self.moment.steady_ns)) for key, run in host.running.items()]
-        return Picture(kept, list(host.ended.values()), "none", "", host.pid)
+    def _picture(self, host: Host) -> FullReport:
+        kept = [KeptJob(run, Started(key, 1, self.now_ms, self.now.steady_ns)) for key, run in host.running.items()]
+        return FullReport(kept, list(host.ended.values()), "none", "", host.pid)
 
     def _perform(self, effects: Sequence[Any]) -> None:
         for effect in effects:
@@ -399,7 +399,7 @@ class World:
                         agent = self.agents.get(effect.node) if hasattr(self, "agents") else None
                         if agent is not None:
                             nudge = Nudge(effect.node, self.term)
-                            self._agent(effect.node, agent.on_nudge(nudge, self.moment))
+                            self._agent(effect.node, agent.on_nudge(nudge, self.now))
 
     def _record(self, decision: Decision) -> msgspec.Struct:
         if decision.effects:
@@ -408,7 +408,7 @@ class World:
 
     def _new_admission(self) -> AdmissionEngine:
         engine = AdmissionEngine()
-        engine.on_configuration(TREE, self.rules, self.moment)
+        engine.on_configuration(TREE, self.rules, self.now)
         return engine
 
     def _end(self, key: JobKey, run: Run, result: JobResult) -> JobEnd:

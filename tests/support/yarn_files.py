@@ -11,7 +11,7 @@ from headrace_cli.yarn.allocation_file import read_allocation_file
 from headrace_cli.yarn.site_file import YarnSite
 from headrace_cli.yarn.translation import Imported, imported
 from headrace_cli.yarn.warnings import Warnings
-from headrace_fair_share.configuration.rules import Bounds, broken_options, broken_rules
+from headrace_fair_share.configuration.rules import TreeBounds, broken_options, broken_rules
 
 __all__ = ["CLUSTER", "in_force", "translated", "tree_of"]
 
@@ -35,7 +35,7 @@ def tree_of(found: Imported) -> PoolTree:
         for each in found.pools
     ]
     tree = PoolTree(Tree(TreeName("default"), pools, options))
-    assert [*broken_options(options), *broken_rules(tree, Bounds(pool_name_pattern_for_users=".*"))] == []
+    assert [*broken_options(options), *broken_rules(tree, TreeBounds(pool_name_pattern_for_users=".*"))] == []
     return tree
 
 

@@ -22,6 +22,8 @@ from tests.conformance.runner import cases_of, run_case
 from tests.support.savings import after
 from tests.support.update_result import ElementShares, UpdateResult, result_of
 
+pytestmark = pytest.mark.usefixtures("heartbeats_compared")
+
 VECTORS: Final = Path(__file__).parents[1] / "conformance" / "vectors"
 
 
@@ -30,7 +32,7 @@ def updates_of(case: Any) -> float:
     return max(float(point["t"]) for point in case["expect"]) / float(case["given"]["dt"])
 
 
-FILES: Final = ("fair_share", "fair_share_random", "piecewise_linear")
+FILES: Final = ("fair_share", "own_fair_share", "fair_share_random", "piecewise_linear")
 CASES: Final = (
     [
         pytest.param(suite, case, id=f"{suite}-{case.get('op', 'tree')}-{case['name']}")

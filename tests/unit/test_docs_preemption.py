@@ -37,16 +37,16 @@ def course(name: str, *options: str) -> list[Moment]:
 
 def heartbeats(name: str, *options: str) -> list[list[str]]:
     return [
-        [f"{moment.at_s:.1f}", moment.beat.node, ", ".join(moment.beat.started), ", ".join(moment.beat.given_up)]
-        for moment in course(name, *options)
-        if moment.beat is not None
+        [f"{now.at_s:.1f}", now.beat.node, ", ".join(now.beat.started), ", ".join(now.beat.given_up)]
+        for now in course(name, *options)
+        if now.beat is not None
     ]
 
 
 def statuses(name: str, operation: str) -> list[list[str]]:
     rows = []
-    for at_s in dict.fromkeys(moment.at_s for moment in course(name)):
-        item = next(moment for moment in course(name)[::-1] if moment.at_s == at_s).items.get(operation)
+    for at_s in dict.fromkeys(now.at_s for now in course(name)):
+        item = next(now for now in course(name)[::-1] if now.at_s == at_s).items.get(operation)
         if item is not None:
             rows.append(
                 [f"{at_s:.1f}", f"{item.fair_share.total[1]:.2f}", item.scheduling_status, item.starvation_status]
@@ -55,7 +55,7 @@ def statuses(name: str, operation: str) -> list[list[str]]:
 
 
 def groups(name: str, at_s: str, operation: str) -> list[list[str]]:
-    last = next(moment for moment in course(name)[::-1] if moment.at_s == float(at_s))
+    last = next(now for now in course(name)[::-1] if now.at_s == float(at_s))
     rows, before = [], 0.0
     for held in last.held:
         if held.operation == operation:

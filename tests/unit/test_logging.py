@@ -31,8 +31,8 @@ def test_a_line_has_the_service_the_level_the_moment_and_all_fields(written: Str
     logger(node="alpha").info("job started", operation="o-1", folder=PurePath("/tmp/o-1"))
 
     line = json.loads(written.getvalue())
-    moment = line.pop("at")
-    assert moment.endswith("Z")
+    now = line.pop("at")
+    assert now.endswith("Z")
     assert line == {
         "level": "info",
         "service": "allocator",

@@ -103,7 +103,7 @@ async def test_metrics_and_health_are_told_before_and_while_it_leads() -> None:
 
         role = cast("Role", SimpleNamespace(term=7))
         detail = gauge("detail", "", 5, "x")
-        metrics.tell(role, lambda: [counter("heartbeats", "heartbeats", 3, "x")], lambda: lambda: [detail])
+        metrics.report(role, lambda: [counter("heartbeats", "heartbeats", 3, "x")], lambda: lambda: [detail])
         _, text = await get(port, "/metrics")
         for line in ("headrace_heartbeats_total{", "headrace_detail{", "headrace_leads{"):
             assert line + 'service="allocator"}' in text
@@ -130,9 +130,9 @@ async def test_an_engine_that_raises_costs_one_answer_and_not_the_port() -> None
         raise ValueError("no figures")
 
     async with served(metrics, port):
-        metrics.tell(None, broken, no_details)
+        metrics.report(None, broken, no_details)
         assert (await get(port, "/metrics"))[0] == 500
-        metrics.tell(None, list, no_details)
+        metrics.report(None, list, no_details)
         assert (await get(port, "/metrics"))[0] == 200
 
 

@@ -50,11 +50,11 @@ def test_the_allocator_learns_and_checks_it_by_pages(live: LiveOperation) -> Non
     desk = Desk({"n1": cores(4, slots=9)})
 
     assert lines_run(lambda: Operation(live, 1, TERM)) < FEW
-    assert lines_run(lambda: desk.engine.on_operations([live], desk.moment)) < FEW
+    assert lines_run(lambda: desk.engine.on_operations([live], desk.now)) < FEW
     operation = desk.operation("large")
     assert (operation.slots.in_doubt_count, operation.slots.ready_count) == (0, JOBS - RETRIES)
     desk.beat("n1")
     assert lines_run(operation.check) < FEW
-    assert lines_run(lambda: desk.engine.on_operations([live], desk.moment)) < THREE_FOR_EACH_RETRY
+    assert lines_run(lambda: desk.engine.on_operations([live], desk.now)) < THREE_FOR_EACH_RETRY
     assert lines_run(desk.cut_usage) < FEW
     assert operation.check() == []

@@ -13,6 +13,7 @@ from headrace.resources import (
     RESOURCE_NAMES,
     ZERO,
     Resources,
+    exact_amount,
     format_amount,
     parse_amount,
     parse_resources,
@@ -30,7 +31,8 @@ amounts = st.builds(Resources, **dict.fromkeys(RESOURCE_NAMES, st.integers(0, 2*
         ("cpu", "12.25", 1225),
         ("cpu", 0.1, 10),
         ("cpu", 3, 300),
-        ("memory", "1000000", 1_000_000),
+        ("memory", "1000000B", 1_000_000),
+        ("memory", "0", 0),
         ("memory", "512M", 512 * 2**20),
         ("memory", "2GiB", 2 * 2**30),
         ("memory", "2 GB", 2 * 10**9),
@@ -45,6 +47,14 @@ def test_amounts_are_read_as_people_write_them(resource: str, text: str | int | 
     assert parse_amount(resource, text) == expected
 
 
+@given(st.integers(0, LARGEST_AMOUNT))
+def test_always_an_exact_amount_is_read_back_as_it_was(amount: int) -> None:
+    for resource in ("memory", "cpu"):
+        assert parse_amount(resource, exact_amount(resource, amount)) == amount
+    # A program says bytes, without a unit.
+    assert parse_amount("memory", amount) == amount
+
+
 @pytest.mark.parametrize(
     ("resource", "text"),
     [
@@ -57,6 +67,8 @@ def test_amounts_are_read_as_people_write_them(resource: str, text: str | int | 
         ("cpu", "١"),
         ("cpu", "9" * 5_000),
         ("cpu", True),
+        ("memory", "8"),
+        ("memory", "1.5"),
         ("memory", "5X"),
         ("memory", "1.2.3G"),
         ("memory", "9999999T"),

@@ -44,7 +44,7 @@ def a_shell(engine: TwoBoxes, performed: list[str]) -> Shell[str]:
 def test_effects_are_performed_in_their_order_and_the_answer_is_returned() -> None:
     performed: list[str] = []
 
-    answer = a_shell(TwoBoxes(), performed).take(Outcome(7, ["first", "second"]))
+    answer = a_shell(TwoBoxes(), performed).perform(Outcome(7, ["first", "second"]))
 
     assert answer == 7
     assert performed == ["first", "second"]
@@ -108,7 +108,7 @@ def test_a_loop_that_was_kept_shows_in_the_figures() -> None:
 
     async def keep_looking() -> None:
         while True:
-            await pauses.look()
+            await pauses.measure()
 
     async def world(loop: VirtualLoop) -> None:
         async with anyio.create_task_group() as tasks:

@@ -11,12 +11,10 @@ from headrace.pools.tree_conflicts import fifo_above_ephemeral
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace_admission.decisions.limits import first_pool_without_running_slot
-from headrace_admission.decisions.placing import place
 from headrace_admission.decisions.promotion import release_lightweight, settle
 from headrace_admission.decisions.target_pool import default_parent, with_parent_settings
 from headrace_admission.decisions.transaction import Transaction
-from headrace_admission.state.configuration import HeldBack
-from headrace_admission.state.rules import TreeRules
+from headrace_admission.state.rules import HeldBack, TreeRules
 from headrace_admission.state.tree_book import TreeBook
 
 
@@ -93,7 +91,7 @@ def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolNa
         strands = member.blocked_by in pools
         ticket = book.next_ticket() if strands else member.ticket
         blocked_by = hub if strands else member.blocked_by
-        place(transaction, member.operation, TreePlacement(tree, hub, ticket, blocked_by))
+        transaction.place(member.operation, TreePlacement(tree, hub, ticket, blocked_by))
 
 
 def _rehome(transaction: Transaction, tree: TreeName) -> None:
@@ -102,4 +100,4 @@ def _rehome(transaction: Transaction, tree: TreeName) -> None:
     homeless = [member for pool, queue in book.queues.items() if not book.exists(pool) for member in queue.values()]
     for member in sorted(homeless, key=lambda member: member.ticket):
         blocked_by = first_pool_without_running_slot(book, member.pool) or member.pool
-        place(transaction, member.operation, TreePlacement(tree, member.pool, book.next_ticket(), blocked_by))
+        transaction.place(member.operation, TreePlacement(tree, member.pool, book.next_ticket(), blocked_by))

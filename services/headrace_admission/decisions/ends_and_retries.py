@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from headrace.ids import AllocationId, NodeName, OperationId, TreeName
 from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
@@ -30,27 +28,13 @@ from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.transaction import Transaction
-from headrace_admission.failures import failure_words
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
+from headrace_admission.queries import failure_words
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 
 _MOST_DOUBLINGS: Final = 40
-
-
-class AllocatorGone(msgspec.Struct, frozen=True):
-    """The nodes of a tree had no allocator for their whole lease."""
-
-    tree: TreeName
-
-
-class DroppedCommands(msgspec.Struct, frozen=True):
-    """Live operations may lack their command, because it was too large to be loaded from the log."""
-
-
-class RetriesDue(msgspec.Struct, frozen=True):
-    """The back-off of some jobs may be over."""
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
@@ -95,7 +79,7 @@ def _longest_backoff_ms(spec: OperationSpec) -> int:
     return max(spec.retry_backoff_ms, spec.longest_retry_backoff_ms)
 
 
-def retry_due(transaction: Transaction, due: RetriesDue) -> RetriesDue:
+def retry_due(transaction: Transaction) -> None:
     """Retry failed jobs whose back-off is over."""
     for name in sorted(transaction.state.pausing):
         operation = transaction.state.live[name]
@@ -104,7 +88,6 @@ def retry_due(transaction: Transaction, due: RetriesDue) -> RetriesDue:
         slots = operation.ledger.due_retries(transaction.now_ms, _longest_backoff_ms(operation.spec))
         if slots:
             transaction.record(JobsRetried(name, slots, transaction.now_ms))
-    return due
 
 
 def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
@@ -149,13 +132,13 @@ def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) 
     end_operation(transaction, operation, StateCause.RELEASED, operation.reason)
 
 
-def lose_indexes(transaction: Transaction, gone: AllocatorGone) -> AllocatorGone:
+def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
     """Record as lost the jobs that a tree holds of operations of several trees, because nothing can report their ends any more.
 
     The tree's former allocator is refused from now on. A job stays with the tree if its operation waits for lost nodes
     (`on_lost_node`).
     """
-    state, tree = transaction.state, gone.tree
+    state = transaction.state
     reason = f"tree {tree} had no allocator for longer than the lease of its nodes"
     for operation in list(state.live.values()):
         owners, is_over = operation.ledger.owners, is_ending(operation.state)
@@ -169,7 +152,6 @@ def lose_indexes(transaction: Transaction, gone: AllocatorGone) -> AllocatorGone
         _take_ends(transaction, operation, lost)
         if is_over and not owners.owning_trees():
             end_operation(transaction, operation, StateCause.RELEASED, operation.reason)
-    return gone
 
 
 def _lost(operation: Operation, index: int, reason: str) -> ReportedEnd:
@@ -200,7 +182,7 @@ def end_operation(transaction: Transaction, operation: Operation, cause: StateCa
     return True
 
 
-def abort_without_command(transaction: Transaction, dropped: DroppedCommands) -> DroppedCommands:
+def abort_without_command(transaction: Transaction) -> None:
     """Abort the operations whose command was not loaded from the log."""
     state = transaction.state
     operations = [state.live[name] for name in state.without_command]
@@ -209,7 +191,6 @@ def abort_without_command(transaction: Transaction, dropped: DroppedCommands) ->
     for operation in operations:
         end_operation(transaction, operation, StateCause.ABORTED_BY_USER, reason)
     state.without_command.clear()
-    return dropped
 
 
 def _take_ends(transaction: Transaction, operation: Operation, reported: list[ReportedEnd]) -> int:

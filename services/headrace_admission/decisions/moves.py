@@ -9,7 +9,6 @@ from headrace.wire.placements import TreePlacement
 from headrace.wire.refusals import BadRequest, OverLimit, Refusal, WrongState, not_allowed
 from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.limits import move_limit, unfit_pool
-from headrace_admission.decisions.placing import place
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.rights import may_move, no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
@@ -57,7 +56,7 @@ def move(transaction: Transaction, operation: Operation, targets: dict[TreeName,
     for tree, target in targets.items():
         for made in target.made:
             transaction.record(EphemeralPoolSet(tree, made))
-        place(transaction, operation.id, TreePlacement(tree, target.pool, books[tree].next_ticket()))
+        transaction.place(operation.id, TreePlacement(tree, target.pool, books[tree].next_ticket()))
     for tree, chain in chains.items():
         if not books[tree].rules.promote_only_on_scan:
             offer_slots(transaction, tree, chain)

@@ -11,7 +11,7 @@ from headrace.pools.placement_rules import PlacementRule, RuleName
 from headrace_admission.state.rules import PoolRules
 
 
-class Asking(msgspec.Struct, frozen=True):
+class StartFacts(msgspec.Struct, frozen=True):
     """The facts of a start that placement rules use."""
 
     #: The requested pool; empty: none was requested.
@@ -40,7 +40,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
 
 def pool_by_rules(
-    rules: Sequence[PlacementRule], asking: Asking, pools: Mapping[PoolName, PoolRules]
+    rules: Sequence[PlacementRule], asking: StartFacts, pools: Mapping[PoolName, PoolRules]
 ) -> Chosen | Rejected:
     """Apply the rules in order until one decides. `pools` are the configured pools."""
     for rule in rules:
@@ -53,7 +53,7 @@ def pool_by_rules(
     return Rejected(None)
 
 
-def _pool(rule: PlacementRule, asking: Asking, pools: Mapping[PoolName, PoolRules]) -> PoolName | Rejected | None:
+def _pool(rule: PlacementRule, asking: StartFacts, pools: Mapping[PoolName, PoolRules]) -> PoolName | Rejected | None:
     """Return the pool that a rule names, or None to pass on to the next rule."""
     match rule.name:
         case RuleName.REJECT:
@@ -75,7 +75,9 @@ def _pool(rule: PlacementRule, asking: Asking, pools: Mapping[PoolName, PoolRule
     return pool if pool and (pool in pools or not rule.existing) else None
 
 
-def _nested(rule: PlacementRule, pool: PoolName, asking: Asking, pools: Mapping[PoolName, PoolRules]) -> Chosen | None:
+def _nested(
+    rule: PlacementRule, pool: PoolName, asking: StartFacts, pools: Mapping[PoolName, PoolRules]
+) -> Chosen | None:
     """Return the user's own pool below a pool, or None if there is none and none may be made."""
     user = _name(asking.user)
     for own in (user, PoolName(f"{pool}-{user}")):

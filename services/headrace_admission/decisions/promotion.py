@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.wire.placements import TreePlacement
 from headrace_admission.decisions.limits import blocking_pool
-from headrace_admission.decisions.placing import place
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.tree_book import Member, TreeBook
 
@@ -99,7 +98,7 @@ def _judge_anew(transaction: Transaction, tree: TreeName, pools: Iterable[PoolNa
 
 def _move(transaction: Transaction, tree: TreeName, member: Member, blocked_by: PoolName | None) -> None:
     ticket = transaction.state.books[tree].next_ticket()
-    place(transaction, member.operation, TreePlacement(tree, member.pool, ticket, blocked_by))
+    transaction.place(member.operation, TreePlacement(tree, member.pool, ticket, blocked_by))
 
 
 def _waiting(book: TreeBook, pools: Iterable[PoolName]) -> list[Member]:

@@ -19,7 +19,7 @@ from headrace_admission.decisions.limits import (
     unfit_pool,
     user_limit,
 )
-from headrace_admission.decisions.pool_by_rules import Asking, Rejected, pool_by_rules
+from headrace_admission.decisions.pool_by_rules import Rejected, StartFacts, pool_by_rules
 from headrace_admission.decisions.rights import no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
 from headrace_admission.state.rules import OPERATION_TYPES
@@ -80,7 +80,7 @@ def _target(
     """
     if must_exist and asked and not book.exists(asked):
         return NotFound("pool", asked, near=near(asked, book.rules.pools))
-    chosen = pool_by_rules(book.rules.placement_rules, Asking(asked, user), book.rules.pools)
+    chosen = pool_by_rules(book.rules.placement_rules, StartFacts(asked, user), book.rules.pools)
     if isinstance(chosen, Rejected):
         return _rejection(tree, book, asked, chosen)
     target = target_pool(book, chosen.pool, user, of_user=chosen.of_user)

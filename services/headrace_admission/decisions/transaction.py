@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from headrace.ids import OperationId
 from headrace.runtime.engine import Moment
-from headrace.wire.log import Event, OperationStateChanged, StateCause
+from headrace.wire.log import Event, OperationPlaced, OperationStateChanged, StateCause
+from headrace.wire.operations import OperationState
+from headrace.wire.placements import TreePlacement
 from headrace_admission.log.byte_budget import encode_event
 from headrace_admission.state.life import next_state
 from headrace_admission.state.operation import Operation
@@ -13,9 +16,9 @@ from headrace_admission.state.state import State
 class Transaction:
     """Collects the events of a decision. Each event takes effect at once."""
 
-    def __init__(self, state: State, moment: Moment) -> None:
+    def __init__(self, state: State, now: Moment) -> None:
         self.state = state
-        self.now_ms = moment.wall_ms
+        self.now_ms = now.wall_ms
         #: Events to be recorded in the log, in this order.
         self.events: list[Event] = []
 
@@ -24,6 +27,13 @@ class Transaction:
         encode_event(event)
         self.state.apply(event)
         self.events.append(event)
+
+    def place(self, name: OperationId, placement: TreePlacement) -> None:
+        """Set the placement of an operation in one tree. An operation that waited in all its trees runs from its first slot on."""
+        self.record(OperationPlaced(name, placement))
+        operation = self.state.operations[name]
+        if operation.state is OperationState.PENDING and placement.blocked_by is None:
+            self.change_state(operation, StateCause.ADMITTED)
 
     def change_state(self, operation: Operation, cause: StateCause, reason: str = "") -> bool:
         """Change the state of an operation by the table of transitions. Return False if the cause has no effect in its state."""

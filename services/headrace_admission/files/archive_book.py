@@ -101,14 +101,14 @@ class ArchiveBook:
                 )
         return None
 
-    def want(self, key: ArchiveKey, archive: Archive, moment: Moment) -> ArchiveRecord | None:
+    def want(self, key: ArchiveKey, archive: Archive, now: Moment) -> ArchiveRecord | None:
         """Record that a user sends an archive. Return the record of a new archive, or None for a known one."""
         known = self._entries.get(key)
         if known is not None:
-            known.wanted_at_ms = moment.wall_ms
+            known.wanted_at_ms = now.wall_ms
             return None
-        self._entries[key] = _Entry(archive, set(range(archive.piece_count)), moment.wall_ms)
-        return ArchiveRecord(archive, moment.wall_ms)
+        self._entries[key] = _Entry(archive, set(range(archive.piece_count)), now.wall_ms)
+        return ArchiveRecord(archive, now.wall_ms)
 
     def note_piece(self, key: ArchiveKey, piece: int) -> None:
         """Record that a piece is stored."""
@@ -142,7 +142,7 @@ class ArchiveBook:
         entry = self._entries.get(key)
         return entry is not None and entry.is_checked and entry.archive.size_bytes == archive.size_bytes
 
-    def take_due(self, uses: Iterable[Use], moment: Moment) -> list[ArchiveKey]:
+    def take_due(self, uses: Iterable[Use], now: Moment) -> list[ArchiveKey]:
         """Drop and return the archives that no operation needs any more, for removal.
 
         An archive is due when all its operations have ended, or if no operation was started with it for `unused_ms`.
@@ -158,12 +158,12 @@ class ArchiveBook:
         for entry in self._entries.values():
             # A time in the future was noted before the clock was set back. It would keep the archive for as long as the clock
             # jumped.
-            entry.wanted_at_ms = min(entry.wanted_at_ms, moment.wall_ms)
+            entry.wanted_at_ms = min(entry.wanted_at_ms, now.wall_ms)
         due = [
             key
             for key, entry in self._entries.items()
             if key not in needed
-            and (used_at_ms.get(key, -1) >= entry.wanted_at_ms or moment.wall_ms - entry.wanted_at_ms > self._unused_ms)
+            and (used_at_ms.get(key, -1) >= entry.wanted_at_ms or now.wall_ms - entry.wanted_at_ms > self._unused_ms)
         ]
         for key in due:
             del self._entries[key]

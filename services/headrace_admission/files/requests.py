@@ -102,7 +102,7 @@ class FileRequests:
                     return refusal
                 # Keys of an older version are a prefix of all later keys of the same archive, so they are removed before those exist.
                 await self._kept.remove_left()
-                new = self._book.want(key, request.archive, self._runtime.clock.moment())
+                new = self._book.want(key, request.archive, self._runtime.clock.now())
                 if new is not None:
                     await self._kept.keep_record(key, new)
                 if request.data and request.piece in self._book.missing(key):
@@ -197,7 +197,7 @@ class FileRequests:
             try:
                 async with self._writing:
                     uses = _uses(self._state()) if len(self._book) else ()
-                    for key in self._book.take_due(uses, self._runtime.clock.moment()):
+                    for key in self._book.take_due(uses, self._runtime.clock.now()):
                         self._kept.leave(key)
                     await self._kept.remove_left()
             except BusError as error:

@@ -26,8 +26,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, runs_
 from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import Operation
-from headrace_admission.state.restored import Page, Restored
-from headrace_admission.state.state import State
+from headrace_admission.state.state import Page, Restored, State
 
 _HEAD: Final = "head"
 #: Prefix of the keys of all pages.

@@ -1,4 +1,4 @@
-"""When a checkpoint is written, and how much of the log is kept behind it.
+"""Decides when a checkpoint is written, and how much of the log is kept behind it.
 
 A checkpoint is due after a number of events or bytes, so a start reads at most that many. Entries that it covers stay in the
 log as history, up to a number of entries and bytes. A checkpoint that its bucket has lost is written again, because the log

@@ -165,7 +165,7 @@ class Recorder:
             self._publish_wanted = anyio.Event()
             await self._publish_wanted.wait()
 
-    async def tell(self) -> None:
+    async def publish_to_users(self) -> None:
         """Publish entries to users, until cancelled.
 
         This is separate so that services do not wait for the connections of users.

@@ -23,7 +23,7 @@ from headrace.wire.codec import BadMessage
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
 from headrace_admission.log.recorder import batch_of, encode_batch, term_of
-from headrace_admission.state.restored import Page, Restored
+from headrace_admission.state.state import Page, Restored
 
 #: Seconds between two reads of the log by a standby: long enough to cost the server almost nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
@@ -41,7 +41,7 @@ async def highest_recorded_term(bus: Bus) -> int:
     return max(await writer_of_checkpoint(checkpoints), 0 if newest is None else term_of(newest.data) or 0)
 
 
-class LogReader:
+class LogFollower:
     """Brings an engine to the end of the log. It reads only the log itself, because published messages may be forged."""
 
     def __init__(self, bus: Bus, engine: AdmissionEngine, clock: Clock) -> None:
@@ -114,7 +114,7 @@ class LogReader:
                 logger().info("term not announced yet", term=term, error=str(error))
                 await anyio.sleep(0.05)
             else:
-                self.engine.on_entry([], announced, term, self._clock.moment())
+                self.engine.on_entry([], announced, term, self._clock.now())
                 self._tell_loss(kept, acknowledged)
                 return announced
         raise Deposed("another process appends to the log faster than this one can read it")
@@ -148,7 +148,7 @@ class LogReader:
         if not self._has_begun or first > self.sequence + 1:
             # If it is interrupted, it begins from the start.
             self._has_begun = False
-            self.engine.on_restored(None, self._clock.moment())
+            self.engine.on_restored(None, self._clock.now())
             try:
                 restored = await checkpoints.read(self._take_part)
             except BadMessage as error:
@@ -156,7 +156,7 @@ class LogReader:
                     raise
                 await self._do_without(log, checkpoints, error)
                 # The pages before the damaged page have been loaded; discard them.
-                self.engine.on_restored(None, self._clock.moment())
+                self.engine.on_restored(None, self._clock.now())
                 restored = Restored()
             self._restored = restored.sequence
             self._take_part(restored)
@@ -165,7 +165,7 @@ class LogReader:
         return first, end
 
     def _take_part(self, part: Page | Restored) -> None:
-        self.engine.on_restored(part, self._clock.moment())
+        self.engine.on_restored(part, self._clock.now())
 
     async def _go_on_behind_checkpoint(self, log: Log, end: int, last_term: int) -> tuple[int, int]:
         """Let the log continue behind the checkpoint, which covers entries that the log has lost. Return the log's bounds.
@@ -203,7 +203,7 @@ class LogReader:
             batch = batch_of(entry)
             if term is not None and batch.term > term:
                 raise Deposed(f"entry {entry.sequence} of the log has the newer term {batch.term}")
-            self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.moment())
+            self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.now())
         first, _ = await log.bounds() if self.sequence < end else (0, 0)
         # Otherwise the log has just removed the next entries, which a checkpoint covers.
         if self.sequence < end and first <= self.sequence + 1:

@@ -36,12 +36,12 @@ from headrace.wire.refusals import (
     decode_answer,
     not_allowed,
 )
-from headrace_admission.gone_allocators import Silence, is_gone
+from headrace_admission.gone_allocators import LeaseSilence, is_gone
 
 _GIVE_UP_S: Final = 2.0
 
 
-def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> NodeRecord | WrongState:
+def node_record(request: Enrol, known: NodeRecord | None, now: Moment) -> NodeRecord | WrongState:
     """Return the new record of a node, or a refusal. A drained node stays drained.
 
     A node whose agent names no machine cannot change its tree. A node that joined by a token keeps the tree and tags of the
@@ -56,7 +56,7 @@ def node_record(request: Enrol, known: NodeRecord | None, moment: Moment) -> Nod
         cut = [tag for tag in tags if tag not in known.terms.tags]
         return _as_said(msgspec.structs.replace(known, cut_tags=cut), request)
     if known is None:
-        return _as_said(NodeRecord(request.node, request.tree, tags, enrolled_at_ms=moment.wall_ms), request)
+        return _as_said(NodeRecord(request.node, request.tree, tags, enrolled_at_ms=now.wall_ms), request)
     if known.tree != request.tree and not request.machine:
         return WrongState("node", request.node, f"in tree {known.tree}", f"a node of tree {request.tree}")
     return _as_said(msgspec.structs.replace(known, tree=request.tree, tags=tags), request)
@@ -72,7 +72,7 @@ def _as_said(record: NodeRecord, request: Enrol) -> NodeRecord:
     )
 
 
-GiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]
+AskToGiveUp = Callable[[NodeRecord, str], Awaitable[GivenUpNode | Refusal]]
 ShutOut = Callable[[NodeRecord], Awaitable[Refusal | None]]
 
 
@@ -82,7 +82,7 @@ class GivingUp:
     def __init__(self, bus: Bus, clock: Clock) -> None:
         self._bus = bus
         self._clock = clock
-        self._silence = Silence()
+        self._silence = LeaseSilence()
 
     async def __call__(self, record: NodeRecord, to_machine: str) -> GivenUpNode | Refusal:
         request = encode(GiveUpNode(record.node, to_machine))
@@ -97,7 +97,7 @@ class GivingUp:
         return decode_answer(answer, GivenUpNode)
 
 
-async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp) -> Enrolled | Refusal:
+async def enrol(nodes: KeyValue, request: Enrol, now: Moment, give_up: AskToGiveUp) -> Enrolled | Refusal:
     """Enrol a node, or find it enrolled. Raises `BusError`.
 
     The name of a node passes to another machine or tree only after the allocator of its tree has given the node up.
@@ -105,7 +105,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
     while True:
         entry = await nodes.get(request.node)
         known = record_in(entry)
-        record = node_record(request, known, moment)
+        record = node_record(request, known, now)
         if not isinstance(record, NodeRecord):
             return record
         if entry is not None and record == known:
@@ -127,7 +127,7 @@ async def enrol(nodes: KeyValue, request: Enrol, moment: Moment, give_up: GiveUp
 
 
 async def change_node(
-    nodes: KeyValue, request: ChangeNode, by: Person, give_up: GiveUp, shut_out: ShutOut
+    nodes: KeyValue, request: ChangeNode, by: Person, give_up: AskToGiveUp, shut_out: ShutOut
 ) -> ChangedNode | Refusal:
     """Drain, undrain, shut out or remove a node for an administrator. Raises `BusError`.
 

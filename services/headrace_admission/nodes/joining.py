@@ -43,7 +43,7 @@ class Joining:
         #: Serializes key changes: if two keys are claimed for one node, the second request sees the first key.
         self._binding = anyio.Lock()
 
-    async def make_token(self, request: MakeToken, by: Person, moment: Moment) -> TokenMade | Refusal:
+    async def make_token(self, request: MakeToken, by: Person, now: Moment) -> TokenMade | Refusal:
         """Make a token for a public key, on request of an administrator."""
         try:
             node, tree, key = node_name(request.node), tree_name(request.tree), user_key(request.key)
@@ -52,17 +52,17 @@ class Joining:
         refusal = _why_not(record_in(await self._nodes.get(node)), tree)
         if refusal is not None:
             return refusal
-        await self._keys.forget_expired(moment.wall_ms)
-        wanted = Token(node, tree, request.terms, moment.wall_ms + self._settings.token_ms)
+        await self._keys.forget_expired(now.wall_ms)
+        wanted = Token(node, tree, request.terms, now.wall_ms + self._settings.token_ms)
         token = await self._keys.add(key, wanted)
         if not isinstance(token, Token):
             return token
         party = Party(kind=PartyKind.HOST, name=key)
-        word = self._sign(key, f"token-{node}", party, moment, self._settings.token_ms)
+        word = self._sign(key, f"token-{node}", party, now, self._settings.token_ms)
         logger().info("token made", node=node, tree=tree, by=by.name, key=key)
         return TokenMade(word, token.expires_at_ms)
 
-    async def join(self, token_key: str, request: Join, moment: Moment) -> Joined | Refusal:
+    async def join(self, token_key: str, request: Join, now: Moment) -> Joined | Refusal:
         """Assign a key to the node that the token names. The node's previous key is revoked."""
         try:
             key = user_key(request.key)
@@ -75,7 +75,7 @@ class Joining:
                 "proof", key, "a signature by this key, as `headrace agent join` of this release makes it"
             )
         async with self._binding:
-            token = await self._keys.use(token_key, key, moment.wall_ms)
+            token = await self._keys.use(token_key, key, now.wall_ms)
             if not isinstance(token, Token):
                 return token
             while True:
@@ -86,7 +86,7 @@ class Joining:
                     return refusal
                 if known is not None and known.key not in ("", key):
                     await self._revocations.revoke(known.node, known.key)
-                fresh = NodeRecord(token.node, token.tree, enrolled_at_ms=moment.wall_ms)
+                fresh = NodeRecord(token.node, token.tree, enrolled_at_ms=now.wall_ms)
                 record = msgspec.structs.replace(
                     known or fresh,
                     key=key,
@@ -100,26 +100,26 @@ class Joining:
                 except WrongRevision:
                     continue
                 logger().info("node joined", node=record.node, tree=record.tree, key=key)
-                return Joined(record.node, record.tree, self._node_word(record, moment))
+                return Joined(record.node, record.tree, self._node_word(record, now))
 
-    async def renew(self, request: Renew, moment: Moment) -> Renewed | Refusal:
+    async def renew(self, request: Renew, now: Moment) -> Renewed | Refusal:
         """Sign a new JWT for the node, for the key that it joined with."""
         record = record_in(await self._nodes.get(request.node))
         if record is None or record.key != request.key:
             return NotFound("node that joined with this key", request.node)
-        return Renewed(self._node_word(record, moment))
+        return Renewed(self._node_word(record, now))
 
     async def shut_out(self, record: NodeRecord) -> None:
         """Revoke the key of the node."""
         async with self._binding:
             await self._revocations.revoke(record.node, record.key)
 
-    def _node_word(self, record: NodeRecord, moment: Moment) -> str:
+    def _node_word(self, record: NodeRecord, now: Moment) -> str:
         party = Party(kind=PartyKind.NODE, name=record.node, tree=record.tree)
-        return self._sign(record.key, f"agent-{record.node}", party, moment, self._settings.node_credential_ms)
+        return self._sign(record.key, f"agent-{record.node}", party, now, self._settings.node_credential_ms)
 
-    def _sign(self, key: str, name: str, party: Party, moment: Moment, lifetime_ms: int) -> str:
-        return self._authority.user_word(key, name, party, now_s=moment.wall_ms // 1000, lifetime_s=lifetime_ms // 1000)
+    def _sign(self, key: str, name: str, party: Party, now: Moment, lifetime_ms: int) -> str:
+        return self._authority.user_word(key, name, party, now_s=now.wall_ms // 1000, lifetime_s=lifetime_ms // 1000)
 
 
 def _why_not(known: NodeRecord | None, tree: str) -> WrongState | None:

@@ -51,7 +51,7 @@ class NodeRequests:
     def __init__(self, runtime: Runtime[AdmissionSettings], person: Callable[[str], Person]) -> None:
         self._runtime = runtime
         self._person = person
-        self._moment = runtime.clock.moment
+        self._now = runtime.clock.now
         self._give_up = GivingUp(runtime.bus, runtime.clock)
 
     async def open(self) -> None:
@@ -88,19 +88,19 @@ class NodeRequests:
     async def _on_enrol(self, request: Enrol, caller: Caller) -> msgspec.Struct:
         if request.node != caller.name:
             return self._forged(request.node, caller)
-        return await self._answered(enrol(self._nodes, request, self._moment(), self._give_up))
+        return await self._answered(enrol(self._nodes, request, self._now(), self._give_up))
 
     async def _on_renew(self, request: Renew, caller: Caller) -> msgspec.Struct:
         if request.node != caller.name:
             return self._forged(request.node, caller)
         joining = self._joining
-        return _NO_AUTHORITY if joining is None else await self._answered(joining.renew(request, self._moment()))
+        return _NO_AUTHORITY if joining is None else await self._answered(joining.renew(request, self._now()))
 
     async def _on_join(self, request: Join, caller: Caller) -> msgspec.Struct:
         joining = self._joining
         if joining is None:
             return _NO_AUTHORITY
-        return await self._answered(joining.join(caller.name, request, self._moment()))
+        return await self._answered(joining.join(caller.name, request, self._now()))
 
     async def _on_make_token(self, request: MakeToken, caller: Caller) -> msgspec.Struct:
         joining, by = self._joining, self._person(caller.name)
@@ -108,7 +108,7 @@ class NodeRequests:
             return not_allowed(by, f"let a host join as node {request.node}")
         if joining is None:
             return _NO_AUTHORITY
-        return await self._answered(joining.make_token(request, by, self._moment()))
+        return await self._answered(joining.make_token(request, by, self._now()))
 
     async def _on_change(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
         by = self._person(caller.name)

@@ -45,9 +45,9 @@ class Revocations:
         """Revoke a node's key and end its connection. Raises `BusError`; the key is stored then, and sent again later."""
         await self._keys.revoke(key, RevokedKey(node, self._now_s() + _REVOKED_S))
         logger().info("key revoked", node=node, key=key)
-        await self.tell()
+        await self.send()
 
-    async def tell(self) -> None:
+    async def send(self) -> None:
         """Send all revoked keys to the server. Raises `BusError`."""
         connection = connect(
             self._settings.server_urls,
@@ -70,7 +70,7 @@ class Revocations:
         while True:
             reconnects = self._bus.statistics().get("reconnects", 0)
             try:
-                await self.tell()
+                await self.send()
                 self.trouble = ""
             except (HeadraceError, OSError) as error:
                 self.trouble = f"the server did not get the list of revoked keys: {error}"

@@ -39,7 +39,7 @@ _CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
 
 
 class Verdict(enum.Enum):
-    """What a reported end means to the ledger."""
+    """The meaning of a reported end to the ledger."""
 
     #: The end must be recorded.
     NEW = "new"

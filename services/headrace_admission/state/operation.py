@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ from headrace.ids import OperationId, TreeName
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
+from headrace_admission.state.life import is_final
 
 
 class _Fields(msgspec.Struct, kw_only=True):
@@ -88,3 +90,33 @@ class Operation(_Fields, kw_only=True, eq=False):
 
 def _common(fields: _Fields) -> dict[str, Any]:
     return {name: getattr(fields, name) for name in _Fields.__struct_fields__}
+
+
+class OperationBytes:
+    """The bytes of live operations, by user and in total, and the bytes of finished operations, for the quotas."""
+
+    def __init__(self) -> None:
+        self.live = 0
+        self.live_of_user: Counter[str] = Counter()
+        self.finished = 0
+
+    def count(self, operation: Operation) -> None:
+        """Count an operation with its present size, in place of its previous count."""
+        self.forget(operation)
+        operation.counted_bytes = operation.size_bytes
+        operation.is_counted_live = not is_final(operation.state)
+        self._add(operation, operation.counted_bytes)
+
+    def forget(self, operation: Operation) -> None:
+        """Stop counting an operation."""
+        self._add(operation, -operation.counted_bytes)
+        operation.counted_bytes = 0
+
+    def _add(self, operation: Operation, by: int) -> None:
+        if not operation.is_counted_live:
+            self.finished += by
+            return
+        self.live += by
+        self.live_of_user[operation.user] += by
+        if not self.live_of_user[operation.user]:
+            del self.live_of_user[operation.user]

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.ids import ROOT_POOL, PoolName
+from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tree, TreeOptions, person_of
 from headrace.pools.placement_rules import PlacementRule, parse_rule
 from headrace.wire.operation_spec import VANILLA
@@ -153,3 +153,23 @@ def _pool_rules(parent: PoolName, configured: PoolConfig) -> PoolRules:
         forbid_immediate_operations=configured.forbid_immediate_operations,
         always_allow_gang_operations=configured.always_allow_gang_operations,
     )
+
+
+class HeldBack(msgspec.Struct, frozen=True):
+    """New rules of a tree that cannot be applied yet, and the reason."""
+
+    rules: TreeRules
+    reason: str
+
+
+class Configuration:
+    """The rules in force, and the rules that cannot be applied yet.
+
+    They are not in the log: they are read again at each start, and only `State.configure` changes them.
+    """
+
+    def __init__(self, everywhere: GlobalRules) -> None:
+        self.everywhere = everywhere
+        #: Configured trees. Other trees also have books while operations live in them.
+        self.trees: dict[TreeName, TreeRules] = {}
+        self.held_back: dict[TreeName, HeldBack] = {}

@@ -40,19 +40,32 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
-from headrace_admission.lost_work import LostWorkBook
+from headrace_admission.lost_work import LostWorkBook, LostWorkRow
 from headrace_admission.state.book_checks import check_pool, holds
-from headrace_admission.state.configuration import Configuration, HeldBack
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.ledger import Ledger, Verdict
 from headrace_admission.state.life import is_final
-from headrace_admission.state.operation import Operation
-from headrace_admission.state.operation_bytes import OperationBytes
-from headrace_admission.state.restored import Page, Restored
-from headrace_admission.state.rules import GlobalRules, TreeRules
+from headrace_admission.state.operation import Operation, OperationBytes, OperationRecord
+from headrace_admission.state.rules import Configuration, GlobalRules, HeldBack, TreeRules
 from headrace_admission.state.spec_size import spec_bytes, without_command
 from headrace_admission.state.tree_book import TreeBook
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A page of a checkpoint: some of the operations, of the ephemeral pools, or of the lost work."""
+
+    operations: list[OperationRecord]
+    pools: list[TreePools] = []
+    lost_work: list[LostWorkRow] = []
+
+
+class Restored(msgspec.Struct, frozen=True):
+    """The rest of a checkpoint, which is read after its pages."""
+
+    #: Sequence of the last log entry that the checkpoint covers.
+    sequence: int = 0
+    allocator_terms: dict[TreeName, int] = {}
 
 
 class State:

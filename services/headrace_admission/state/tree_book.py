@@ -11,6 +11,7 @@ Invariants (`book_checks`):
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
@@ -23,7 +24,6 @@ from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace_admission.state.counts import Counts, CountsOfTree
 from headrace_admission.state.ephemeral_pools import EphemeralPools
 from headrace_admission.state.rules import PoolRules, TreeRules
-from headrace_admission.state.slot_indexes import SlotIndexes
 
 _NO_RULES: Final = PoolRules()
 #: More levels than any configured tree may have, so that the way up to the root ends whatever was recorded.
@@ -47,6 +47,35 @@ class Member(msgspec.Struct):
     @property
     def holds_slot(self) -> bool:
         return self.blocked_by is None
+
+
+class SlotIndexes:
+    """The slot indexes of one pool: small numbers, unique among its operations. Returned indexes are used again, lowest first."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._free: list[int] = []
+
+    def take(self) -> int:
+        """Take and return the lowest free index."""
+        if self._free:
+            return heapq.heappop(self._free)
+        self._next += 1
+        return self._next - 1
+
+    def claim(self, index: int) -> None:
+        """Take this index, which must be free."""
+        for skipped in range(self._next, index):
+            heapq.heappush(self._free, skipped)
+        if index >= self._next:
+            self._next = index + 1
+        else:
+            self._free.remove(index)
+            heapq.heapify(self._free)
+
+    def give_back(self, index: int) -> None:
+        """Give an index back, so that it can be taken again."""
+        heapq.heappush(self._free, index)
 
 
 class TreeBook:

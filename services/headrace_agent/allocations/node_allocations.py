@@ -127,7 +127,7 @@ class NodeAllocations:
         allocation.unstarted = (*allocation.unstarted, *slots)
         self._slots += len(allocation.unstarted) - before
 
-    def job_over(self, allocation: Allocation, moment: Moment) -> None:
+    def job_over(self, allocation: Allocation, now: Moment) -> None:
         """Take the ended job out of its allocation. The caller must then move the allocation to its next state."""
         assert allocation.job is not None, allocation.id
         started = allocation.job.started
@@ -136,7 +136,7 @@ class NodeAllocations:
         allocation.interrupt = None
         allocation.jobs_ended += 1
         if started is not None:
-            allocation.jobs_ended_ms += max(0, moment.steady_ns - started.started_boottime_ns) // NS_PER_MS
+            allocation.jobs_ended_ms += max(0, now.steady_ns - started.started_boottime_ns) // NS_PER_MS
 
     def unstarted_behind(self, end: JobEnd) -> int:
         """Return the number of unstarted slots behind a job that ended; 0 if its allocation starts no more jobs."""

@@ -22,7 +22,7 @@ class UnsentStartRecords:
         #: Records in the newest heartbeat.
         self._told: dict[AllocationId, StartRecord] = {}
 
-    def take(self) -> dict[AllocationId, StartRecord]:
+    def for_heartbeat(self) -> dict[AllocationId, StartRecord]:
         """Return the records for a heartbeat. If it is lost, the next heartbeat carries the same records."""
         self._told = dict(islice(self._waiting.items(), MOST_STARTS_PER_HEARTBEAT))
         return self._told

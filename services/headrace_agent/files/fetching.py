@@ -22,7 +22,7 @@ from headrace.wire.files import AskOver, FetchPiece, Over, Piece
 from headrace.wire.refusals import Busy, NotFound, NotReady, Refusal, decode_answer
 from headrace_agent.files.folders import OperationFolders
 from headrace_agent.files.operation_files import FetchFiles, FilesFailure, FilesFault, files_failure
-from headrace_agent.host.accounts import Accounts
+from headrace_agent.host.account_mapping import AccountMapping
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -38,7 +38,9 @@ _LONGEST_LOOK_S: Final = 30.0
 class FilesFetcher:
     """Fetches the files of operations for one node."""
 
-    def __init__(self, bus: Bus, clock: Clock, node: NodeName, folders: OperationFolders, accounts: Accounts) -> None:
+    def __init__(
+        self, bus: Bus, clock: Clock, node: NodeName, folders: OperationFolders, accounts: AccountMapping
+    ) -> None:
         self._bus = bus
         self._clock = clock
         self._node = node

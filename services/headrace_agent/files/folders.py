@@ -19,7 +19,7 @@ from typing import Final
 
 from headrace.errors import BadInput
 from headrace.ids import OperationId, operation_id
-from headrace_agent.files.unpacking import Owner, unpack
+from headrace_agent.files.unpacking import FilesOwner, unpack
 from headrace_agent.host.own_folder import make_own_folder
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host.accounts import NoAccount, account_named
@@ -112,7 +112,7 @@ class OperationFolders:
             self._make()
             with self._lock:
                 assert self._removal is not None
-                self._removal.take(path)
+                self._removal.remove(path)
             self._empty_trash()
 
     def _empty_trash(self) -> None:
@@ -122,7 +122,7 @@ class OperationFolders:
                 self._removal.step()
 
 
-def _owner(account: str) -> Owner | None:
+def _owner(account: str) -> FilesOwner | None:
     """Return the account as an owner of files; None for the agent's own account, or if there is no such account.
 
     If the account is missing, the runner later reports why it does not start the job.
@@ -131,4 +131,4 @@ def _owner(account: str) -> Owner | None:
         found = account_named(account) if account else None
     except NoAccount:
         return None
-    return Owner(found.uid, found.gid) if found is not None else None
+    return FilesOwner(found.uid, found.gid) if found is not None else None

@@ -10,7 +10,7 @@ import errno
 import os
 from typing import Final, NamedTuple
 
-from headrace.archive_members import Member, MemberKind, UnusableArchive, members
+from headrace.archive_members import ArchiveMember, MemberKind, UnusableArchive, members
 from headrace.obs.logging import logger
 
 #: System errors that are due to the host, not to the archive.
@@ -23,14 +23,14 @@ _HOST_ERRORS: Final = frozenset(
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Owner(NamedTuple):
+class FilesOwner(NamedTuple):
     """The account that the files are to belong to."""
 
     uid: int
     gid: int
 
 
-def unpack(archive: str, folder: int, owner: Owner | None = None) -> None:
+def unpack(archive: str, folder: int, owner: FilesOwner | None = None) -> None:
     """Unpack the archive at a path into an open folder that is new, empty, and closed to all other accounts.
 
     The files belong to `owner`, or to this process's account. Raises `UnusableArchive`, and OSError if the host is at fault.
@@ -57,7 +57,7 @@ def unpack(archive: str, folder: int, owner: Owner | None = None) -> None:
         raise UnusableArchive(f"unpacking it failed: {type(error).__name__}: {str(error)[:200]}") from None
 
 
-def _make(member: Member, folder: int, owner: Owner | None) -> None:
+def _make(member: ArchiveMember, folder: int, owner: FilesOwner | None) -> None:
     match member.kind:
         case MemberKind.FOLDER:
             os.mkdir(member.name, 0o755, dir_fd=folder)

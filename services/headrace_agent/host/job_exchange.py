@@ -50,7 +50,7 @@ class JobExchange:
         with os.scandir(self._folder) as entries:
             return [entry.name for entry in islice(entries, _MOST_FILES) if entry.name != _TRASH]
 
-    def look(self, names: list[str], jobs: Mapping[JobKey, str]) -> dict[JobKey, int]:
+    def read_progress(self, names: list[str], jobs: Mapping[JobKey, str]) -> dict[JobKey, int]:
         """Return the progress of jobs in thousandths, as found in the entries `names`.
 
         Entries that belong to no job are removed at the second look that finds them. `jobs` maps all running jobs to their
@@ -84,7 +84,7 @@ class JobExchange:
         except IsADirectoryError:
             # A file system may be mounted there; the next look tries again.
             with suppress(OSError):
-                self._removal.take(f"{self._folder}/{name}")
+                self._removal.remove(f"{self._folder}/{name}")
         except OSError:
             # The file is gone already, or the next look tries again.
             pass

@@ -12,13 +12,13 @@ from typing import Literal
 from headrace.errors import HeadraceError
 from headrace_agent.host.own_folder import ForeignFolder, take_own_folder
 
-Holder = Literal["agent", "runner"]
+FolderHolder = Literal["agent", "runner"]
 
 
 class StateInUse(HeadraceError):
     """Another agent, or another runner, uses the state folder."""
 
-    def __init__(self, state: str, holder: Holder, owner: str) -> None:
+    def __init__(self, state: str, holder: FolderHolder, owner: str) -> None:
         self.state = state
         self.owner = owner
         super().__init__(f"another {holder}{f' (pid {owner})' if owner else ''} uses {state}; nothing was changed")
@@ -28,7 +28,7 @@ class ForeignState(HeadraceError):
     """The state folder belongs to another account, or another account put a symbolic link in its place."""
 
 
-def claim(state: str, holder: Holder, uid: int | None = None) -> int:
+def claim(state: str, holder: FolderHolder, uid: int | None = None) -> int:
     """Make the state folder for its owner only, and lock it until the returned descriptor is closed or the process ends.
 
     With `uid` the folder may belong to that account. Raises `StateInUse`, `ForeignState`, and OSError if the folder cannot be

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headrace.errors import BadInput, HeadraceError
 from headrace.runtime.settings import load
-from headrace_agent.install.installation import Place, check, install, uninstall, units_of
+from headrace_agent.install.installation import InstallLocation, check, install, uninstall, units_of
 from headrace_agent.settings import AgentSettings
 
 
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def _lines(arguments: argparse.Namespace) -> Iterator[str]:
-    place = Place(arguments.unit_folder, arguments.account)
+    place = InstallLocation(arguments.unit_folder, arguments.account)
     if arguments.verb == "uninstall":
         yield from uninstall(arguments.node, place)
         return

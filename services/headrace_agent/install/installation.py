@@ -18,11 +18,11 @@ import msgspec
 from headrace.errors import BadInput, HeadraceError
 from headrace.wire.nodes import StopMode
 from headrace_agent.host import facts
-from headrace_agent.host.accounts import AGENT, SAME, Users, parse_accounts
-from headrace_agent.host.state_folder import Holder, claim
+from headrace_agent.host.account_mapping import AGENT, SAME, UsersSetting, parse_accounts
+from headrace_agent.host.state_folder import FolderHolder, claim
 from headrace_agent.install import units
 from headrace_agent.install.systemd import is_true, systemctl
-from headrace_agent.install.units import Unit
+from headrace_agent.install.units import SystemdUnit
 from headrace_agent.runner.host.accounts import account_named
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.process import runner_command
@@ -32,7 +32,7 @@ _REACHES: Final = "import os, sys, headrace_agent; os.chdir(sys.argv[1])"
 
 
 #: The holders of a state folder's locks, with the names of their units.
-_HOLDERS: Final[dict[Holder, Callable[[str], str]]] = {
+_HOLDERS: Final[dict[FolderHolder, Callable[[str], str]]] = {
     "agent": units.agent_unit_name,
     "runner": units.runner_unit_name,
 }
@@ -42,14 +42,14 @@ class CannotInstall(HeadraceError):
     """The units cannot be installed on this host. Nothing was changed."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class InstallLocation(msgspec.Struct, frozen=True):
     """The folder of the units, and the account that they run as; empty: root."""
 
     unit_folder: Path
     account: str = ""
 
 
-def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
+def units_of(settings: AgentSettings, config: Path, account: str) -> list[SystemdUnit]:
     """Return the units of a node's runner and agent. Raises `BadInput`."""
     node, waits = settings.node_name(), settings.stop_mode is StopMode.WAIT
     cgroup = settings.cgroup or units.cgroup_of(units.runner_unit_name(node))
@@ -61,7 +61,7 @@ def units_of(settings: AgentSettings, config: Path, account: str) -> list[Unit]:
     ]
 
 
-def check(place: Place, users: Users, users_place: str, folder: Path) -> None:
+def check(place: InstallLocation, users: UsersSetting, users_place: str, folder: Path) -> None:
     """Check in advance whether the units can be installed and run. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
     if not facts.is_root():
         raise CannotInstall("only root can install systemd units: try again with `sudo`")
@@ -82,7 +82,7 @@ def check(place: Place, users: Users, users_place: str, folder: Path) -> None:
         raise CannotInstall(f"no unit can be written to {place.unit_folder}: {error.strerror}") from None
 
 
-def install(settings: AgentSettings, config: Path, place: Place, *, restart: bool) -> Iterator[str]:
+def install(settings: AgentSettings, config: Path, place: InstallLocation, *, restart: bool) -> Iterator[str]:
     """Install the units and start the agent. Yield what was done, and a diff before a unit file is replaced.
 
     Raises the errors of `check`, `StateInUse` if an agent runs there outside of the units, and OSError.
@@ -127,7 +127,7 @@ def install(settings: AgentSettings, config: Path, place: Place, *, restart: boo
         yield f"{runner.name} keeps running from its former unit: `systemctl restart {runner.name}` ends its jobs"
 
 
-def uninstall(node: str, place: Place) -> Iterator[str]:
+def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
     """Stop the agent of a node with its jobs, and remove its units. Raises `CannotInstall`, `NoSystemd`, OSError."""
     agent, runner = units.agent_unit_name(node), units.runner_unit_name(node)
     there = [place.unit_folder / name for name in (agent, runner) if (place.unit_folder / name).exists()]
@@ -171,7 +171,7 @@ def _check_reach(uid: int, account: str, folder: Path) -> None:
         raise CannotInstall(f"account {account} cannot reach both {sys.executable} and {above}: {why[0]}")
 
 
-def _text(place: Place, unit: Unit) -> str | None:
+def _text(place: InstallLocation, unit: SystemdUnit) -> str | None:
     """Return the text of the installed unit, or None if it is not installed."""
     try:
         return (place.unit_folder / unit.name).read_text(encoding="utf-8", errors="replace")
@@ -179,7 +179,7 @@ def _text(place: Place, unit: Unit) -> str | None:
         return None
 
 
-def _write(place: Place, unit: Unit) -> Iterator[str]:
+def _write(place: InstallLocation, unit: SystemdUnit) -> Iterator[str]:
     file, before = place.unit_folder / unit.name, _text(place, unit)
     if before is not None:
         lines = difflib.unified_diff(

@@ -69,7 +69,7 @@ RestartSec=1
 """
 
 
-class Unit(msgspec.Struct, frozen=True):
+class SystemdUnit(msgspec.Struct, frozen=True):
     """A unit: its name and its text."""
 
     name: str
@@ -91,12 +91,12 @@ def cgroup_of(unit_name: str) -> str:
     return f"{_CGROUPS}/{_SLICE}/{unit_name}"
 
 
-def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms: int | None) -> Unit:
+def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms: int | None) -> SystemdUnit:
     """Return the unit of an agent, which runs as root if `account` is empty. Raises `BadInput`.
 
     A stop waits for the jobs to end if `stop_timeout_ms` is None.
     """
-    return Unit(
+    return SystemdUnit(
         agent_unit_name(node),
         _AGENT.format(
             name=agent_unit_name(node),
@@ -110,9 +110,9 @@ def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms:
     )
 
 
-def runner_unit(node: str, command: Sequence[str], account: str) -> Unit:
+def runner_unit(node: str, command: Sequence[str], account: str) -> SystemdUnit:
     """Return the unit of a runner, which runs as root if `account` is empty. Raises `BadInput`."""
-    return Unit(
+    return SystemdUnit(
         runner_unit_name(node),
         _RUNNER.format(
             name=runner_unit_name(node),

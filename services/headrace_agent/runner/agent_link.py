@@ -25,10 +25,10 @@ from headrace_agent.runner.frames import SOCKET_NAME, BadFrame, FrameReader, pac
 from headrace_agent.runner.protocol import (
     LARGEST_REQUEST_BYTES,
     Ended,
+    FromRunner,
     Hello,
     Run,
     RunAhead,
-    Said,
     Started,
     ToRunner,
 )
@@ -114,7 +114,7 @@ class AgentLink:
                     found.append(message)
         return found
 
-    def tell(self, message: Said) -> None:
+    def send(self, message: FromRunner) -> None:
         """Send a message to the agent with the next `flush`, or when the agent reads. Without an agent it is dropped."""
         if self._agent < 0:
             return

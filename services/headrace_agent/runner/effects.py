@@ -42,7 +42,7 @@ class Drop(NamedTuple):
     job: JobKey
 
 
-class Tell(NamedTuple):
+class SendToAgent(NamedTuple):
     """Send this message to the agent, if one is connected."""
 
     message: ToAgent
@@ -52,7 +52,7 @@ class EndRunner(NamedTuple):
     """End the runner: nothing runs, and nothing will."""
 
 
-RunnerEffect = Launch | Signal | TellDeadline | Keep | Drop | Tell | EndRunner
+RunnerEffect = Launch | Signal | TellDeadline | Keep | Drop | SendToAgent | EndRunner
 
 
 class JobExit(msgspec.Struct, frozen=True):

@@ -27,8 +27,8 @@ from headrace_agent.runner.effects import (
     Keep,
     Launch,
     RunnerEffect,
+    SendToAgent,
     Signal,
-    Tell,
     TellDeadline,
 )
 from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of
@@ -36,10 +36,10 @@ from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import (
     EndAll,
     Ended,
+    FullReport,
     Interrupt,
     KeptJob,
     NodeLease,
-    Picture,
     Recall,
     Recalled,
     Run,
@@ -68,11 +68,11 @@ class _Job(msgspec.Struct):
     #: Queued jobs of its allocation, in order.
     ahead: deque[Run] = msgspec.field(default_factory=deque)
 
-    def kept(self, started: Started, moment: Moment) -> KeptJob:
+    def kept(self, started: Started, now: Moment) -> KeptJob:
         """Return the job's entry in the full report, as a running job."""
         if self.stop is None or self.deadline_ns is None:
             return KeptJob(self.run, started)
-        left_ms = max(0, self.deadline_ns - moment.steady_ns) // NS_PER_MS
+        left_ms = max(0, self.deadline_ns - now.steady_ns) // NS_PER_MS
         return KeptJob(self.run, started, Interrupt(self.run.job, left_ms, self.stop.reason, self.stop.note))
 
 
@@ -95,18 +95,18 @@ class RunnerEngine:
         self._leases_seen_late = 0
         self._leave_ns: int | None = None
 
-    def on_recovered(self, ends: list[JobEnd], moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_recovered(self, ends: list[JobEnd], now: Moment) -> Outcome[None, RunnerEffect]:
         """Record the ends that an earlier runner kept and the jobs that were lost with it. Called once, before anything else."""
         self._ended.update((end.key, end) for end in ends)
-        return Outcome(None, [Tell(Ended(end)) for end in ends])
+        return Outcome(None, [SendToAgent(Ended(end)) for end in ends])
 
-    def on_hello(self, about: About, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_hello(self, about: About, now: Moment) -> Outcome[None, RunnerEffect]:
         """Send the full report to a new agent, and drop all queued jobs of the agent before."""
         for job in self._live.values():
             job.ahead.clear()
         # A starting job is in the full report too: otherwise the allocator would give it to another node.
-        running = [job.kept(job.started or _on_its_way(job.run, moment), moment) for job in self._live.values()]
-        picture = Picture(
+        running = [job.kept(job.started or _on_its_way(job.run, now), now) for job in self._live.values()]
+        picture = FullReport(
             running=running,
             ended=list(self._ended.values()),
             isolation=about.isolation,
@@ -117,56 +117,56 @@ class RunnerEngine:
             answers_pings=True,
             makes_folders=True,
         )
-        return Outcome(None, [Tell(picture)])
+        return Outcome(None, [SendToAgent(picture)])
 
-    def on_run(self, run: Run, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_run(self, run: Run, now: Moment) -> Outcome[None, RunnerEffect]:
         """Start a job that is not known. For a known job its state is sent again."""
         ended = self._ended.get(run.job)
         if ended is not None:
-            return Outcome(None, [Tell(Ended(ended))])
+            return Outcome(None, [SendToAgent(Ended(ended))])
         known = self._live.get(run.job)
         if known is not None:
-            return Outcome(None, [Tell(known.started)] if known.started is not None else [])
-        refusal = self._refusal(moment)
+            return Outcome(None, [SendToAgent(known.started)] if known.started is not None else [])
+        refusal = self._refusal(now)
         if refusal is not None:
-            return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, refusal, moment))
+            return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, refusal, now))
         if len(self._live) >= self._most_jobs:
             reason = f"not started: {len(self._live)} jobs run, and the limit of open files of this host's runner allows no more"
             fault = Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
-            return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, reason, moment, fault))
+            return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, reason, now, fault))
         self._add(run, deque())
         if run.not_started_for:
             exit_code = None if run.is_host_fault else NOT_RUNNABLE
-            return self.on_not_started(run.job, f"not started: {run.not_started_for}", exit_code, moment)
+            return self.on_not_started(run.job, f"not started: {run.not_started_for}", exit_code, now)
         return Outcome(None, [Launch(run)])
 
-    def on_run_ahead(self, order: RunAhead, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_run_ahead(self, order: RunAhead, now: Moment) -> Outcome[None, RunnerEffect]:
         """Queue a job behind the live job of its allocation. Without a live job it is dropped."""
         before = self._newest.get(order.run.allocation)
         if before is not None:
             before.ahead.append(order.run)
         return Outcome(None)
 
-    def on_recall(self, order: Recall, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_recall(self, order: Recall, now: Moment) -> Outcome[None, RunnerEffect]:
         """Drop the queued jobs of an allocation, and confirm that."""
         job = self._newest.get(order.allocation)
         if job is not None:
             job.ahead.clear()
-        return Outcome(None, [Tell(Recalled(order.allocation))])
+        return Outcome(None, [SendToAgent(Recalled(order.allocation))])
 
-    def on_started(self, key: JobKey, pid: int, moment: Moment) -> Outcome[None, RunnerEffect]:
-        """Record that the process of a job runs since `moment`. If the job was to be stopped meanwhile, it is stopped now."""
+    def on_started(self, key: JobKey, pid: int, now: Moment) -> Outcome[None, RunnerEffect]:
+        """Record that the process of a job runs since `now`. If the job was to be stopped meanwhile, it is stopped now."""
         job = self._live[key]
         job.state = next_state(job.state, JobEvent.STARTED)
-        job.started = Started(key, pid, moment.wall_ms, moment.steady_ns, job.run.account)
+        job.started = Started(key, pid, now.wall_ms, now.steady_ns, job.run.account)
         stopping: list[RunnerEffect] = []
         if job.stop is not None and job.deadline_ns is not None:
-            left_ms = max(0, job.deadline_ns - moment.steady_ns) // NS_PER_MS
-            stopping = self._stop(key, job, job.stop._replace(timeout_ms=left_ms), moment)
-        return Outcome(None, [Tell(job.started), *stopping])
+            left_ms = max(0, job.deadline_ns - now.steady_ns) // NS_PER_MS
+            stopping = self._stop(key, job, job.stop._replace(timeout_ms=left_ms), now)
+        return Outcome(None, [SendToAgent(job.started), *stopping])
 
     def on_not_started(
-        self, key: JobKey, reason: str, exit_code: int | None, moment: Moment
+        self, key: JobKey, reason: str, exit_code: int | None, now: Moment
     ) -> Outcome[None, RunnerEffect]:
         """Record that a job could not be started.
 
@@ -175,21 +175,21 @@ class RunnerEngine:
         """
         job, exit = self._remove(key), JobExit(exit_code=exit_code)
         if job.stop is not None:
-            effects = self._end(job.run, None, JobExit(), job.stop.result, job.stop.reason, moment, job.stop)
+            effects = self._end(job.run, None, JobExit(), job.stop.result, job.stop.reason, now, job.stop)
             return Outcome(None, effects + self._leave())
         fault = None if exit_code is not None else Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
         result = JobResult.FAILED if fault is None else JobResult.ABORTED
-        effects = self._end(job.run, None, exit, result, reason, moment, fault)
+        effects = self._end(job.run, None, exit, result, reason, now, fault)
         return Outcome(None, effects + self._leave())
 
-    def on_exited(self, key: JobKey, exit: JobExit, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_exited(self, key: JobKey, exit: JobExit, now: Moment) -> Outcome[None, RunnerEffect]:
         """Record that a job's main process ended and no process of the job is left. If it ended by itself, the next queued job starts.
 
         A main process that ended before the runner's signal counts as ended by itself, even if other processes of the job lived
         longer.
         """
         job = self._remove(key)
-        is_after_signal = job.stopped_ns < (exit.main_ended_ns or moment.steady_ns)
+        is_after_signal = job.stopped_ns < (exit.main_ended_ns or now.steady_ns)
         stop = job.stop if is_after_signal else None
         result, reason = result_of(
             exit,
@@ -197,35 +197,35 @@ class RunnerEngine:
             interruptible=job.run.interruptible,
             killed_after_ms=job.killed_after_ms,
         )
-        following = self._go_on(job, moment)
-        effects = self._end(job.run, job.started, exit, result, reason, moment, stop, following)
+        following = self._go_on(job, now)
+        effects = self._end(job.run, job.started, exit, result, reason, now, stop, following)
         return Outcome(None, effects + ([Launch(following)] if following is not None else self._leave()))
 
-    def on_failure(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_failure(self, key: JobKey, reason: str, now: Moment) -> Outcome[None, RunnerEffect]:
         """End a job that cannot go on. It counts as failed with this reason."""
         stop = Stop(JobResult.FAILED, reason, _OWN_TIMEOUT_MS)
-        return Outcome(None, self._stop_live(key, stop, moment))
+        return Outcome(None, self._stop_live(key, stop, now))
 
-    def on_not_confined(self, key: JobKey, reason: str, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_not_confined(self, key: JobKey, reason: str, now: Moment) -> Outcome[None, RunnerEffect]:
         """End a job whose limits the host could not set. It does not count as a failure of the operation."""
         stop = Stop(JobResult.ABORTED, reason, _OWN_TIMEOUT_MS, is_host_fault=True)
-        return Outcome(None, self._stop_live(key, stop, moment))
+        return Outcome(None, self._stop_live(key, stop, now))
 
-    def on_interrupt(self, order: Interrupt, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_interrupt(self, order: Interrupt, now: Moment) -> Outcome[None, RunnerEffect]:
         """Send the job's signal, and SIGKILL after the timeout. A job that is not live is ignored."""
         stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms, order.note)
-        return Outcome(None, self._stop_live(order.job, stop, moment))
+        return Outcome(None, self._stop_live(order.job, stop, now))
 
-    def on_end_all(self, order: EndAll, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_end_all(self, order: EndAll, now: Moment) -> Outcome[None, RunnerEffect]:
         """Interrupt all jobs. From now on none starts, and the runner exits after the last job has ended."""
         stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms)
         if self._end_all is None:
             self._end_all = stop
-        leave_ns = moment.steady_ns + (order.timeout_ms + KILL_TIMEOUT_MS) * NS_PER_MS
+        leave_ns = now.steady_ns + (order.timeout_ms + KILL_TIMEOUT_MS) * NS_PER_MS
         self._leave_ns = leave_ns if self._leave_ns is None else min(self._leave_ns, leave_ns)
-        return Outcome(None, self._stop_all(stop, moment) + self._leave())
+        return Outcome(None, self._stop_all(stop, now) + self._leave())
 
-    def on_lease(self, lease: NodeLease, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_lease(self, lease: NodeLease, now: Moment) -> Outcome[None, RunnerEffect]:
         """Extend the lease. A lease that ends earlier than the present lease changes nothing."""
         effects: list[RunnerEffect] = []
         known = self._lease
@@ -233,31 +233,31 @@ class RunnerEngine:
             if known is not None and not self._lease_enforced and lease.since_boottime_ns > known.until_boottime_ns:
                 # The runner was frozen together with its agent. The new lease arrived before the runner noticed that the old
                 # lease had expired, but the jobs may run elsewhere by now.
-                effects = self._enforce_lease(known, moment)
+                effects = self._enforce_lease(known, now)
             self._lease = lease
             self._lease_enforced = False
-        return Outcome(None, [*effects, *self.on_time(moment).effects])
+        return Outcome(None, [*effects, *self.on_time(now).effects])
 
-    def on_acknowledge(self, jobs: list[JobKey], moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_acknowledge(self, jobs: list[JobKey], now: Moment) -> Outcome[None, RunnerEffect]:
         """Drop ends that are recorded elsewhere."""
         return Outcome(None, [Drop(key) for key in jobs if self._ended.pop(key, None) is not None])
 
-    def on_time(self, moment: Moment) -> Outcome[None, RunnerEffect]:
+    def on_time(self, now: Moment) -> Outcome[None, RunnerEffect]:
         """Do what is due now: deadlines of jobs, and the end of the lease.
 
         The shell calls it not later than `next_wake_ns`. An early call does no harm.
         """
         effects: list[RunnerEffect] = []
         lease = self._lease
-        if lease is not None and not self._lease_enforced and moment.steady_ns >= lease.until_boottime_ns:
+        if lease is not None and not self._lease_enforced and now.steady_ns >= lease.until_boottime_ns:
             self._lease_enforced = True
-            effects += self._enforce_lease(lease, moment)
-        while self._deadlines and self._deadlines[0][0] <= moment.steady_ns:
+            effects += self._enforce_lease(lease, now)
+        while self._deadlines and self._deadlines[0][0] <= now.steady_ns:
             due_ns, key = heapq.heappop(self._deadlines)
             late = self._live.get(key)
             if late is not None and late.deadline_ns == due_ns:
-                effects += self._kill(key, late, moment)
-        if self._leave_ns is not None and moment.steady_ns >= self._leave_ns:
+                effects += self._kill(key, late, now)
+        if self._leave_ns is not None and now.steady_ns >= self._leave_ns:
             effects.append(EndRunner())
         return Outcome(None, effects)
 
@@ -334,9 +334,9 @@ class RunnerEngine:
             del self._newest[job.run.allocation]
         return job
 
-    def _go_on(self, job: _Job, moment: Moment) -> Run | None:
-        """Return the next queued job behind a job that has ended, if it may start, else None. It is live from now on."""
-        if not job.ahead or job.stop is not None or self._refusal(moment) or len(self._live) >= self._most_jobs:
+    def _go_on(self, job: _Job, now: Moment) -> Run | None:
+        """Return the run that was queued behind a run that has ended, if it may start, else None. It counts as live from now on."""
+        if not job.ahead or job.stop is not None or self._refusal(now) or len(self._live) >= self._most_jobs:
             return None
         run = job.ahead.popleft()
         is_known = run.job == job.run.job or run.job in self._live or run.job in self._ended
@@ -345,71 +345,69 @@ class RunnerEngine:
         self._add(run, job.ahead)
         return run
 
-    def _refusal(self, moment: Moment) -> str | None:
+    def _refusal(self, now: Moment) -> str | None:
         if self._end_all is not None:
             return f"not started: the runner is ending ({self._end_all.reason})"
         if self._lease is None:
             return "not started: the runner has no lease yet"
-        if moment.steady_ns >= self._lease.until_boottime_ns:
+        if now.steady_ns >= self._lease.until_boottime_ns:
             return "not started: the lease of the node is over"
         return None
 
-    def _enforce_lease(self, lease: NodeLease, moment: Moment) -> list[RunnerEffect]:
+    def _enforce_lease(self, lease: NodeLease, now: Moment) -> list[RunnerEffect]:
         """End all jobs. The time until the kill counts from the end of the lease, even if that is noticed late."""
-        left_ms = lease.timeout_ms - (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
+        left_ms = lease.timeout_ms - (now.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         reason = "the lease of the node ended: no heartbeat of the node was answered in time"
-        late_ms = (moment.steady_ns - lease.until_boottime_ns) // NS_PER_MS
+        late_ms = (now.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         if self._live and late_ms > 2 * lease.timeout_ms:
             self._leases_seen_late += 1
             reason += f"; the runner was stopped and noticed it {late_ms / 1000:.0f} s late, so the job may have run elsewhere too"
-        return self._stop_all(Stop(JobResult.ABORTED, reason, max(0, left_ms)), moment)
+        return self._stop_all(Stop(JobResult.ABORTED, reason, max(0, left_ms)), now)
 
-    def _stop_live(self, key: JobKey, stop: Stop, moment: Moment) -> list[RunnerEffect]:
+    def _stop_live(self, key: JobKey, stop: Stop, now: Moment) -> list[RunnerEffect]:
         job = self._live.get(key)
-        return self._stop(key, job, stop, moment) if job is not None else []
+        return self._stop(key, job, stop, now) if job is not None else []
 
-    def _stop(self, key: JobKey, job: _Job, stop: Stop, moment: Moment) -> list[RunnerEffect]:
+    def _stop(self, key: JobKey, job: _Job, stop: Stop, now: Moment) -> list[RunnerEffect]:
         """Stop a job. The first reason stays, the earliest deadline applies, and the newest note is kept for a later agent."""
         job.stop = stop if job.stop is None else job.stop._replace(note=stop.note or job.stop.note)
-        due_ns = moment.steady_ns + stop.timeout_ms * NS_PER_MS
+        due_ns = now.steady_ns + stop.timeout_ms * NS_PER_MS
         effects: list[RunnerEffect] = []
         if job.state is JobState.STARTING and (job.deadline_ns is None or due_ns < job.deadline_ns):
             # The job gets the signal once its program runs. A process that is still starting at the deadline is killed.
-            job.stopped_ns = job.stopped_ns or moment.steady_ns
+            job.stopped_ns = job.stopped_ns or now.steady_ns
             self._set_deadline(key, job, due_ns)
         if job.state is JobState.RUNNING:
             job.state = next_state(job.state, JobEvent.INTERRUPT)
-            job.stopped_ns = moment.steady_ns
-            effects += self._await(key, job, due_ns, moment)
+            job.stopped_ns = now.steady_ns
+            effects += self._await(key, job, due_ns, now)
             effects.append(Signal(key, signal.Signals[job.run.interrupt_signal]))
         elif job.state is JobState.INTERRUPTED and job.deadline_ns is not None and due_ns < job.deadline_ns:
-            effects += self._await(key, job, due_ns, moment)
+            effects += self._await(key, job, due_ns, now)
         is_asked = job.state in (JobState.STARTING, JobState.INTERRUPTED)
-        if is_asked and job.deadline_ns is not None and job.deadline_ns <= moment.steady_ns:
-            effects += self._kill(key, job, moment)
+        if is_asked and job.deadline_ns is not None and job.deadline_ns <= now.steady_ns:
+            effects += self._kill(key, job, now)
         return effects
 
-    def _kill(self, key: JobKey, job: _Job, moment: Moment) -> list[RunnerEffect]:
+    def _kill(self, key: JobKey, job: _Job, now: Moment) -> list[RunnerEffect]:
         if job.killed_after_ms is None:
-            job.killed_after_ms = (moment.steady_ns - job.stopped_ns) // NS_PER_MS
+            job.killed_after_ms = (now.steady_ns - job.stopped_ns) // NS_PER_MS
         job.state = next_state(job.state, JobEvent.DEADLINE)
-        self._set_deadline(key, job, moment.steady_ns + KILL_TIMEOUT_MS * NS_PER_MS)
+        self._set_deadline(key, job, now.steady_ns + KILL_TIMEOUT_MS * NS_PER_MS)
         return [Signal(key, signal.SIGKILL)]
 
-    def _await(self, key: JobKey, job: _Job, due_ns: int, moment: Moment) -> list[RunnerEffect]:
+    def _await(self, key: JobKey, job: _Job, due_ns: int, now: Moment) -> list[RunnerEffect]:
         """Set the deadline of the kill, and write it for the job if there is any time left."""
         self._set_deadline(key, job, due_ns)
-        left_ms = (due_ns - moment.steady_ns) // NS_PER_MS
-        return (
-            [TellDeadline(job.run.deadline_file, moment.wall_ms + left_ms)] if job.run.deadline_file and left_ms else []
-        )
+        left_ms = (due_ns - now.steady_ns) // NS_PER_MS
+        return [TellDeadline(job.run.deadline_file, now.wall_ms + left_ms)] if job.run.deadline_file and left_ms else []
 
     def _set_deadline(self, key: JobKey, job: _Job, due_ns: int) -> None:
         job.deadline_ns = due_ns
         heapq.heappush(self._deadlines, (due_ns, key))
 
-    def _stop_all(self, stop: Stop, moment: Moment) -> list[RunnerEffect]:
-        return [effect for key, job in self._live.items() for effect in self._stop(key, job, stop, moment)]
+    def _stop_all(self, stop: Stop, now: Moment) -> list[RunnerEffect]:
+        return [effect for key, job in self._live.items() for effect in self._stop(key, job, stop, now)]
 
     def _end(
         self,
@@ -418,19 +416,19 @@ class RunnerEngine:
         exit: JobExit,
         result: JobResult,
         reason: str,
-        moment: Moment,
+        now: Moment,
         stop: Stop | None = None,
         following: Run | None = None,
     ) -> list[RunnerEffect]:
-        end = job_end(run, started, exit, result, reason, moment, stop)
+        end = job_end(run, started, exit, result, reason, now, stop)
         self._ended[run.job] = end
         is_host_fault = stop is not None and stop.is_host_fault
-        return [Keep(end), Tell(Ended(end, is_host_fault, following.job if following is not None else None))]
+        return [Keep(end), SendToAgent(Ended(end, is_host_fault, following.job if following is not None else None))]
 
     def _leave(self) -> list[RunnerEffect]:
         return [EndRunner()] if self._end_all is not None and not self._live else []
 
 
-def _on_its_way(run: Run, moment: Moment) -> Started:
+def _on_its_way(run: Run, now: Moment) -> Started:
     """Return a start report for a job whose process does not run its program yet."""
-    return Started(run.job, 0, moment.wall_ms, moment.steady_ns, run.account)
+    return Started(run.job, 0, now.wall_ms, now.steady_ns, run.account)

@@ -59,13 +59,13 @@ def job_end(
     exit: JobExit,
     result: JobResult,
     reason: str,
-    moment: Moment,
+    now: Moment,
     stop: Stop | None = None,
 ) -> JobEnd:
-    """Return the record of an end. `moment` is used if the host did not say when the main process ended."""
+    """Return the record of an end. `now` is used if the host did not say when the main process ended."""
     # The wall clock may have been set while the job ran, so the run time is measured with the steady clock.
-    started_at_ms = started.started_at_ms if started is not None else moment.wall_ms
-    ended_ns = exit.main_ended_ns or moment.steady_ns
+    started_at_ms = started.started_at_ms if started is not None else now.wall_ms
+    ended_ns = exit.main_ended_ns or now.steady_ns
     ran_ms = (ended_ns - started.started_boottime_ns) // NS_PER_MS if started is not None else 0
     return JobEnd(
         operation=run.job.operation,

@@ -1,7 +1,7 @@
 """The messages between an agent and the runner of its host, over a unix socket.
 
 A frame is a 4-byte big-endian length and a message in msgpack. One agent is connected at a time, and a second connection
-replaces the first. The runner outlives the agent: it answers `Hello` with a full report (`Picture`), so that a restarted agent
+replaces the first. The runner outlives the agent: it answers `Hello` with a full report (`FullReport`), so that a restarted agent
 knows what runs. An ended job is reported until it is acknowledged and is kept in a file until then, so that an end outlives the
 runner too.
 
@@ -16,7 +16,7 @@ from typing import Annotated
 
 import msgspec
 
-from headrace.wire.heartbeat import AccountName, JobEnd, JobKey, Millis
+from headrace.wire.heartbeat import AccountName, JobEnd, JobKey, UnixMillis
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.start_stages import StartRecord
 
@@ -89,7 +89,7 @@ class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
     """Send the job's signal to its process group, and SIGKILL after `timeout_ms`. A deadline never moves to a later time."""
 
     job: JobKey
-    timeout_ms: Millis
+    timeout_ms: UnixMillis
     #: Becomes part of the end's `reason`.
     reason: str
     #: The agent's own note about the interruption, returned unchanged in the full report.
@@ -99,7 +99,7 @@ class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
 class EndAll(msgspec.Struct, frozen=True, tag="end_all"):
     """Interrupt every job as `Interrupt` does, start none any more, and exit once all ends are written."""
 
-    timeout_ms: Millis
+    timeout_ms: UnixMillis
     reason: str
 
 
@@ -111,7 +111,7 @@ class NodeLease(msgspec.Struct, frozen=True, tag="lease"):
 
     until_boottime_ns: _Natural
     #: Milliseconds from the end of the lease to SIGKILL; over before other nodes may run the jobs.
-    timeout_ms: Millis = 5_000
+    timeout_ms: UnixMillis = 5_000
     #: CLOCK_BOOTTIME in nanoseconds since which leases have followed one another without a gap; 0: always.
     since_boottime_ns: _Natural = 0
 
@@ -123,7 +123,7 @@ class Acknowledge(msgspec.Struct, frozen=True, tag="acknowledge"):
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """An agent has connected. The answer is a `Picture`."""
+    """An agent has connected. The answer is a `FullReport`."""
 
     incarnation: str
 
@@ -172,7 +172,7 @@ class KeptJob(msgspec.Struct, frozen=True):
     interrupted: Interrupt | None = None
 
 
-class Picture(msgspec.Struct, frozen=True, tag="picture"):
+class FullReport(msgspec.Struct, frozen=True, tag="picture"):
     """The full report of the runner: what runs, and which ends are not acknowledged."""
 
     running: list[KeptJob]
@@ -196,6 +196,6 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 
 
 #: Reports about jobs.
-ToAgent = Started | Ended | Recalled | Picture
+ToAgent = Started | Ended | Recalled | FullReport
 #: All messages that a runner sends.
-Said = ToAgent | Pong
+FromRunner = ToAgent | Pong

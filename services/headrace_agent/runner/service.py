@@ -20,7 +20,17 @@ from headrace.obs.logging import Logger, lost_lines
 from headrace.runtime.engine import NS_PER_MS, Check, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.agent_link import AgentLink
-from headrace_agent.runner.effects import About, Drop, EndRunner, Keep, Launch, RunnerEffect, Signal, Tell, TellDeadline
+from headrace_agent.runner.effects import (
+    About,
+    Drop,
+    EndRunner,
+    Keep,
+    Launch,
+    RunnerEffect,
+    SendToAgent,
+    Signal,
+    TellDeadline,
+)
 from headrace_agent.runner.engine import RunnerEngine
 from headrace_agent.runner.files.job_log import job_fields
 from headrace_agent.runner.files.kept_jobs import KeptJobs
@@ -31,7 +41,7 @@ from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost
-from headrace_agent.runner.jobs.processes import ProcessTable
+from headrace_agent.runner.jobs.process_table import ProcessTable
 from headrace_agent.runner.protocol import (
     Acknowledge,
     EndAll,
@@ -170,7 +180,7 @@ class Runner:
             self._log.info("files spoiled", count=len(kept.spoiled), names=names)
         for entry in self._host.files.entries(f"{state}/scratch"):
             with contextlib.suppress(OSError):
-                self._removal.take(f"{state}/scratch/{entry.name}")
+                self._removal.remove(f"{state}/scratch/{entry.name}")
         self._engine.on_recovered(ends, now)
         self._log.info("recovered", ends=len(kept.ends), lost=len(kept.leftovers), processes_killed=killed)
 
@@ -206,7 +216,7 @@ class Runner:
         # A lease runs on while the host sleeps, but the poll's timeout does not, so with jobs there is a turn every second.
         if len(self._jobs) or self._kept.unwritten or self._jobs.untidy:
             due.append(self._tick_ns)
-        return max(0.0, (min(moment for moment in due if moment is not None) - now_ns) / NS_PER_MS)
+        return max(0.0, (min(due_ns for due_ns in due if due_ns is not None) - now_ns) / NS_PER_MS)
 
     def _on_event(self, fd: int, mask: int) -> None:
         if self._jobs.owns_start(fd):
@@ -257,7 +267,7 @@ class Runner:
             case NodeLease():
                 self._take(self._engine.on_lease(message, now))
             case Ping():
-                self._link.tell(Pong())
+                self._link.send(Pong())
             case Acknowledge():
                 self._take(self._engine.on_acknowledge(message.jobs, now))
             case _:
@@ -289,8 +299,8 @@ class Runner:
                 case Drop(job):
                     self._log.debug("job acknowledged", **job_fields(job))
                     self._kept.forget(job)
-                case Tell(message):
-                    self._link.tell(message)
+                case SendToAgent(message):
+                    self._link.send(message)
                 case EndRunner():
                     self._leave_ns = self._leave_ns or self._host.processes.now().steady_ns + _LEAVE_MS * NS_PER_MS
                 case _:
@@ -330,14 +340,14 @@ class Runner:
         self._look()
 
     def _look(self) -> None:
-        for job, exit in self._jobs.look(self._host.processes.now()):
+        for job, exit in self._jobs.collect_ended(self._host.processes.now()):
             self._take(self._engine.on_exited(job, exit, self._host.processes.now()))
 
     def _make_room(self) -> None:
         operation = self._jobs.retention.next_to_go()
         if operation is not None:
             try:
-                self._removal.take(f"{self._settings.logs}/{operation}")
+                self._removal.remove(f"{self._settings.logs}/{operation}")
                 self._log.info(
                     "logs removed", operation=operation, why="the logs of all jobs together took too much space"
                 )

@@ -17,9 +17,9 @@ from headrace_agent.runner.frames import pack
 from headrace_agent.runner.protocol import (
     LARGEST_REQUEST_BYTES,
     Ended,
+    FullReport,
     Interrupt,
     KeptJob,
-    Picture,
     Run,
     RunAhead,
     Started,
@@ -127,7 +127,7 @@ def report_instead_of(frame: bytes, why: str) -> ToAgent | None:
         case _PictureReport() as picture:
             running = [kept for raw in picture.running if (kept := _kept_in(raw, why)) is not None]
             ended = [one for raw in picture.ended if (one := _end_in(raw, why)) is not None]
-            return Picture(running, ended, picture.isolation, why, picture.pid, why, picture.runs_ahead)
+            return FullReport(running, ended, picture.isolation, why, picture.pid, why, picture.runs_ahead)
         case _:
             return None
 

@@ -17,8 +17,8 @@ from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace_agent.effects import Trouble
 from headrace_agent.host import facts
-from headrace_agent.host.accounts import AGENT, parse_accounts
-from headrace_agent.runner.protocol import EndAll, Ended, NodeLease, Picture, Run, ToAgent
+from headrace_agent.host.account_mapping import AGENT, parse_accounts
+from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease, Run, ToAgent
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 
@@ -37,7 +37,7 @@ _AS_ACCOUNT: Final = (
 )
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class TrialResult(msgspec.Struct, frozen=True):
     """The outcome of one trial."""
 
     trial: str
@@ -54,13 +54,13 @@ class Trials:
         self._folder = folder
         own = msgspec.structs.replace(settings, state_folder=folder, logs_folder="", starts_runner=True)
         self._link = RunnerLink(own, "selftest", self._on_message, self._on_trouble)
-        self._picture: Picture | None = None
+        self._picture: FullReport | None = None
         self._ends: dict[JobKey, JobEnd] = {}
         self._trouble = ""
         self._news = anyio.Event()
         self._jobs = 0
 
-    async def run(self) -> Sequence[Verdict]:
+    async def run(self) -> Sequence[TrialResult]:
         """Run all trials. Without a runner there is one verdict about it instead of those about jobs."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._link.run)
@@ -68,30 +68,30 @@ class Trials:
                 while self._picture is None and not self._trouble:
                     await self._news.wait()
             if self._picture is None:
-                verdicts = [Verdict("runner", False, self._trouble or "it does not answer")]
+                verdicts = [TrialResult("runner", False, self._trouble or "it does not answer")]
             else:
                 lease = NodeLease(time.clock_gettime_ns(time.CLOCK_BOOTTIME) + _LEASE_NS)
-                self._link.tell(lease)
+                self._link.send(lease)
                 self._link.flush()
                 verdicts = [self._limits(self._picture), await self._memory(), await self._leftovers()]
                 verdicts += await self._accounts()
-            self._link.tell(EndAll(0, "the selftest is over"))
+            self._link.send(EndAll(0, "the selftest is over"))
             await self._link.end(_GONE_S, with_runner=True)
             tasks.cancel_scope.cancel()
         return [self._isolation(), *verdicts, self._folders()]
 
-    def _isolation(self) -> Verdict:
+    def _isolation(self) -> TrialResult:
         """Judge the isolation that the agent would report at its enrolment. It passes if the settings ask for no more."""
         found, users = self._wanted.agent_isolation(), self._wanted.users
         wants_more = facts.is_root() and users != AGENT
-        return Verdict("isolation", found.is_full or not wants_more, f"{found.word}: {found.detail}")
+        return TrialResult("isolation", found.is_full or not wants_more, f"{found.word}: {found.detail}")
 
-    def _limits(self, picture: Picture) -> Verdict:
+    def _limits(self, picture: FullReport) -> TrialResult:
         wanted = "cgroup2" if self._wanted.cgroup else "rlimit"
         passed = picture.isolation in ("cgroup2", wanted)
-        return Verdict("limits", passed, f"{picture.isolation}: {picture.isolation_detail}")
+        return TrialResult("limits", passed, f"{picture.isolation}: {picture.isolation_detail}")
 
-    async def _memory(self) -> Verdict:
+    async def _memory(self) -> TrialResult:
         end = await self._job([sys.executable, "-c", _GREED], memory_bytes=_LIMIT_BYTES)
         kept = end is not None and end.result is JobResult.FAILED and not end.not_started
         found = (
@@ -99,24 +99,24 @@ class Trials:
             if kept
             else _what_became(end, "got more memory than its limit")
         )
-        return Verdict("memory", kept, found)
+        return TrialResult("memory", kept, found)
 
-    async def _leftovers(self) -> Verdict:
+    async def _leftovers(self) -> TrialResult:
         end = await self._job([sys.executable, "-c", _LEAVER])
         pid = _number_told(self._folder)
         if end is None or end.result is not JobResult.COMPLETED or not pid:
-            return Verdict("processes", False, _what_became(end, "printed nothing"))
+            return TrialResult("processes", False, _what_became(end, "printed nothing"))
         with anyio.move_on_after(_GONE_S):
             while psutil.pid_exists(pid):  # noqa: ASYNC110 - another process ends it
                 await anyio.sleep(_LOOK_AGAIN_S)
-            return Verdict("processes", True, "processes that a job leaves behind are ended with it")
-        return Verdict("processes", False, f"process {pid} outlived its job")
+            return TrialResult("processes", True, "processes that a job leaves behind are ended with it")
+        return TrialResult("processes", False, f"process {pid} outlived its job")
 
-    async def _accounts(self) -> list[Verdict]:
+    async def _accounts(self) -> list[TrialResult]:
         if not facts.is_root():
-            return [Verdict("accounts", True, "jobs run as the agent's own account")]
+            return [TrialResult("accounts", True, "jobs run as the agent's own account")]
         if warning := self._wanted.warning_of_accounts():
-            return [Verdict("accounts", self._wanted.users == AGENT, warning)]
+            return [TrialResult("accounts", self._wanted.users == AGENT, warning)]
         accounts = sorted(set(parse_accounts(self._wanted.users).by_person.values()))
         verdicts = []
         for account in accounts:
@@ -124,13 +124,13 @@ class Trials:
             end = await self._job(["/bin/sh", "-c", *words], memory_bytes=_LIMIT_BYTES, account=account)
             passed = end is not None and end.result is JobResult.COMPLETED
             found = "jobs run as this account, and cannot read the agent's credential" if passed else _what_became(end)
-            verdicts.append(Verdict(f"account {account}", passed, found))
-        return verdicts or [Verdict("accounts", True, "each person's jobs run as the account of the same name")]
+            verdicts.append(TrialResult(f"account {account}", passed, found))
+        return verdicts or [TrialResult("accounts", True, "each person's jobs run as the account of the same name")]
 
-    def _folders(self) -> Verdict:
+    def _folders(self) -> TrialResult:
         folders = (self._wanted.state(), self._wanted.logs())
         defects = [defect for folder in folders if (defect := facts.defect_of_folder(folder))]
-        return Verdict(
+        return TrialResult(
             "folders", not defects, "; ".join(defects) or "no defect is found in the folders of state and logs"
         )
 
@@ -140,7 +140,7 @@ class Trials:
         self._jobs += 1
         path = facts.jobs_environment(self._wanted.path)
         run = Run(key, AllocationId("selftest"), argv, path, "/" if account else "", 0, memory_bytes, account=account)
-        self._link.tell(run)
+        self._link.send(run)
         self._link.flush()
         with anyio.move_on_after(_PATIENCE_S):
             while key not in self._ends:
@@ -148,7 +148,7 @@ class Trials:
         return self._ends.get(key)
 
     def _on_message(self, message: ToAgent) -> None:
-        if isinstance(message, Picture):
+        if isinstance(message, FullReport):
             self._picture = message
         elif isinstance(message, Ended):
             self._ends[message.end.key] = message.end
@@ -163,7 +163,7 @@ class Trials:
         self._news = anyio.Event()
 
 
-async def try_host(settings: AgentSettings) -> Sequence[Verdict]:
+async def try_host(settings: AgentSettings) -> Sequence[TrialResult]:
     """Try what an agent with these settings would do with jobs on this host. Raises `BadInput`, OSError."""
     with tempfile.TemporaryDirectory(prefix="headrace-selftest-") as folder:
         return await Trials(settings, folder).run()

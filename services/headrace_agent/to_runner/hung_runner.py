@@ -36,7 +36,7 @@ class Finding(enum.Enum):
     KILL = enum.auto()
 
 
-class Silence:
+class RunnerSilence:
     """Counts the looks in a row at which a runner owed an answer and had sent nothing since the look before. Pure."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Silence:
         """Record that the runner sent something."""
         self._has_spoken = True
 
-    def look(self, *, is_asked: bool) -> Finding:
+    def judge(self, *, is_asked: bool) -> Finding:
         """Judge the time since the last look. `is_asked`: the runner owed an answer for all of that time."""
         before, has_spoken, self._has_spoken = self._looks, self._has_spoken, False
         self._looks = 0 if has_spoken or not is_asked else before + 1

@@ -1,6 +1,6 @@
 """The agent's connection to the runner of its host: starts a runner if there is none, talks to it, and reconnects.
 
-Before the runner's full report (`Picture`) arrives on a connection, messages to the runner are dropped. The full report then
+Before the runner's full report (`FullReport`) arrives on a connection, messages to the runner are dropped. The full report then
 shows what the runner missed.
 """
 
@@ -25,11 +25,20 @@ from headrace_agent.effects import Trouble
 from headrace_agent.runner.files.kept_jobs import has_jobs
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
 from headrace_agent.runner.host.files import LinuxFiles
-from headrace_agent.runner.protocol import LARGEST_ANSWER_BYTES, Hello, Picture, Ping, Pong, Said, ToAgent, ToRunner
+from headrace_agent.runner.protocol import (
+    LARGEST_ANSWER_BYTES,
+    FromRunner,
+    FullReport,
+    Hello,
+    Ping,
+    Pong,
+    ToAgent,
+    ToRunner,
+)
 from headrace_agent.runner.unreadable import order_frame, report_instead_of
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import hung_runner
-from headrace_agent.to_runner.hung_runner import Finding, RunnerProcess, Silence
+from headrace_agent.to_runner.hung_runner import Finding, RunnerProcess, RunnerSilence
 from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_runner
 
 _READ_BYTES = 256 * 1024
@@ -59,7 +68,7 @@ class RunnerLink:
         self._hello = pack(Hello(incarnation))
         self._on_message = on_message
         self._on_trouble = on_trouble
-        self._decoder = msgspec.msgpack.Decoder(Said)
+        self._decoder = msgspec.msgpack.Decoder(FromRunner)
         self._random = random.Random()
         #: The connection, once the runner's full report has arrived on it. Messages are sent only then.
         self._told_by: socket.socket | None = None
@@ -75,7 +84,7 @@ class RunnerLink:
         self._child: subprocess.Popen[bytes] | None = None
         #: Number of runners started.
         self.starts = 0
-        self._silence = Silence()
+        self._silence = RunnerSilence()
         #: True if the runner answers `Ping`.
         self._answers_pings = False
         #: True if a `Ping` was sent and its `Pong` has not arrived.
@@ -100,7 +109,7 @@ class RunnerLink:
             await anyio.sleep(pause_s * (0.5 + self._random.random()))
             pause_s = min(_LONGEST_PAUSE_S, pause_s * 2)
 
-    def tell(self, message: ToRunner) -> None:
+    def send(self, message: ToRunner) -> None:
         """Queue a message for the next `flush`, in order. Before the runner's full report has arrived the message is dropped."""
         if self._told_by is None:
             return
@@ -164,7 +173,7 @@ class RunnerLink:
         """Use one connection from `Hello` to its end. Return True if the runner's full report arrived."""
         self._gone, self._behind = anyio.Event(), anyio.Event()
         self._outbox.clear()
-        self._silence, self._has_pinged, self._answers_pings, self._why_over = Silence(), False, False, _GONE
+        self._silence, self._has_pinged, self._answers_pings, self._why_over = RunnerSilence(), False, False, _GONE
         connection.setblocking(False)
         had_picture = False
         process = RunnerProcess(connection, self._state)
@@ -207,7 +216,7 @@ class RunnerLink:
                     if isinstance(message, Pong):
                         self._has_pinged = False
                         continue
-                    if isinstance(message, Picture):
+                    if isinstance(message, FullReport):
                         self._told_by, self._answers_pings = connection, message.answers_pings
                     self._on_message(message)
             except Exception as error:
@@ -232,10 +241,10 @@ class RunnerLink:
                 raise failure
             # At the end of the stream the runner has ended; `run` then reports it through `on_trouble`.
 
-    def _report_in(self, frame: bytes) -> Said:
+    def _report_in(self, frame: bytes) -> FromRunner:
         """Decode a frame, or replace an unreadable report. Raises `BadFrame` if nothing can be made of the frame."""
         try:
-            report: Said = unpack(frame, self._decoder)
+            report: FromRunner = unpack(frame, self._decoder)
         except BadFrame as error:
             instead = report_instead_of(frame, str(error))
             if instead is None:
@@ -265,11 +274,11 @@ class RunnerLink:
         while True:
             is_asked = self._owes_an_answer(connection)
             if self._told_by is not None and self._answers_pings and not self._has_pinged:
-                self.tell(Ping())
+                self.send(Ping())
                 self.flush()
                 is_asked = self._has_pinged = True
             await anyio.sleep(hung_runner.LOOK_S)
-            finding = self._silence.look(is_asked=is_asked)
+            finding = self._silence.judge(is_asked=is_asked)
             since = f"the runner has not answered for {self._silence.length_s:.0f} s"
             if finding is Finding.KILL:
                 was_killed = process.kill()

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.resources import EPS, ZERO
 from headrace.wire.heartbeat import AllocationState
-from headrace_allocator.decision.placing import Choice, jobs_ahead, spare_jobs
+from headrace_allocator.decision.placing import jobs_ahead, spare_jobs
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
@@ -32,7 +32,7 @@ class GiveBack(msgspec.Struct, frozen=True):
     allocation: Allocation
 
 
-def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | GiveBack]:
+def extend(overlay: Overlay) -> list[Extension | GiveBack]:
     """Decide for each allocation of the node whether it gets more jobs or is given back, in the order in which the allocations started."""
     decided: list[Extension | GiveBack] = []
     operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
@@ -48,7 +48,7 @@ def extend(overlay: Overlay, choose: Choice = next_in_line) -> list[Extension | 
         if jobs <= 0 and not allocation.unstarted:
             continue
         # A reserved node drains: what its allocations leave is for the operation that has the reservation.
-        if overlay.reserved not in (None, operation) or gives_back(overlay, operation, allocation, choose):
+        if overlay.reserved not in (None, operation) or gives_back(overlay, operation, allocation):
             if allocation.unstarted:
                 decided.append(GiveBack(allocation))
         elif jobs > 0:
@@ -64,12 +64,12 @@ def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -
     return min(most, spare_jobs(overlay, operation)) if ahead > 1 and most > 0 else 0
 
 
-def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation, choose: Choice) -> bool:
+def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
     """True if the operation or a pool above it has more than it is owed, and another operation that has less would get the resources."""
     if all(satisfied <= 1 + EPS for satisfied in _satisfactions(overlay, operation)):
         return False
     overlay.use(operation, ZERO - allocation.resources)
-    other = choose(overlay, overlay.room, None)
+    other = next_in_line(overlay, overlay.room)
     overlay.use(operation, allocation.resources)
     if other is None or other is operation:
         return False
@@ -85,9 +85,10 @@ def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
 
 
 def _apart(overlay: Overlay, operation: Operation, other: Operation) -> float:
-    """Return the satisfaction of the highest pool that is above the operation and not above `other`, else of the operation.
+    """Return the satisfaction by which the operation is compared with `other`.
 
-    Only pools that are judged by their own satisfaction count.
+    It is that of the highest pool that contains the operation and not `other`, among the pools that are judged by their own
+    satisfaction. Without such a pool it is that of the operation.
     """
     pools = overlay.view.pools
     shared = set(pools.pool(other.spec.pool).path())

@@ -21,14 +21,14 @@ from headrace_allocator.explain.reasons import (
     GangWaits,
     NoJobReady,
     NoShareYet,
+    OperationIsSuspended,
     OperationLimitReached,
     OperationNotRunning,
-    OperationSuspended,
     PoolLimitReached,
     Reason,
 )
 from headrace_allocator.facts.operations import Operation, members, never_fits, together
-from headrace_allocator.facts.pool_tree import PoolTree, tolerant_limit
+from headrace_allocator.facts.pool_tree import PoolStates, tolerant_limit
 from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.gang import GangPhase
 
@@ -39,7 +39,7 @@ _NO_ADDITION: Mapping[PoolName, Resources] = {}
 
 
 def held_back(
-    operation: Operation, ready: int, held: Resources, *, tolerant_in: PoolTree | None = None
+    operation: Operation, ready: int, held: Resources, *, tolerant_in: PoolStates | None = None
 ) -> Reason | None:
     """Return the operation's own reason for which none of its jobs may start on any node; None if a job may.
 
@@ -69,11 +69,11 @@ def only_by_preemption(operation: Operation) -> bool:
     return own_limit_reached(operation, operation.held) is not None
 
 
-def not_schedulable(operation: Operation) -> OperationSuspended | OperationNotRunning | None:
+def not_schedulable(operation: Operation) -> OperationIsSuspended | OperationNotRunning | None:
     """Return the reason if no job of the operation may be given out at all."""
     if operation.schedulable:
         return None
-    return OperationSuspended() if operation.suspended else OperationNotRunning(operation.state)
+    return OperationIsSuspended() if operation.suspended else OperationNotRunning(operation.state)
 
 
 def no_share_yet(operation: Operation) -> NoShareYet | None:
@@ -124,7 +124,7 @@ def fair_share_reached(operation: Operation) -> FairShareReached | None:
 
 
 def own_limit_reached(
-    operation: Operation, held: Resources, *, tolerant_in: PoolTree | None = None
+    operation: Operation, held: Resources, *, tolerant_in: PoolStates | None = None
 ) -> OperationLimitReached | None:
     """Return the reason if the operation's own limits do not allow one more job, even if all its jobs in doubt run."""
     if not operation.limited:
@@ -139,7 +139,7 @@ def own_limit_reached(
 
 def pool_limit_reached(
     operation: Operation,
-    pools: PoolTree,
+    pools: PoolStates,
     added: Mapping[PoolName, Resources] = _NO_ADDITION,
     *,
     tolerant: bool = False,
@@ -150,7 +150,7 @@ def pool_limit_reached(
 
 def pool_limits_reached(
     operation: Operation,
-    pools: PoolTree,
+    pools: PoolStates,
     added: Mapping[PoolName, Resources] = _NO_ADDITION,
     *,
     tolerant: bool = False,

@@ -28,7 +28,7 @@ from headrace_allocator.decision.holding_back import only_by_preemption
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses, is_high_priority
 from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
-from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 
 def satisfaction(operation: Operation, held: Resources) -> float:
@@ -39,7 +39,7 @@ def satisfaction(operation: Operation, held: Resources) -> float:
     return local_satisfaction(held.share_of(operation.total), operation.fair_share, operation.demand_share)
 
 
-def entry_of(operation: Operation, pools: PoolTree, held: Resources) -> Entry:
+def entry_of(operation: Operation, pools: PoolStates, held: Resources) -> Entry:
     """Return the position of an operation among the children of its pool. In a pool that keeps fifo order only its rank counts."""
     if operation.in_fifo_pool and pools.pool(operation.spec.pool).keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
@@ -51,7 +51,7 @@ def entry_of(operation: Operation, pools: PoolTree, held: Resources) -> Entry:
     return (satisfied, excess, operation.rank, operation.arrival, operation.id)
 
 
-def entry_of_pool(pool: Pool, used: Resources, total: Resources) -> Entry:
+def entry_of_pool(pool: PoolState, used: Resources, total: Resources) -> Entry:
     """Return the position of a pool among the children of its parent, by the pool's own satisfaction."""
     item = pool.item
     if item is None:
@@ -81,7 +81,7 @@ class _Place(msgspec.Struct, eq=False):
 class LeastSatisfied:
     """The order of all operations that may get a job."""
 
-    def __init__(self, pools: PoolTree) -> None:
+    def __init__(self, pools: PoolStates) -> None:
         self.classes = JobClasses()
         self.root = PoolOrder(pools.root.name, None)
         self._facts = pools
@@ -168,6 +168,10 @@ class LeastSatisfied:
     def entry(self, operation: OperationId) -> Entry | None:
         """Return the position of an operation; None if it is not in the order."""
         return self._places[operation].entry if operation in self._places else None
+
+    def is_in_its_class(self, operation: Operation) -> bool:
+        """True if an operation in the order is listed under the class that its jobs have by the facts."""
+        return self._places[operation.id].job_class == self._class_of(operation)
 
     def number(self, operation: OperationId) -> int:
         """Return the number of the job class of an operation in the order."""

@@ -8,25 +8,19 @@ Source: sections 8.2 and 8.4 of the specification of allocation and preemption.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable
 
 import msgspec
 
-from headrace.ids import PoolName
 from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.job_classes import room_below
-from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.view import Overlay, added_below
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import tolerant_limit
-
-#: Chooses the operation that gets the next allocation. Arguments: the overlay, the available resources, and the preemption priority to
-#: which the choice is limited (None for all).
-Choice = Callable[[Overlay, Resources, PreemptionPriority | None], Operation | None]
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -39,63 +33,65 @@ class Placement(msgspec.Struct, frozen=True):
     stage: StartStage = StartStage.REGULAR_MEDIUM_PRIORITY
 
 
-class Extra(msgspec.Struct, frozen=True):
-    """Resources in addition to the node's, by the legacy victim rules: for single operations, and under limits of pools."""
-
-    of_operation: Callable[[Operation], Resources] = lambda _: ZERO
-    below_pools: Mapping[PoolName, Resources] = {}
-
-
-_NO_EXTRA: Final = Extra()
-
-
 def place(
     overlay: Overlay,
     priority: PreemptionPriority | None = None,
     *,
     discount: Resources = ZERO,
-    held: Resources = ZERO,
+    there: Callable[[Operation], Resources | None] | None = None,
     most: int | None = None,
+    most_refused: int | None = None,
     spare: Resources | None = None,
-    choose: Choice = next_in_line,
-    extra: Extra = _NO_EXTRA,
     stage: StartStage = StartStage.REGULAR_MEDIUM_PRIORITY,
 ) -> list[Placement]:
     """Decide what starts in the free resources of the node. Returns the placements in the order of decision, one per allocation.
 
-    A preemptive stage passes its `priority`, so that only operations of that priority take part. It passes in `discount` the resources
-    that preemption can free, and in `most` the number of starts after which to stop. By the legacy victim rules, `held` is the most that
-    preemption can free for any one operation in addition, and `extra` says how much that is for each operation and pool.
+    A preemptive stage passes its `priority`, so that only operations of that priority take part. It passes in `discount` the most that
+    preemption can free for any operation, and in `most` the number of starts after which to stop. If preemption frees less for some
+    operations, `there` returns the resources that are available to an operation, free resources included, and None if the operation may
+    have none of them. After `most_refused` such operations nothing more is tried.
 
     Nothing starts while fewer resources than `spare` are available. Without `spare` the tree's minimum holds.
     """
     spare = overlay.view.min_spare if spare is None else spare
     placed: list[Placement] = []
-    while most is None or len(placed) < most:
+    refused = 0
+    while (most is None or len(placed) < most) and refused != most_refused:
         room = overlay.room if discount is ZERO else overlay.room + discount
-        if not (room if held is ZERO else room + held).dominates(spare):
+        if not room.dominates(spare):
             break
-        operation = choose(overlay, room, priority)
+        operation = next_in_line(overlay, room, priority)
         if operation is None:
             break
-        job = _job_that_fits(overlay, operation, room, extra) if operation.task_groups else operation.spec.resources
-        if job is None:
-            overlay.refuse(operation)
-        else:
-            placed.append(_start(overlay, operation, job, stage))
+        job = operation.spec.resources
+        if there is not None or operation.task_groups:
+            available = room if there is None else there(operation)
+            fitting = None if available is None else _job_that_fits(overlay, operation, available)
+            if fitting is None:
+                overlay.refuse(operation, counts=available is not None)
+                refused += 1
+                continue
+            job = fitting
+        placed.append(_start(overlay, operation, job, stage))
     return placed
 
 
-def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources, extra: Extra) -> Resources | None:
-    """Return the size of the operation's first pending job that fits on the node and under all limits; None if none fits."""
-    most = (room + extra.of_operation(operation)).within(_headroom(overlay, operation, extra))
+def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources) -> Resources | None:
+    """Return the size of the operation's first pending job that fits into `room` and under all limits; None if none fits."""
+    reserved = overlay.reserved
+    if reserved is not None and reserved is not operation:
+        room = room - reserved.spec.resources
+    if not operation.task_groups:
+        # The walk has compared this size with the limits.
+        return operation.spec.resources if room.dominates(operation.spec.resources) else None
+    most = room.within(_headroom(overlay, operation))
     for group in operation.task_groups:
         if group.pending > overlay.tasks.get((operation.id, group.job), 0) and most.dominates(group.job):
             return group.job
     return None
 
 
-def _headroom(overlay: Overlay, operation: Operation, extra: Extra) -> Resources:
+def _headroom(overlay: Overlay, operation: Operation) -> Resources:
     """Return the resources that the operation's own limits and the limits of the pools above it leave."""
     pools, own = overlay.view.pools, operation.spec.resource_limits
     if overlay.passes_limits:
@@ -103,8 +99,7 @@ def _headroom(overlay: Overlay, operation: Operation, extra: Extra) -> Resources
     left = room_below(own, overlay.held(operation) + operation.in_doubt)
     for pool in pools.above(operation.spec.pool):
         limit = pool.limit(pools.options, tolerant=overlay.passes_limits)
-        going = extra.below_pools.get(pool.name, ZERO)
-        left = left.within(room_below(limit, pool.charged + overlay.pools.get(pool.name, ZERO) - going))
+        left = left.within(room_below(limit, pool.charged + added_below(overlay, pool)))
     return left
 
 
@@ -118,19 +113,19 @@ def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartS
     return Placement(operation, jobs, job, stage)
 
 
-def start_regularly(overlay: Overlay, choose: Choice = next_in_line) -> list[Placement]:
+def start_regularly(overlay: Overlay) -> list[Placement]:
     """Decide what starts in free resources without preemption. If the tree uses high priority, operations with it come first."""
     options = overlay.view.pools.options
     if not options.enable_guarantee_priority_scheduling and options.batch_operation_scheduling is None:
-        return place(overlay, most=overlay.view.most_starts, choose=choose)
+        return place(overlay, most=overlay.view.most_starts)
     placed: list[Placement] = []
     for high in (True, False):
-        placed += _stage(overlay, choose, len(placed), high=high)
+        placed += _stage(overlay, len(placed), high=high)
     overlay.consider()
     return placed
 
 
-def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list[Placement]:
+def _stage(overlay: Overlay, before: int, *, high: bool) -> list[Placement]:
     """Run one regular stage. Once it has started something, the batches that follow leave more resources free."""
     view, spare = overlay.view, overlay.view.min_spare
     options, most = view.pools.options.batch_operation_scheduling, view.most_starts
@@ -139,7 +134,7 @@ def _stage(overlay: Overlay, choose: Choice, before: int, *, high: bool) -> list
     for batch in view.batches.get(high, ()) if options is not None and view.batches else (None,):
         overlay.consider(batch, high=high)
         left = None if most is None else most - before - len(placed)
-        placed += place(overlay, most=left, spare=spare, choose=choose, stage=stage)
+        placed += place(overlay, most=left, spare=spare, stage=stage)
         if placed and options is not None:
             spare = options.fallback_min_spare_allocation_resources.whole
     return placed

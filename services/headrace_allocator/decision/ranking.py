@@ -35,7 +35,7 @@ _HELD_BACK: Final = {
     why: str(why.__struct_config__.tag)
     for why in (
         reasons.OperationNotRunning,
-        reasons.OperationSuspended,
+        reasons.OperationIsSuspended,
         reasons.NoJobReady,
         reasons.GangWaits,
         reasons.GangNeverFits,
@@ -273,4 +273,6 @@ class Ranking:
             return [f"{name}: is in the order and is not known"]
         if self._why_held_back(operation) is not None or entry != self._entry(operation):
             return [f"{name}: its position in the order does not follow from the facts"]
-        return []
+        return (
+            [] if self.order.is_in_its_class(operation) else [f"{name}: its job class does not follow from the facts"]
+        )

@@ -27,10 +27,11 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, is_owed_a_job, waits_for_a_turn
-from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
+_NONE_GOING: Final[Mapping[PoolName, Resources]] = {}
 
 
 def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
@@ -77,7 +78,7 @@ class View(msgspec.Struct, frozen=True):
     #: Nothing more starts on a node with fewer free resources than these.
     min_spare: Resources
     operations: Mapping[OperationId, Operation]
-    pools: PoolTree
+    pools: PoolStates
     order: LeastSatisfied
     #: Milliseconds until the node's next heartbeat.
     pace_ms: int
@@ -167,8 +168,10 @@ class Overlay:
         #: The same for pools, by the parent pool.
         self._pools_below: dict[PoolName, list[Entry]] = {}
         self._pool_places: dict[PoolName, Entry] = {}
-        self._moved_pools: dict[PoolName, dict[Pool, None]] = {}
+        self._moved_pools: dict[PoolName, dict[PoolState, None]] = {}
         self._pool_entries: dict[PoolName, Entry] = {}
+        #: Usage below pools that counts as free under their limits, because it may be preempted (older victim rules).
+        self.going = _NONE_GOING
         #: Allocations that are to be taken back and no longer count as used.
         self.freed: set[Allocation] = set()
         #: True in a preemptive stage, which may exceed limits by their tolerance.
@@ -183,13 +186,9 @@ class Overlay:
         self.refusals = self.leafless = 0
         #: Number of jobs given out, by operation and job size, for operations with several job sizes.
         self.tasks: dict[tuple[OperationId, Resources], int] = {}
-        #: The batch of operations that take part, whether they must have high priority or must not (None for both), and the job classes
-        #: that do not take part.
+        #: The batch of operations that take part, and the job classes that do not take part.
         self.batch: Batch | None = None
-        self.high: bool | None = None
         self.left_out = 0
-        #: True while only operations with tag filters take part.
-        self.only_filtered = False
         #: True if only operations take part that are owed another whole job.
         self.owed_only = False
         #: The gang whose turn it is from this decision on.
@@ -224,7 +223,9 @@ class Overlay:
         """Return the reason for which no more jobs of the operation may start; None if one may."""
         tolerant_in = self.view.pools if self.passes_limits else None
         own = held_back(operation, self.ready(operation), self.held(operation), tolerant_in=tolerant_in)
-        return own or pool_limit_reached(operation, self.view.pools, self.pools, tolerant=self.passes_limits)
+        pools = self.view.pools
+        added = {pool.name: added_below(self, pool) for pool in pools.above(operation.spec.pool)}
+        return own or pool_limit_reached(operation, pools, added, tolerant=self.passes_limits)
 
     def entry_applied(self, operation: Operation) -> Entry | None:
         """Return the operation's position after the decision is applied; None if it must be computed again."""
@@ -235,7 +236,7 @@ class Overlay:
             return None
         return self._entries.get(operation.id)
 
-    def entry_of_pool(self, pool: Pool) -> Entry:
+    def entry_of_pool(self, pool: PoolState) -> Entry:
         """Return the position of a pool by its own satisfaction."""
         entry = self._pool_entries.get(pool.name)
         if entry is None:
@@ -243,7 +244,7 @@ class Overlay:
             self._pool_entries[pool.name] = entry
         return entry
 
-    def open(self, pool: Pool, order: PoolOrder) -> int:
+    def open(self, pool: PoolState, order: PoolOrder) -> int:
         """Return the classes of which one more job stays within the pool's limit."""
         if not pool.limited:
             return ALL_CLASSES
@@ -251,7 +252,7 @@ class Overlay:
         if added is None and not self.passes_limits:
             return order.open
         most = pool.limit(self.view.pools.options, tolerant=self.passes_limits)
-        return self.view.order.classes.below(most, pool.charged + (added or ZERO))
+        return self.view.order.classes.below(most, pool.charged + added_below(self, pool))
 
     def first_untouched(self, order: PoolOrder, fitting: int) -> Entry | None:
         """Return the first operation of a pool with a job of these classes, among the operations that did not change."""
@@ -345,7 +346,7 @@ class Overlay:
         operations with tag filters. `owed_only` admits operations that are owed another job.
         """
         classes = self.view.order.classes
-        self.batch, self.high, self.only_filtered, self.owed_only, self._heads = batch, high, filtered, owed_only, {}
+        self.batch, self.owed_only, self._heads = batch, owed_only, {}
         self._begin_stage()
         self.left_out = 0 if high is None else classes.high if not high else ~classes.high
         if filtered:
@@ -367,9 +368,14 @@ class Overlay:
         self.refusals += counts
         self._touch(operation)
 
-    def pass_limits(self, passes: bool) -> None:
-        """Set whether limits may be exceeded by their tolerance from now on."""
-        self.passes_limits = passes
+    def pass_limits(self, passes: bool, going: Mapping[PoolName, Resources] = _NONE_GOING) -> None:
+        """Set whether limits may be exceeded by their tolerance from now on, and which usage below pools counts as free under them."""
+        self.passes_limits, self.going, order = passes, going, self.view.order
+        for pool in map(self.view.pools.pool, going):
+            # A pool at its limit is not listed in its parent.
+            if order.has_pool(pool.name) and pool.above is not None:
+                self.pools.setdefault(pool.name, ZERO)
+                self._moved_pools.setdefault(pool.above.name, {})[pool] = None
         self._begin_stage()
 
     def keep(self, operation: Operation, allocation: Allocation) -> None:
@@ -378,7 +384,7 @@ class Overlay:
         self._freed_of[operation.id].remove(allocation)
         self.use(operation, allocation.usage)
 
-    def _use(self, pool: Pool, amount: Resources) -> None:
+    def _use(self, pool: PoolState, amount: Resources) -> None:
         """Add to the usage of a pool and of all pools above it."""
         pools, order, above = self.pools, self.view.order, pool.above
         while above is not None:
@@ -390,7 +396,7 @@ class Overlay:
                 self._moved_pools.setdefault(above.name, {})[pool] = None
             pool, above = above, above.above
 
-    def _look_anew_at(self, pool: Pool) -> None:
+    def _look_anew_at(self, pool: PoolState) -> None:
         """Reposition a changed pool and the pools above it, up to a pool that is judged by its own satisfaction."""
         above = pool.above
         while above is not None and not pool.follows_own_satisfaction:
@@ -422,3 +428,9 @@ class Overlay:
         if operation.limited and tolerant_in is None and only_by_preemption(operation):
             return None
         return entry_of(operation, view.pools, held)
+
+
+def added_below(overlay: Overlay, pool: PoolState) -> Resources:
+    """Return what the decision adds to the usage that counts towards the pool's limit. It is negative where usage counts as free."""
+    added = overlay.pools.get(pool.name, ZERO)
+    return added - overlay.going[pool.name] if pool.name in overlay.going else added

@@ -17,7 +17,7 @@ from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.decision.pool_order import Entry, PoolOrder
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 
 
 class RoomLeft(enum.StrEnum):
@@ -76,7 +76,7 @@ def _reserved_starts(
     )
 
 
-def _first(overlay: Overlay, pool: Pool, order: PoolOrder, fitting: int) -> _Found | None:
+def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) -> _Found | None:
     """Return the child of a pool that comes first among the children with a job that fits."""
     if overlay.batch is not None and pool.name not in overlay.batch.pools:
         return None

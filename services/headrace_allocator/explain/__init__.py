@@ -1,1 +1,1 @@
-"""Why an operation waits, for people: the reasons as data, how they are found, and their English text."""
+"""Explains to people why an operation waits: the reasons as data, how they are found, and their English text."""

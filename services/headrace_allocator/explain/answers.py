@@ -32,7 +32,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
 
 Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperation
-Answer = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
+AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
 
 
 _MOST_PLACES: Final = 1_000
@@ -41,32 +41,32 @@ _PAGE_BYTES: Final = 256 * 1024
 
 
 def answer_to(
-    question: Question, facts: Facts, order: LeastSatisfied, alarms: PreemptionAlarms, moment: Moment
-) -> Answer:
+    question: Question, facts: Facts, order: LeastSatisfied, alarms: PreemptionAlarms, now: Moment
+) -> AnswerToQuestion:
     """Answer a question of a user."""
     if isinstance(question, ListNodes):
-        return list_nodes(facts, question.first, question.limit, moment)
+        return list_nodes(facts, question.first, question.limit, now)
     if isinstance(question, ListProgress):
         known = (facts.operations.get(name) for name in question.operations)
         return ProgressList([told for each in known if each is not None and (told := _progress(each)) is not None])
     if isinstance(question, FitOperation):
-        return fit_of(facts, question.spec, moment)
+        return fit_of(facts, question.spec, now)
     operation = facts.operations.get(OperationId(question.operation))
     if operation is None:
         return NotFound("operation", question.operation)
     if isinstance(question, WhereRequest):
-        return operation_places(facts, order, operation, moment)
-    return explain_waiting(facts, order, operation, alarms.of(operation.id, moment), moment)
+        return operation_places(facts, order, operation, now)
+    return explain_waiting(facts, order, operation, alarms.of(operation.id, now), now)
 
 
-def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> OperationPlaces:
+def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment) -> OperationPlaces:
     """Return where an operation's running jobs are, at most 1,000 of them, and every reason why its pending jobs wait."""
     running: list[JobPlace] = []
     for allocation in operation.allocations.values():
         job = allocation.job
         if job is not None and len(running) < _MOST_PLACES:
             node = facts.nodes[allocation.node]
-            ran_ms = job.ran_ms(node.boottime_ms) + max(0, _age_ms(node, moment))
+            ran_ms = job.ran_ms(node.boottime_ms) + max(0, _age_ms(node, now))
             running.append(
                 JobPlace(
                     job.index,
@@ -87,7 +87,7 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
         running_jobs=operation.running_jobs,
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
-        reasons=[words_of(reason) for reason in waiting_reasons(facts, order, operation, moment)],
+        reasons=[words_of(reason) for reason in waiting_reasons(facts, order, operation, now)],
         progress=_progress(operation),
     )
 
@@ -97,10 +97,10 @@ def _progress(operation: Operation) -> OperationProgress | None:
     return OperationProgress(operation.id, jobs, thousandths) if jobs else None
 
 
-def list_nodes(facts: Facts, first: int, limit: int, moment: Moment) -> NodeList:
+def list_nodes(facts: Facts, first: int, limit: int, now: Moment) -> NodeList:
     """Return a page of the nodes, sorted by name."""
     names = sorted(facts.nodes)
-    views = (_view(facts.nodes[name], moment) for name in names[first : first + limit])
+    views = (_view(facts.nodes[name], now) for name in names[first : first + limit])
     page = next(runs_within(views, _PAGE_BYTES), [])
     heard, enrolled = facts.recovery.progress()
     return NodeList(
@@ -110,7 +110,7 @@ def list_nodes(facts: Facts, first: int, limit: int, moment: Moment) -> NodeList
     )
 
 
-def _view(node: Node, moment: Moment) -> NodeView:
+def _view(node: Node, now: Moment) -> NodeView:
     return NodeView(
         node=node.record.node,
         state=node.condition.value,
@@ -119,7 +119,7 @@ def _view(node: Node, moment: Moment) -> NodeView:
         usage=node.used.within_wire(),
         allocations=len(node.allocations),
         running_jobs=sum(one.job is not None for one in node.allocations.values()),
-        heartbeat_age_ms=None if node.incarnation is None else _age_ms(node, moment),
+        heartbeat_age_ms=None if node.incarnation is None else _age_ms(node, now),
         isolation="full" if node.record.isolated else "none",
         isolation_detail=words_of_isolation(node.record),
         limits=node.limits,
@@ -127,9 +127,9 @@ def _view(node: Node, moment: Moment) -> NodeView:
         cut=node.offered - node.reported,
         cut_tags=node.record.cut_tags,
         left_out=words_of_left_out(node),
-        reserved=words_of_reservation(node, moment),
+        reserved=words_of_reservation(node, now),
     )
 
 
-def _age_ms(node: Node, moment: Moment) -> int:
-    return int((moment.steady_s - node.heard_s) * 1000)
+def _age_ms(node: Node, now: Moment) -> int:
+    return int((now.steady_s - node.heard_s) * 1000)

@@ -25,9 +25,9 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, is_owed_a_job
-from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.facts.pool_tree import PoolState, PoolStates
+from headrace_allocator.preemption import legacy
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
-from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, is_owed_room_of
 from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 
@@ -38,14 +38,14 @@ _MOST_POOLS: Final = 5
 _TOLD_APART: Final = frozenset({KeptBy.PREEMPTION, KeptBy.EXEMPT})
 
 
-class Kept(NamedTuple):
+class ProtectingRule(NamedTuple):
     """A rule that protects an allocation, and the pool that sets the rule. If no pool sets the rule, the pool is that of the operation."""
 
     by: KeptBy
     pool: PoolName
 
 
-def kept_on(facts: Facts, order: LeastSatisfied, node: Node, starving: Operation) -> Counter[Kept]:
+def kept_on(facts: Facts, order: LeastSatisfied, node: Node, starving: Operation) -> Counter[ProtectingRule]:
     """Count, by rule, the allocations of other operations on a node that no stage and no YARN pass would preempt for `starving`."""
     if facts.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         by_yarn = (why_kept_by_yarn(facts, one, starving) for one in node.allocations.values())
@@ -92,7 +92,7 @@ def places_kept(
 
 def _by_node(
     facts: Facts, order: LeastSatisfied, nodes: Iterable[Node], starving: Operation
-) -> Iterator[tuple[Node, Counter[Kept]]]:
+) -> Iterator[tuple[Node, Counter[ProtectingRule]]]:
     looked_at = 0
     for node in nodes:
         if looked_at >= _MOST_LOOKED_AT:
@@ -101,7 +101,7 @@ def _by_node(
         yield node, kept_on(facts, order, node, starving)
 
 
-def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) -> Kept | None:
+def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) -> ProtectingRule | None:
     """Return the rule of a YARN policy that protects an allocation from `starving`.
 
     Return None if no rule protects it or it is an allocation of `starving` itself. Under the older YARN policy the share of an operation
@@ -112,23 +112,29 @@ def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) 
         return None
     pool, options = operation.spec.pool, operation.options(pools)
     if not is_there(allocation):
-        return Kept(KeptBy.ENDING, pool)
+        return ProtectingRule(KeptBy.ENDING, pool)
     if operation.is_graceful:
-        return Kept(KeptBy.GRACEFUL, pool)
+        return ProtectingRule(KeptBy.GRACEFUL, pool)
     if options.preemption is not PreemptionSwitch.ON:
-        return Kept(KeptBy.PREEMPTION, pool)
+        return ProtectingRule(KeptBy.PREEMPTION, pool)
     if not options.allow_preemption_from:
-        return Kept(KeptBy.ALLOW_PREEMPTION_FROM, _set_by(pools, pool, lambda one: not one.allow_preemption_from))
+        return ProtectingRule(
+            KeptBy.ALLOW_PREEMPTION_FROM, _set_by(pools, pool, lambda one: not one.allow_preemption_from)
+        )
     if not options.allow_normal_preemption:
-        return Kept(KeptBy.ALLOW_NORMAL_PREEMPTION, _set_by(pools, pool, lambda one: not one.allow_normal_preemption))
+        return ProtectingRule(
+            KeptBy.ALLOW_NORMAL_PREEMPTION, _set_by(pools, pool, lambda one: not one.allow_normal_preemption)
+        )
     owner = owner_of(operation, pools, operation.held)
     is_kept = not owner.may_fall_to(operation.held - allocation.usage, pools.total)
     return (
-        Kept(KeptBy.FAIR_SHARE, pool) if is_kept and pools.options.preemption_policy is PreemptionPolicy.YARN else None
+        ProtectingRule(KeptBy.FAIR_SHARE, pool)
+        if is_kept and pools.options.preemption_policy is PreemptionPolicy.YARN
+        else None
     )
 
 
-def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operation) -> Kept | None:
+def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operation) -> ProtectingRule | None:
     """Return the first rule that protects an allocation from `starving`.
 
     Return None if there is none or it is an allocation of `starving` itself.
@@ -143,13 +149,15 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
     options = operation.options(pools)
     is_going = allocation.take_back is not None or allocation.state is AllocationState.ENDED
     if is_going or allocation.usage == ZERO or (not operation.schedulable and operation.ending):
-        return Kept(KeptBy.ENDING, pool)
+        return ProtectingRule(KeptBy.ENDING, pool)
     if operation.is_graceful:
-        return Kept(KeptBy.GRACEFUL, pool)
+        return ProtectingRule(KeptBy.GRACEFUL, pool)
     if options.preemption is not PreemptionSwitch.ON:
-        return Kept(KeptBy.PREEMPTION, pool)
+        return ProtectingRule(KeptBy.PREEMPTION, pool)
     if not aggressive and not options.allow_normal_preemption:
-        return Kept(KeptBy.ALLOW_NORMAL_PREEMPTION, _set_by(pools, pool, lambda one: not one.allow_normal_preemption))
+        return ProtectingRule(
+            KeptBy.ALLOW_NORMAL_PREEMPTION, _set_by(pools, pool, lambda one: not one.allow_normal_preemption)
+        )
     group = overlay.group(operation, allocation)
     for_few = pools.options.take_excess_for_few_nodes and pools.filters_of(starving.spec)
     if group < least and for_few and operation.cut_groups(pools).is_excess(allocation):
@@ -157,7 +165,7 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
         group = Group.PREEMPTIBLE
     at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)
     if group < least and not at_bound:
-        return Kept(_kept_by_group(pools, operation, allocation, least), pool)
+        return ProtectingRule(_kept_by_group(pools, operation, allocation, least), pool)
     if group is Group.AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption:
         return _kept_from_aggressive(pools, operation)
     return _kept_as_a_whole(overlay, operation, allocation, starving, least)
@@ -176,7 +184,7 @@ def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation
     return is_owed and crosses_bound(overlay, allocation) and may_be_preempted_for(overlay, allocation, starving)
 
 
-def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:
+def _kept_by_group(pools: PoolStates, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:
     """Return the rule that puts the allocation into a group more protected than `least`."""
     groups = operation.cut_groups(pools)
     if not groups.is_kept_by_share(allocation, least):
@@ -186,51 +194,48 @@ def _kept_by_group(pools: PoolTree, operation: Operation, allocation: Allocation
     return KeptBy.OWED_EVERYTHING if groups.owed_everything else KeptBy.FAIR_SHARE
 
 
-def _kept_from_aggressive(pools: PoolTree, operation: Operation) -> Kept:
+def _kept_from_aggressive(pools: PoolStates, operation: Operation) -> ProtectingRule:
     """Return the rule that protects the operation from aggressive preemption.
 
     It is an option of a pool, or the operation is a gang in a tree that protects gangs.
     """
     options = _options(pools.pool(operation.spec.pool))
     if options is None or options.allow_aggressive_preemption:
-        return Kept(KeptBy.GANG, operation.spec.pool)
+        return ProtectingRule(KeptBy.GANG, operation.spec.pool)
     setter = _set_by(pools, operation.spec.pool, lambda one: not one.allow_aggressive_preemption)
-    return Kept(KeptBy.ALLOW_AGGRESSIVE_PREEMPTION, setter)
+    return ProtectingRule(KeptBy.ALLOW_AGGRESSIVE_PREEMPTION, setter)
 
 
 def _kept_as_a_whole(
     overlay: Overlay, operation: Operation, allocation: Allocation, starving: Operation, least: Group
-) -> Kept | None:
+) -> ProtectingRule | None:
     """Return the rule that protects a whole operation or pool, or else the rule that protects jobs that started recently."""
     pools, pool = overlay.view.pools, operation.spec.pool
     policy = pools.options
     if policy.victim_rules is VictimRules.LEGACY:
-        shield = blocking_ancestor(overlay, operation, least)
+        shield = legacy.shield_of(overlay, operation, least)
         if shield is not None and not _is_held_for(overlay, operation, allocation, shield, starving):
-            return Kept(KeptBy.LEGACY_RULES, shield.name if isinstance(shield, Pool) else pool)
+            return ProtectingRule(KeptBy.LEGACY_RULES, shield.name if isinstance(shield, PoolState) else pool)
     elif (
         operation.starvation is not StarvationStatus.NON_STARVING
         and not policy.allow_preemption_from_starving_operations
     ):
-        return Kept(KeptBy.STARVING, pool)
+        return ProtectingRule(KeptBy.STARVING, pool)
     if goes_whole(operation, pools) and not is_owed_room_of(operation, starving, pools, starving.held):
-        return Kept(KeptBy.WHOLE_GANG, pool)
+        return ProtectingRule(KeptBy.WHOLE_GANG, pool)
     exempt_ms = allocation.exempt_ms(operation.options(pools).preemption_exempt_time_ms, overlay.view.boottime_ms)
-    return Kept(KeptBy.EXEMPT, pool) if exempt_ms else None
+    return ProtectingRule(KeptBy.EXEMPT, pool) if exempt_ms else None
 
 
 def _is_held_for(
-    overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | Pool, starving: Operation
+    overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | PoolState, starving: Operation
 ) -> bool:
     """True if a pool shields the allocation but `starving` is below that pool, so that `starving` may have the allocation."""
-    pools = overlay.view.pools
-    if not isinstance(shield, Pool) or not pools.options.enable_conditional_preemption:
-        return False
-    is_preemptible = overlay.group(operation, allocation) is Group.PREEMPTIBLE
-    return is_preemptible and shield in pools.pool(starving.spec.pool).path()
+    is_below = any(pool is shield for pool in overlay.view.pools.pool(starving.spec.pool).path())
+    return is_below and legacy.may_be_held(overlay, overlay.group(operation, allocation))
 
 
-def _set_by(pools: PoolTree, pool: PoolName, is_so: Callable[[EffectiveOptions], bool]) -> PoolName:
+def _set_by(pools: PoolStates, pool: PoolName, is_so: Callable[[EffectiveOptions], bool]) -> PoolName:
     """Return the highest pool that sets the option: walk up from `pool` for as long as `is_so` holds for the options."""
     highest = pool
     for each in pools.pool(pool).path():
@@ -241,5 +246,5 @@ def _set_by(pools: PoolTree, pool: PoolName, is_so: Callable[[EffectiveOptions],
     return highest
 
 
-def _options(pool: Pool) -> EffectiveOptions | None:
+def _options(pool: PoolState) -> EffectiveOptions | None:
     return None if pool.item is None else pool.item.options

@@ -30,7 +30,7 @@ class OperationNotRunning(msgspec.Struct, frozen=True, tag="operation_not_runnin
     state: OperationState
 
 
-class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended"):
+class OperationIsSuspended(msgspec.Struct, frozen=True, tag="operation_suspended"):
     """The operation is suspended."""
 
 
@@ -310,7 +310,7 @@ class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
 
 Reason = (
     OperationNotRunning
-    | OperationSuspended
+    | OperationIsSuspended
     | DemandCovered
     | FifoCountReached
     | FairShareReached

@@ -49,14 +49,14 @@ _MOST_AHEAD: Final = 3
 MOST_TRIED: Final = 500
 
 
-def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> list[why.Reason]:
+def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment) -> list[why.Reason]:
     """Return the reasons why the operation's jobs are pending, the most important first; empty if no job is pending."""
-    reasons = reasons_in_turn(facts, order, operation, moment)
+    reasons = reasons_in_turn(facts, order, operation, now)
     return [_with_nodes_away(facts, operation, reason) for reason in reasons if reason is not None]
 
 
 def reasons_in_turn(
-    facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment
+    facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment
 ) -> Iterator[why.Reason | None]:
     """Yield each reason that holds, and None for each reason that does not. A caller that needs only one pays for no other."""
     not_running = not_schedulable(operation)
@@ -64,7 +64,7 @@ def reasons_in_turn(
         yield not_running
         if operation.suspended and operation.slots.pending_count:
             # After a resume the operation would wait for these reasons. Reasons from its share only follow from the suspension now.
-            yield from reasons_before_start(facts, operation, moment)
+            yield from reasons_before_start(facts, operation, now)
         return
     has_holds = operation.gang is not None and operation.gang.holds
     if not (operation.slots.pending_count or operation.slots.in_doubt_count or has_holds):
@@ -75,17 +75,17 @@ def reasons_in_turn(
     yield _recovering(facts, operation)
     yield _limits_unknown(facts)
     yield no_share_yet(operation)
-    yield _gang_waits(facts, operation, moment)
+    yield _gang_waits(facts, operation, now)
     yield gang_owed_too_little(facts, operation)
-    yield _shares_old(facts, moment)
+    yield _shares_old(facts, now)
     yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
     yield _places_kept(facts) if may_preempt else None
     yield from pool_limits_reached(operation, facts.pools)
     yield own_limit_reached(operation, operation.held)
-    no_room = _no_room(facts, operation, moment)
+    no_room = _no_room(facts, operation, now)
     # If a job fits anyway, the operation does not wait until other jobs have run for long enough to be preempted.
-    yield _node_reserved(facts, operation, moment)
-    yield _places_exempt(facts, operation, moment) if may_preempt and no_room is not None else None
+    yield _node_reserved(facts, operation, now)
+    yield _places_exempt(facts, operation, now) if may_preempt and no_room is not None else None
     yield no_room
     # Jobs that fit on no node do not count as demand, so no snapshot will add them to the demand.
     yield demand_covered(operation, operation.held) if fits else None
@@ -103,7 +103,7 @@ def is_due_something(operation: Operation) -> bool:
     return share is not None and (share.due_to_fair_share is not None or share.due_to_min_share is not None)
 
 
-def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> list[why.Reason]:
+def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> list[why.Reason]:
     """Return the reasons that need no share, for an operation that has not been started yet."""
     reasons: list[why.Reason | None] = [
         why.StartsPaused() if facts.starts_paused else None,
@@ -112,7 +112,7 @@ def reasons_before_start(facts: Facts, operation: Operation, moment: Moment) -> 
         gang_never_fits(operation),
         *pool_limits_reached(operation, facts.pools),
         own_limit_reached(operation, operation.held),
-        _no_room(facts, operation, moment),
+        _no_room(facts, operation, now),
     ]
     return [_with_nodes_away(facts, operation, reason) for reason in reasons if reason is not None]
 
@@ -141,7 +141,7 @@ def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> 
     return msgspec.structs.replace(reason, away=len(away), first_away=away[0].record.node, condition=word)
 
 
-def _gang_waits(facts: Facts, operation: Operation, moment: Moment) -> why.GangWaits | why.GangNeverFits | None:
+def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWaits | why.GangNeverFits | None:
     gang, gathering = operation.gang, facts.gangs.gathering
     if gang is None or (never := gang_never_fits(operation)) is not None:
         return None if gang is None else never
@@ -155,7 +155,7 @@ def _gang_waits(facts: Facts, operation: Operation, moment: Moment) -> why.GangW
         members(operation),
         held=len(gang.holds),
         nodes=len({one.node for one in gang.holds}),
-        left_s=0.0 if until_s is None else until_s - moment.steady_s,
+        left_s=0.0 if until_s is None else until_s - now.steady_s,
         other=other,
     )
 
@@ -186,26 +186,26 @@ def _places_kept(facts: Facts) -> why.PlacesKept | None:
     return why.PlacesKept(tuple(islice(kept.items(), _MOST_POOLS))) if kept else None
 
 
-def _places_exempt(facts: Facts, operation: Operation, moment: Moment) -> why.PlacesExempt | None:
+def _places_exempt(facts: Facts, operation: Operation, now: Moment) -> why.PlacesExempt | None:
     tries = (node.tries.get(operation.preemption_priority) for node in facts.last_heard.newest())
     found = [
         made
         for made in islice(tries, MOST_TRIED)
         if made is not None
         and made.exempt
-        and made.exempt_until_s > moment.steady_s
+        and made.exempt_until_s > now.steady_s
         and not (made.started or made.room.dominates(operation.spec.resources))
     ]
     if not found:
         return None
-    left_s = min(made.exempt_until_s for made in found) - moment.steady_s
+    left_s = min(made.exempt_until_s for made in found) - now.steady_s
     return why.PlacesExempt(sum(made.exempt for made in found), len(found), left_s)
 
 
-def _shares_old(facts: Facts, moment: Moment) -> why.SharesOld | None:
-    if facts.shares_heard_s is None or not facts.shares_are_old(moment):
+def _shares_old(facts: Facts, now: Moment) -> why.SharesOld | None:
+    if facts.shares_heard_s is None or not facts.shares_are_old(now):
         return None
-    return why.SharesOld(moment.steady_s - facts.shares_heard_s)
+    return why.SharesOld(now.steady_s - facts.shares_heard_s)
 
 
 def _limits_unknown(facts: Facts) -> why.LimitsUnknown | None:
@@ -222,7 +222,7 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
 
 
 def _no_room(
-    facts: Facts, operation: Operation, moment: Moment
+    facts: Facts, operation: Operation, now: Moment
 ) -> (
     why.NoNodeAcceptsJobs
     | why.NoNodeMatches
@@ -257,7 +257,7 @@ def _no_room(
     late_s = facts.timing.node_heartbeat_timeout_s / _HEARTBEATS_IN_TIMEOUT
     unheard: list[tuple[float, NodeName]] = []
     for node in facts.rooms.fitting(size.or_more(spare), filters):
-        silent_s = moment.steady_s - node.heard_s
+        silent_s = now.steady_s - node.heard_s
         if waits_for_room(node.allocations.values()):
             making_room += 1
         elif node.reserved is not None and node.is_reserved_for_another(operation.id, size):
@@ -276,11 +276,11 @@ def _no_room(
     return why.NoRoomOnAnyNode(size, spare, matching, facts.rooms.emptiest(filters))
 
 
-def _node_reserved(facts: Facts, operation: Operation, moment: Moment) -> why.NodeReserved | None:
+def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeReserved | None:
     reservation = facts.reservations.of.get(operation.id)
     if reservation is None:
         return None
-    now_s, node = moment.steady_s, reservation.node.record.node
+    now_s, node = now.steady_s, reservation.node.record.node
     return why.NodeReserved(node, max(0.0, reservation.expected_s - now_s), max(0.0, reservation.until_s - now_s))
 
 

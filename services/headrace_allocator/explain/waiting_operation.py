@@ -19,7 +19,7 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import matches, parse_formula
 from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.runtime.engine import Moment
-from headrace.wire.explanations import Cause, KeptPlaces, NodesFit, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.explanations import Cause, NodesFit, PoolRoom, ProtectedAllocations, Tries, Try, WaitingExplained
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState
@@ -45,7 +45,7 @@ _MOST_TRIES: Final = 3
 
 
 def explain_waiting(
-    facts: Facts, order: LeastSatisfied, operation: Operation, preempted: Mapping[int, int], moment: Moment
+    facts: Facts, order: LeastSatisfied, operation: Operation, preempted: Mapping[int, int], now: Moment
 ) -> WaitingExplained:
     """Explain why an operation waits. `preempted` has how often each of its jobs was preempted lately.
 
@@ -58,18 +58,18 @@ def explain_waiting(
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
         needed=operation.spec.resources,
-        causes=[_cause(reason, operation) for reason in _reasons(facts, order, operation, moment)],
+        causes=[_cause(reason, operation) for reason in _reasons(facts, order, operation, now)],
         nodes=_nodes_fit(facts, operation),
         limits=list(_limits(facts, operation)),
         levels=list(levels_of(facts, order, operation)),
-        tries=_tries(facts, order, operation, moment),
+        tries=_tries(facts, order, operation, now),
         preempted=sum(preempted.values()),
         preempted_most=max(preempted.values(), default=0),
         mean_job_ms=round(operation.mean_job_ms) if math.isfinite(operation.mean_job_ms) else None,
     )
 
 
-def fit_of(facts: Facts, spec: OperationSpec, moment: Moment) -> OperationFit:
+def fit_of(facts: Facts, spec: OperationSpec, now: Moment) -> OperationFit:
     """Explain how an operation that is not started would fit. An unknown pool is treated as a new pool directly below the root.
 
     Raises `BadInput` for a filter that is not a formula.
@@ -85,7 +85,7 @@ def fit_of(facts: Facts, spec: OperationSpec, moment: Moment) -> OperationFit:
     return OperationFit(
         tree=facts.tree,
         needed=spec.resources,
-        causes=[_cause(reason, operation) for reason in reasons_before_start(facts, operation, moment)],
+        causes=[_cause(reason, operation) for reason in reasons_before_start(facts, operation, now)],
         nodes=_nodes_fit(facts, operation),
         limits=list(_limits(facts, operation)),
         jobs_at_once=None if at_once is None else at_once.most,
@@ -128,12 +128,12 @@ def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation:
             yield PoolRoom(pool, name, there, limit, holds=there + more > limit)
 
 
-def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> Iterator[why.Reason]:
+def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment) -> Iterator[why.Reason]:
     """Yield every reason.
 
     After the reason that no node has enough free resources, yield the rules that protect other operations' allocations.
     """
-    for reason in waiting_reasons(facts, order, operation, moment):
+    for reason in waiting_reasons(facts, order, operation, now):
         yield reason
         # If a job fits on a node, protected allocations are not what it waits for.
         if isinstance(reason, why.NoRoomOnAnyNode):
@@ -159,15 +159,15 @@ def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
             yield node
 
 
-def _kept_from_pass(facts: Facts, order: LeastSatisfied, operation: Operation) -> list[KeptPlaces]:
+def _kept_from_pass(facts: Facts, order: LeastSatisfied, operation: Operation) -> list[ProtectedAllocations]:
     """Return the allocations that a YARN policy protects, if the policy has found the operation to be short of resources."""
     if not is_due_something(operation):
         return []
     found = places_kept(facts, order, _matching_nodes(facts, operation), operation)
-    return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in found]
+    return [ProtectedAllocations(rule.value, words_of_rule(rule), places) for rule, places in found]
 
 
-def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Moment) -> Tries:
+def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment) -> Tries:
     """Return the newest preemptive stages of the operation's priority.
 
     Stages from before the operation starved were run for other operations. They count as well, since they describe the same nodes.
@@ -194,29 +194,29 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, moment: Mo
         unmatched=len(tries) - len(matching),
         held_back=int((is_idle & ~is_short).sum()),
         nearest=[
-            _try(node, made, size, moment, _kept(facts, order, node, operation) if not made.started else [])
+            _try(node, made, size, now, _kept(facts, order, node, operation) if not made.started else [])
             for node, made in map(matching.__getitem__, nearest)
         ],
         kept=_kept_from_pass(facts, order, operation),
     )
 
 
-def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[KeptPlaces]:
+def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[ProtectedAllocations]:
     """Examine a node again at the time of the question, since its allocations may have changed since the stage ran."""
     found = places_kept(facts, order, [node], operation)
-    return [KeptPlaces(rule.value, words_of_rule(rule), places) for rule, places in found]
+    return [ProtectedAllocations(rule.value, words_of_rule(rule), places) for rule, places in found]
 
 
-def _try(node: Node, made: PreemptiveTry, size: Resources, moment: Moment, kept: list[KeptPlaces]) -> Try:
+def _try(node: Node, made: PreemptiveTry, size: Resources, now: Moment, kept: list[ProtectedAllocations]) -> Try:
     return Try(
         node=node.record.node,
-        age_ms=int((moment.steady_s - made.at_s) * 1000),
+        age_ms=int((now.steady_s - made.at_s) * 1000),
         candidates=made.candidates,
         room=made.room,
         short=(size - size.within(made.room)).within_wire(),
         started=made.started,
         tags_match=True,
         exempt=made.exempt,
-        exempt_ms=max(0, int((made.exempt_until_s - moment.steady_s) * 1000)),
+        exempt_ms=max(0, int((made.exempt_until_s - now.steady_s) * 1000)),
         kept=kept,
     )

@@ -25,7 +25,7 @@ _UNSAID: Final = "its agent does not say who can reach its key"
 def words_of(reason: why.Reason) -> str:
     """Return the text of a reason for which jobs wait, with its figures."""
     match reason:
-        case why.OperationSuspended():
+        case why.OperationIsSuspended():
             return "the operation is suspended"
         case why.OperationNotRunning():
             return f"the operation is {reason.state.value}"
@@ -233,7 +233,7 @@ def words_of_left_out(node: Node) -> str:
 
 
 _CURES: Final[dict[type[why.Reason], str]] = {
-    why.OperationSuspended: "`headrace op resume {operation}`",
+    why.OperationIsSuspended: "`headrace op resume {operation}`",
     why.OperationNotRunning: "if it is pending, wait for a running slot; an operation that is ending starts no more jobs",
     why.DemandCovered: "wait for the next update of shares",
     why.FairShareReached: "give it a larger fair share (more weight, less demand of others), or start it with `--preemption-mode normal`",
@@ -363,7 +363,7 @@ def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:
     return ", ".join(named) or "nothing"
 
 
-def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
+def ends_of_lost(lost: list[LostJob], now: Moment) -> list[ReportedEnd]:
     """Return the ends of jobs that no node reports."""
     return [
         ReportedEnd(
@@ -375,7 +375,7 @@ def ends_of_lost(lost: list[LostJob], moment: Moment) -> list[ReportedEnd]:
                 allocation=each.allocation,
                 result=each.result,
                 reason=_words_of_loss(each),
-                ended_at_ms=moment.wall_ms,
+                ended_at_ms=now.wall_ms,
                 preemption=each.preemption,
                 start=each.start,
             ),

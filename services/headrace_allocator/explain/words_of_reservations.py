@@ -20,12 +20,12 @@ def words_of_reserved(reason: NodeReserved | RoomReserved) -> str:
     return f"{nodes}, and are reserved for operations that starve, such as {reason.operation}"
 
 
-def words_of_reservation(node: Node, moment: Moment) -> str:
+def words_of_reservation(node: Node, now: Moment) -> str:
     """Return the text of the reservation of a node; empty if there is none."""
     reservation = node.reserved
     if reservation is None:
         return ""
-    expected_s = reservation.expected_s - moment.steady_s
+    expected_s = reservation.expected_s - now.steady_s
     return f"for {reservation.operation}, whose job is expected to fit in {_seconds(expected_s)}"
 
 

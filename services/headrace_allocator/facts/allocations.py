@@ -12,7 +12,7 @@ from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.start_stages import StartRecord, StartStage
 
 #: Operation id of an allocation whose operation is over or unknown.
-NOBODY: Final = OperationId("")
+NO_OPERATION: Final = OperationId("")
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
@@ -20,12 +20,12 @@ _WAITING: Final = AllocationState.WAITING
 
 
 #: Position of an allocation among the allocations of its operation. The allocation with the oldest progress comes first.
-Place = tuple[int, int, int]
+Position = tuple[int, int, int]
 #: Positions before and behind all allocations.
-FIRST_PLACE: Final[Place] = (-1, 0, 0)
-NO_PLACE: Final[Place] = (2, 0, 0)
-#: Stands for "not computed by any rules yet" where a `PoolTree.rules` number is expected.
-NEVER: Final = -1
+FIRST_POSITION: Final[Position] = (-1, 0, 0)
+NO_POSITION: Final[Position] = (2, 0, 0)
+#: Stands for "not computed by any rules yet" where a `PoolStates.rules` number is expected.
+NO_RULES_YET: Final = -1
 
 
 class Rest:
@@ -39,23 +39,24 @@ class Rest:
     def __init__(self, job_ms: float) -> None:
         #: Mean length of the operation's jobs in milliseconds; 0 if any of its allocations may need an order.
         self.job_ms = job_ms
-        #: Value of `PoolTree.rules` when the allocation groups were last cut; `NEVER` if the operation's share or options changed since.
-        self.cut_at = NEVER
-        #: First position that the normal preemptive stage may take while nothing is freed: `NO_PLACE` for none, None until it is
+        #: Value of `PoolStates.rules` when the allocation groups were last cut; `NO_RULES_YET` if the operation's share or
+        #: options changed since.
+        self.cut_at = NO_RULES_YET
+        #: First position that the normal preemptive stage may take while nothing is freed: `NO_POSITION` for none, None until it is
         #: computed.
-        self.preemptible_from: Place | None = None
+        self.preemptible_from: Position | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:
         """True if `newest` and all older allocations of the operation are known to be protected by the present rules."""
         first = self.preemptible_from
-        # `NO_PLACE` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
-        return first is not None and self.cut_at == rules and (first is NO_PLACE or newest.place < first)
+        # `NO_POSITION` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
+        return first is not None and self.cut_at == rules and (first is NO_POSITION or newest.place < first)
 
 
 _NO_REST: Final = Rest(0.0)
 
 
-class Picture:
+class AgreedReport:
     """The newest node report that agrees with the books. If the next report is the same object, nothing in it need be compared.
 
     Invariant (`Node.check`): the report shows nothing new. It is dropped when the jobs of an allocation change, and when the node gains
@@ -78,7 +79,7 @@ class Picture:
 
 
 class Allocation:
-    """What an operation holds on a node: an amount of resources in which its jobs run one after another."""
+    """An amount of resources that an operation holds on a node. Its jobs run in it one after another."""
 
     # There are very many allocations, and a heartbeat looks at each allocation of its node.
     __slots__ = (
@@ -108,8 +109,8 @@ class Allocation:
     def __init__(self, name: AllocationId, operation: OperationId, node: NodeName, resources: Resources) -> None:
         self.id = name
         self.operation = operation
-        #: The operation that the allocation belonged to, if it is over or unknown; else `NOBODY`.
-        self.orphan_of = NOBODY
+        #: The operation that the allocation belonged to, if it is over or unknown; else `NO_OPERATION`.
+        self.orphan_of = NO_OPERATION
         self.node = node
         self.resources = resources
         #: Scheduling stage that started the allocation. None for an allocation older than this allocator, until its node reports the
@@ -118,11 +119,11 @@ class Allocation:
         #: The stage with the shares at the start. None until the start is sent to the node or reported by it.
         self.start: StartRecord | None = None
         #: The booked report of the allocation's node.
-        self.picture = Picture()
+        self.picture = AgreedReport()
         #: The `Rest` shared by the operation's allocations; `_NO_REST` once the operation is over.
         self.rest = _NO_REST
         #: Position among the allocations of the operation.
-        self.place = FIRST_PLACE
+        self.place = FIRST_POSITION
         #: Amount that counts as used; zero once it is decided that other operations get these resources.
         self.usage = resources
         #: Jobs given to the allocation that have not ended, the running job included, by index.
@@ -234,7 +235,7 @@ class Allocation:
         self.take_back = TakeBackReason.OPERATION_ENDED
         self.slots.clear()
         self._unsettle()
-        self.orphan_of, self.operation, self.rest = self.operation, NOBODY, _NO_REST
+        self.orphan_of, self.operation, self.rest = self.operation, NO_OPERATION, _NO_REST
 
     @property
     def unstarted(self) -> int:

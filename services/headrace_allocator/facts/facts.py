@@ -29,7 +29,7 @@ from headrace_allocator.facts.free_resources import FreeResources
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation, note_progress
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.reservations import ReservationEnd, Reservations
 from headrace_allocator.gangs.book import Gangs
@@ -74,7 +74,7 @@ class Facts:
         self.arrivals = count(1)
         #: Numbers allocations in the order in which their current progress began.
         self._beginnings = count(1)
-        self.pools = PoolTree()
+        self.pools = PoolStates()
         #: Time of the last snapshot of shares, even if nothing in it was new (steady clock, seconds). None before the first snapshot.
         self.shares_heard_s: float | None = None
         self.rooms = FreeResources()
@@ -108,22 +108,22 @@ class Facts:
         self.timing = timing
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
 
-    def shares_are_old(self, moment: Moment) -> bool:
+    def shares_are_old(self, now: Moment) -> bool:
         """True if the shares are too old to justify a preemption, because fair_share has been silent for too long."""
         heard_s = self.shares_heard_s
-        return heard_s is None or moment.steady_s - heard_s > self.timing.shares_count_for_s
+        return heard_s is None or now.steady_s - heard_s > self.timing.shares_count_for_s
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def enrol(self, record: NodeRecord, moment: Moment) -> bool:
+    def enrol(self, record: NodeRecord, now: Moment) -> bool:
         """Take over the enrolment record of a node.
 
         Returns True if this changes the tree's resources or which jobs some node admits.
         """
         node = self.nodes.get(record.node)
         if node is None:
-            node = self.nodes[record.node] = Node(record, heard_s=moment.steady_s)
-            self.last_heard.note(node, moment)
+            node = self.nodes[record.node] = Node(record, heard_s=now.steady_s)
+            self.last_heard.note(node, now)
         self.leaving.discard(record.node)
         retagged = node.record.tags != record.tags
         if record.key != node.record.key:
@@ -161,14 +161,14 @@ class Facts:
             self._node_rules = rules
             self.unfiltered = deque(self.nodes)
 
-    def hear(self, node: Node, heartbeat: Heartbeat, moment: Moment) -> bool:
+    def hear(self, node: Node, heartbeat: Heartbeat, now: Moment) -> bool:
         """Take over what a heartbeat reports of its node.
 
         Returns True if this changes the tree's resources or which jobs some node admits.
         """
         accepted = node.accepts_jobs
         node.hear(heartbeat)
-        self.last_heard.note(node, moment)
+        self.last_heard.note(node, now)
         changed = False
         is_settled = node.online and not (self.unfiltered or node.record.drained or node.drained_empty)
         terms = node.record.terms

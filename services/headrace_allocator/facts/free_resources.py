@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from headrace.ids import NodeName
 from headrace.resources import LARGEST_SUM, Resources
-from headrace_allocator.facts.node_shapes import Tags, TagSets
+from headrace_allocator.facts.node_shapes import TagSet, TagSets
 from headrace_allocator.facts.nodes import Node
 
 #: Changed nodes are entered once there are this many; entering them takes some 1 ms.
@@ -34,8 +34,8 @@ class FreeResources:
         self._tagged = np.zeros(16, dtype=int)
         #: True if the node of the column is online, so that its resources count in the tree.
         self._online = np.zeros(16, dtype=bool)
-        self._numbers: dict[Tags, int] = {}
-        self._tags_of: list[Tags] = [()]
+        self._numbers: dict[TagSet, int] = {}
+        self._tags_of: list[TagSet] = [()]
         self._columns_of = [0]
         self._unused_numbers: list[int] = []
         self._tags = TagSets()

@@ -29,7 +29,7 @@ import msgspec
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import EPS, ZERO, ZERO_SHARE, Resources, Share
 from headrace.satisfaction import divisors, unblocked
-from headrace_allocator.facts.allocations import FIRST_PLACE, NO_PLACE, Allocation, Place, Rest
+from headrace_allocator.facts.allocations import FIRST_POSITION, NO_POSITION, Allocation, Position, Rest
 
 #: Bound of an operation that is owed everything: no allocation is above it.
 _UNBOUNDED: Final[Share] = (1e10, 1e10, 1e10, 1e10, 1e10)
@@ -38,7 +38,7 @@ _ALL_RESOURCES: Final = tuple(range(len(ZERO_SHARE)))
 
 
 class Group(enum.IntEnum):
-    """How easily an allocation may be preempted, from the most protected group to the least protected."""
+    """Groups of allocations by how easily they may be preempted, from the most protected group to the least protected."""
 
     NON_PREEMPTIBLE = 0
     AGGRESSIVELY_PREEMPTIBLE = 1
@@ -166,7 +166,7 @@ class AllocationGroups:
         self._rest = rest
         self._allocations: dict[Allocation, None] = {}
         #: Positions of the allocations by the amount that they use, sorted. Most operations have jobs of one size only.
-        self._by_usage: dict[Resources, list[Place]] = {}
+        self._by_usage: dict[Resources, list[Position]] = {}
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
         #: Borders by the group behind each, made when needed: with each snapshot the borders of thousands of operations change.
         self._borders: dict[Group, GroupBorder] = {}
@@ -178,11 +178,11 @@ class AllocationGroups:
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
-        """Cut by this protection from now on, as a snapshot of shares gives it."""
+        """Take over the protection that a snapshot of shares gives the operation. The groups are cut by it from now on."""
         self._protection, self._is_nested, self._rest.preemptible_from = protection, protection.is_nested, None
         self._borders.clear()
 
-    def add(self, allocation: Allocation, place: Place) -> None:
+    def add(self, allocation: Allocation, place: Position) -> None:
         """Enter an allocation at a position."""
         self._allocations[allocation] = None
         allocation.place = place
@@ -205,7 +205,7 @@ class AllocationGroups:
         """
         return allocation.place >= self.first_preemptible() or allocation.usage == ZERO
 
-    def first_preemptible(self) -> Place:
+    def first_preemptible(self) -> Position:
         """Return the first position right of the second border.
 
         If the allocation that crosses the border may be taken (`crossing_may_go`), its position is returned instead. The result is
@@ -214,8 +214,8 @@ class AllocationGroups:
         known = self._rest.preemptible_from
         return self._find_preemptible() if known is None else known
 
-    def _find_preemptible(self) -> Place:
-        by_usage, first = self._by_usage, NO_PLACE if self._is_nested else FIRST_PLACE
+    def _find_preemptible(self) -> Position:
+        by_usage, first = self._by_usage, NO_POSITION if self._is_nested else FIRST_POSITION
         # The usage before an allocation grows with its position, so a binary search finds the border. Most operations have jobs of one
         # size only.
         for usage, places in by_usage.items() if self._is_nested else ():
@@ -333,12 +333,12 @@ class AllocationGroups:
     def __contains__(self, allocation: Allocation) -> bool:
         return allocation in self._allocations
 
-    def _enter(self, place: Place, usage: Resources) -> None:
+    def _enter(self, place: Position, usage: Resources) -> None:
         self._rest.preemptible_from = None
         if usage != ZERO:
             insort(self._by_usage.setdefault(usage, []), place)
 
-    def _leave(self, place: Place, usage: Resources) -> None:
+    def _leave(self, place: Position, usage: Resources) -> None:
         self._rest.preemptible_from = None
         if usage == ZERO:
             return
@@ -347,7 +347,7 @@ class AllocationGroups:
         if not places:
             del self._by_usage[usage]
 
-    def _before(self, place: Place, freed: Collection[Allocation]) -> Resources:
+    def _before(self, place: Position, freed: Collection[Allocation]) -> Resources:
         """Return the usage of all allocations before a position, without the `freed` ones."""
         before = ZERO
         for usage, places in self._by_usage.items():
@@ -360,7 +360,9 @@ class AllocationGroups:
                 before = before - one.usage
         return before
 
-    def _crosses(self, border: GroupBorder, place: Place, usage: Resources, freed: Collection[Allocation] = ()) -> bool:
+    def _crosses(
+        self, border: GroupBorder, place: Position, usage: Resources, freed: Collection[Allocation] = ()
+    ) -> bool:
         before = self._before(place, freed)
         # An allocation that ends exactly at the bound does not cross it.
         return border.protects(before) and not border.protects(before + usage, -EPS)
@@ -400,6 +402,6 @@ class AllocationGroups:
             before = self._before(place, freed)
         return True
 
-    def _previous(self, place: Place) -> Place | None:
+    def _previous(self, place: Position) -> Position | None:
         found = ((places, bisect_left(places, place)) for places in self._by_usage.values())
         return max((places[index - 1] for places, index in found if index), default=None)

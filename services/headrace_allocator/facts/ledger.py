@@ -1,4 +1,4 @@
-"""What the ledger reports of operations: all live operations, or the events of its log. Repeated reports change nothing.
+"""Applies reports of the ledger about operations: all live operations, or the events of its log. Repeated reports change nothing.
 
 An operation is known here from its start to its end in the log.
 """

@@ -19,8 +19,8 @@ from headrace.pools.node_filter import parse_formula
 from headrace.resources import ZERO, Resources
 from headrace_allocator.facts.nodes import Node
 
-Tags = tuple[str, ...]
-Shape = tuple[Tags, Resources]
+TagSet = tuple[str, ...]
+Shape = tuple[TagSet, Resources]
 #: Nodes of one shape.
 Nodes = dict[NodeName, Node]
 #: Stands for "no bound": more jobs than fit on any node.
@@ -36,13 +36,13 @@ class TagSets:
         self._every = 0
         self._having: dict[str, int] = {}
 
-    def enter(self, number: int, tags: Tags) -> None:
+    def enter(self, number: int, tags: TagSet) -> None:
         """Enter a set of tags under an unused number."""
         self._every |= 1 << number
         for tag in tags:
             self._having[tag] = self._having.get(tag, 0) | 1 << number
 
-    def leave(self, number: int, tags: Tags) -> None:
+    def leave(self, number: int, tags: TagSet) -> None:
         """Remove a set of tags and its number."""
         self._every &= ~(1 << number)
         for tag in set(tags):
@@ -188,10 +188,10 @@ class TaggedRooms:
     """
 
     def __init__(self) -> None:
-        self.of: dict[Tags, Resources] = {}
+        self.of: dict[TagSet, Resources] = {}
         #: Tags whose sum changed. The reader of the changes removes them.
-        self.changed: dict[Tags, None] = {}
-        self._counted: dict[NodeName, tuple[Tags, Resources]] = {}
+        self.changed: dict[TagSet, None] = {}
+        self._counted: dict[NodeName, tuple[TagSet, Resources]] = {}
 
     def note(self, node: Node) -> None:
         """Record that a node's tags changed, or what the tree may use of it."""
@@ -211,17 +211,17 @@ class TaggedRooms:
         same = self._counted.get(node.record.node) == _counted(node)
         return [] if same else [f"node {node.record.node}: it is not counted with its tags and resources"]
 
-    def _add(self, tags: Tags, amount: Resources) -> None:
+    def _add(self, tags: TagSet, amount: Resources) -> None:
         self.of[tags] = self.of.get(tags, ZERO) + amount
         if self.of[tags] == ZERO:
             del self.of[tags]
         self.changed[tags] = None
 
 
-def _shape(node: Node) -> tuple[Tags, Resources] | None:
+def _shape(node: Node) -> tuple[TagSet, Resources] | None:
     return (tuple(node.record.tags), node.total) if node.accepts_jobs else None
 
 
-def _counted(node: Node) -> tuple[Tags, Resources] | None:
+def _counted(node: Node) -> tuple[TagSet, Resources] | None:
     room = node.total
     return (tuple(node.record.tags), room) if room != ZERO else None

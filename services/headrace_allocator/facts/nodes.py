@@ -20,7 +20,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartRecord
-from headrace_allocator.facts.allocations import Allocation, Picture
+from headrace_allocator.facts.allocations import AgreedReport, Allocation
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -162,7 +162,7 @@ class Node:
         self.allocations: dict[AllocationId, Allocation] = {}
         #: Allocations of gangs that are booked on the node and were not sent to it yet.
         self.holds: dict[AllocationId, Allocation] = {}
-        self.picture = Picture()
+        self.picture = AgreedReport()
         #: The answer to the newest heartbeat, if it contained orders. Orders that the node does not obey are taken back.
         self.sent: Orders | None = None
         #: Ends reported to the ledger and not confirmed yet, and confirmed ends that the node may forget.
@@ -233,23 +233,23 @@ class Node:
             return NodeCondition.OUTSIDE
         return NodeCondition.UNISOLATED if rules.require_isolation and not self.record.isolated else None
 
-    def is_silent(self, timing: Timing, moment: Moment) -> bool:
+    def is_silent(self, timing: Timing, now: Moment) -> bool:
         """True if the node sent no heartbeat for the heartbeat timeout."""
-        return moment.steady_s - self.heard_s > timing.node_heartbeat_timeout_s
+        return now.steady_s - self.heard_s > timing.node_heartbeat_timeout_s
 
-    def may_be_removed(self, timing: Timing, moment: Moment) -> bool:
+    def may_be_removed(self, timing: Timing, now: Moment) -> bool:
         """True if the node is silent, or is drained and reported that it holds nothing."""
         is_empty = self.online and not self.allocations and not self.reporting
-        return self.is_silent(timing, moment) or (self.record.drained and is_empty)
+        return self.is_silent(timing, now) or (self.record.drained and is_empty)
 
-    def may_change_machine(self, timing: Timing, moment: Moment) -> bool:
+    def may_change_machine(self, timing: Timing, now: Moment) -> bool:
         """True if no job is known to run on the node, and its agent is silent or stopped in order."""
-        is_gone = self.is_silent(timing, moment) or self.state is NodeState.STOPPING
+        is_gone = self.is_silent(timing, now) or self.state is NodeState.STOPPING
         return is_gone and not self.allocations and not self.reporting
 
-    def lease_is_over(self, lease_s: float, moment: Moment) -> bool:
+    def lease_is_over(self, lease_s: float, now: Moment) -> bool:
         """True if the node was silent for the longest lease that it may know. By then its runner has ended all jobs."""
-        return moment.steady_s - self.heard_s > lease_s
+        return now.steady_s - self.heard_s > lease_s
 
     def is_newest(self, heartbeat: Heartbeat) -> bool:
         """True if the heartbeat is not repeated, not overtaken, and not of an earlier incarnation of the agent.
@@ -262,14 +262,14 @@ class Node:
             return heartbeat.seq > self.seq
         return self.incarnation is None or heartbeat.incarnation > self.incarnation
 
-    def may_begin_anew(self, heartbeat: Heartbeat, lease_s: float, moment: Moment) -> bool:
+    def may_begin_anew(self, heartbeat: Heartbeat, lease_s: float, now: Moment) -> bool:
         """True if a heartbeat of an earlier incarnation may be accepted: the newest was silent for a whole lease and holds nothing.
 
         Otherwise a forged incarnation with a number ahead of the clock would shut out the node's own agent until the clock reaches that
         number.
         """
         is_another = heartbeat.incarnation != self.incarnation
-        return is_another and not self.allocations and self.lease_is_over(lease_s, moment)
+        return is_another and not self.allocations and self.lease_is_over(lease_s, now)
 
     def hear(self, heartbeat: Heartbeat) -> None:
         """Take over what a heartbeat reports of the node itself, except its resources."""
@@ -298,12 +298,12 @@ class Node:
             if allocation is not None:
                 allocation.note_start(record)
 
-    def note_overcommit(self, moment: Moment) -> None:
+    def note_overcommit(self, now: Moment) -> None:
         """Record whether the node's usage exceeds its resources, and since when."""
         if self.has_no_slots or self.reported.dominates(self.used):
             self.overcommitted_since_s = None
         elif self.overcommitted_since_s is None:
-            self.overcommitted_since_s = moment.steady_s
+            self.overcommitted_since_s = now.steady_s
 
     def check(self) -> list[str]:
         """Return a text for each broken invariant; empty if all hold."""
@@ -331,7 +331,7 @@ class Node:
         )
 
 
-def refused_incarnation(incarnation: Incarnation, moment: Moment) -> BadRequest | None:
+def refused_incarnation(incarnation: Incarnation, now: Moment) -> BadRequest | None:
     """Return a refusal of a heartbeat with an impossible incarnation: an ill-formed text, or a number years ahead of the clock.
 
     Such an incarnation would come after all later incarnations of the node's agent, which would be ignored for a lease. Returns None if
@@ -340,7 +340,7 @@ def refused_incarnation(incarnation: Incarnation, moment: Moment) -> BadRequest 
     number = incarnation_number(incarnation)
     if number is None:
         return BadRequest("incarnation", incarnation[:_TOLD_LETTERS], "16 digits, a '-' and 8 hexadecimal digits")
-    most = moment.wall_ms + _MOST_AHEAD_MS
+    most = now.wall_ms + _MOST_AHEAD_MS
     if number > most:
         return BadRequest("incarnation", incarnation, f"a number of at most {most}, ten years ahead of the clock")
     return None
@@ -355,17 +355,17 @@ class LastHeard:
     def __init__(self) -> None:
         self._nodes: OrderedDict[NodeName, Node] = OrderedDict()
 
-    def note(self, node: Node, moment: Moment) -> None:
+    def note(self, node: Node, now: Moment) -> None:
         """Record a heartbeat of the node, or that heartbeats of it are expected from now on."""
-        node.heard_s = moment.steady_s
+        node.heard_s = now.steady_s
         self._nodes[node.record.node] = node
         self._nodes.move_to_end(node.record.node)
 
-    def note_late(self, name: NodeName, moment: Moment) -> None:
+    def note_late(self, name: NodeName, now: Moment) -> None:
         """Record that a heartbeat of a node arrived too late to be answered. Nodes that are not enrolled are ignored."""
         node = self._nodes.get(name)
         if node is not None:
-            self.note(node, moment)
+            self.note(node, now)
 
     def forget(self, node: Node) -> None:
         """Remove a node that is no longer enrolled and holds nothing."""
@@ -375,10 +375,10 @@ class LastHeard:
         """Return the nodes, the last one heard first."""
         return reversed(self._nodes.values())
 
-    def silent(self, timing: Timing, lease_s: float, moment: Moment) -> list[Node]:
+    def silent(self, timing: Timing, lease_s: float, now: Moment) -> list[Node]:
         """Return the nodes that are silent or whose lease is over, the longest silence first."""
         least_s = min(timing.node_heartbeat_timeout_s, lease_s)
-        return list(takewhile(lambda node: moment.steady_s - node.heard_s > least_s, self._nodes.values()))
+        return list(takewhile(lambda node: now.steady_s - node.heard_s > least_s, self._nodes.values()))
 
     def checks(self) -> Iterator[Check]:
         """Yield checks of the order of all nodes, each for some of the nodes."""

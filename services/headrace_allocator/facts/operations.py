@@ -21,9 +21,9 @@ from headrace.wire.log import IndexRun
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
-from headrace_allocator.facts.allocations import NEVER, Allocation, Rest
+from headrace_allocator.facts.allocations import NO_RULES_YET, Allocation, Rest
 from headrace_allocator.facts.groups import AllocationGroups, Protection
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.slots import JobSlots
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
@@ -143,7 +143,7 @@ class Operation:
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
         self.set_task_groups([])
-        self._options_at = self.rest.cut_at = NEVER
+        self._options_at = self.rest.cut_at = NO_RULES_YET
         self._note_rest()
 
     def set_state(self, state: OperationState, *, suspended: bool) -> None:
@@ -171,7 +171,7 @@ class Operation:
         self.rank, self.in_fifo_pool = item.rank, item.fifo_index is not None
         self.preemption_priority, self.starvation = item.preemption_priority, item.starvation_status
         self.total, self.owed = total, None
-        self.rest.cut_at = NEVER
+        self.rest.cut_at = NO_RULES_YET
 
     @property
     def most_held(self) -> Resources | None:
@@ -188,13 +188,13 @@ class Operation:
         """True if the operation had less than it is owed at the last snapshot."""
         return self.share is not None and self.share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
 
-    def options(self, pools: PoolTree) -> EffectiveOptions:
+    def options(self, pools: PoolStates) -> EffectiveOptions:
         """Return the options in force: the options of the operation's pool with those of its own spec."""
         if self._options_at != pools.rules:
             self._renew_options(pools)
         return self._options
 
-    def _renew_options(self, pools: PoolTree) -> None:
+    def _renew_options(self, pools: PoolStates) -> None:
         item = pools.pool(self.spec.pool).item
         made_of = (None if item is None else item.options, self.spec, pools.options)
         if self._options_of != made_of:
@@ -202,7 +202,7 @@ class Operation:
             self._options = of_operation(of_pool, self.spec, pools.options)
         self._options_of, self._options_at = made_of, pools.rules
 
-    def cut_groups(self, pools: PoolTree) -> AllocationGroups:
+    def cut_groups(self, pools: PoolStates) -> AllocationGroups:
         """Return the allocations of the operation, cut into groups by its share and the tree's rules."""
         if self.rest.cut_at != pools.rules:
             options = self.options(pools)
@@ -212,7 +212,7 @@ class Operation:
             self._cut_by, self.rest.cut_at = made_of, pools.rules
         return self.groups
 
-    def _protection(self, pools: PoolTree, options: EffectiveOptions) -> Protection:
+    def _protection(self, pools: PoolStates, options: EffectiveOptions) -> Protection:
         policy = pools.options
         return Protection(
             fair_share=self.fair_share,
@@ -365,26 +365,26 @@ def is_starving(operation: Operation) -> bool:
 
 def is_owed_a_job(operation: Operation, held: Resources) -> bool:
     """True if the operation's fair share covers one more job beside `held`, in every resource that the job needs."""
-    figures = zip(
-        held.as_tuple(),
-        operation.spec.resources.as_tuple(),
-        operation.fair_share,
-        operation.total.as_tuple(),
-        strict=True,
-    )
+    return covers_a_job(operation.fair_share, operation.total, held, operation.spec.resources)
+
+
+def covers_a_job(fair_share: Share, total: Resources, held: Resources, job: Resources) -> bool:
+    """True if a fair share of `total` covers one more job beside `held`, in every resource that the job needs."""
+    figures = zip(held.as_tuple(), job.as_tuple(), fair_share, total.as_tuple(), strict=True)
     return all(there + more * _NEARLY_A_JOB <= share * whole for there, more, share, whole in figures if more)
 
 
 def wants_node(operation: Operation) -> bool:
-    """True if the operation's own state lets a node be reserved for it: it lacks a whole job that it is owed.
+    """True if the operation's own state lets a node be reserved for it.
 
-    Either it starves, or it stands in a fifo pool and is below its fair share. Gangs are excluded: resources
-    are held for them in another way.
+    Either it starves, or it stands in a fifo pool and is below its fair share. It is owed another whole job, or it holds nothing: then a
+    pool above it may be owed the job, whose operations are each owed a part of one. Gangs are excluded: resources are held for them in
+    another way.
     """
     if operation.gang is not None or operation.task_groups:
         return False
     is_short = is_starving(operation) or (operation.in_fifo_pool and operation.below_fair_share)
-    return is_short and is_owed_a_job(operation, operation.held)
+    return is_short and (operation.held == ZERO or is_owed_a_job(operation, operation.held))
 
 
 def waits_for_a_turn(operation: Operation) -> bool:

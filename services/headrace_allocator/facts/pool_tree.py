@@ -48,11 +48,11 @@ class OtherPlaces(NamedTuple):
     #: True if any operation may have another position. Then the pools whose own operations may have another position.
     everywhere: bool
     in_pools: list[PoolName]
-    #: Pools of which only the shares changed. They are too many to be repositioned at once; all other pools are in `PoolTree.changed`.
+    #: Pools of which only the shares changed. They are too many to be repositioned at once; all other pools are in `PoolStates.changed`.
     of_pools: list[PoolName]
 
 
-class Pool:
+class PoolState:
     """One pool, and what is used below it."""
 
     __slots__ = (
@@ -60,7 +60,7 @@ class Pool:
         "preemption", "used",
     )  # fmt: skip
 
-    def __init__(self, name: PoolName, above: Pool | None) -> None:
+    def __init__(self, name: PoolName, above: PoolState | None) -> None:
         self.name = name
         #: The parent pool; None for the root.
         self.above = above
@@ -120,7 +120,7 @@ class Pool:
             doubt = self.in_doubt + in_doubt
             self.in_doubt = ZERO if doubt == ZERO else doubt
 
-    def path(self) -> Iterator[Pool]:
+    def path(self) -> Iterator[PoolState]:
         """Yield the pool and all pools above it, from the lowest up, without the root."""
         pool = self
         while pool.above is not None:
@@ -128,7 +128,7 @@ class Pool:
             pool = pool.above
 
 
-class PoolTree:
+class PoolStates:
     """All pools of one tree, the root included."""
 
     def __init__(self) -> None:
@@ -144,23 +144,23 @@ class PoolTree:
         self.limits_changes = 0
         #: True once a snapshot that knows the cluster was taken over. Before it, limits are unknown.
         self.limits_known = False
-        self.root = Pool(ROOT_POOL, None)
+        self.root = PoolState(ROOT_POOL, None)
         #: Pools whose usage exceeds their limit.
-        self.exceeded: set[Pool] = set()
-        self._known: dict[PoolName, Pool] = {ROOT_POOL: self.root, PoolName(""): self.root}
+        self.exceeded: set[PoolState] = set()
+        self._known: dict[PoolName, PoolState] = {ROOT_POOL: self.root, PoolName(""): self.root}
         #: Pools whose usage, shares or parent changed. The reader of the changes removes them.
         self.changed: set[PoolName] = set()
         #: True if some of the changed pools have another parent than before.
         self.some_moved = False
 
-    def pool(self, name: PoolName) -> Pool:
+    def pool(self, name: PoolName) -> PoolState:
         """Return the pool of this name. A pool of which nothing is known is created below the root."""
         pool = self._known.get(name)
         if pool is None:
-            pool = self._known[name] = Pool(name, self.root)
+            pool = self._known[name] = PoolState(name, self.root)
         return pool
 
-    def take(self, cut: ShareSnapshot) -> OtherPlaces:
+    def apply(self, cut: ShareSnapshot) -> OtherPlaces:
         """Take over a snapshot. Returns the operations and pools whose position it may change, apart from the operations that it names."""
         changed: dict[PoolName, ShareItem | None] = {}
         for key in cut.removed:
@@ -220,7 +220,7 @@ class PoolTree:
         own, above = spec.scheduling_tag_filter, self.pool(spec.pool).filters
         return (*above, own) if own else above
 
-    def above(self, pool: PoolName) -> list[Pool]:
+    def above(self, pool: PoolName) -> list[PoolState]:
         """Return the pools with a limit, from this pool up."""
         return [each for each in self.pool(pool).path() if each.limited]
 
@@ -259,14 +259,14 @@ class PoolTree:
             broken.append(f"pool {name}: it is wrongly marked as above or within its limit")
         return broken
 
-    def _judge(self, pool: Pool) -> None:
+    def _judge(self, pool: PoolState) -> None:
         """Record whether the pool's usage exceeds its limit."""
         if exceeds(pool.used, pool.most):
             self.exceeded.add(pool)
         else:
             self.exceeded.discard(pool)
 
-    def _move(self, pools: list[Pool]) -> None:
+    def _move(self, pools: list[PoolState]) -> None:
         """Move pools below their parents, with all that is used below them."""
         # All of them are taken out first, since a pool may now stand below another that stood below it.
         for pool in pools:

@@ -27,7 +27,7 @@ from headrace.wire.heartbeat import (
     TakeBackReason,
 )
 from headrace.wire.start_stages import StartRecord
-from headrace_allocator.facts.allocations import NOBODY, Allocation, shown_indexes, shown_slots
+from headrace_allocator.facts.allocations import NO_OPERATION, Allocation, shown_indexes, shown_slots
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import LostJob, PlaceTaken, UnknownToNode, lose
 from headrace_allocator.facts.nodes import Node
@@ -314,7 +314,7 @@ class _Reconciliation:
         A node can name an operation before it is started, if the operation's id can be guessed. It must get no job that way.
         """
         operation = self._facts.operations.get(name)
-        is_nobodys = allocation.operation == NOBODY and allocation.orphan_of == name
+        is_nobodys = allocation.operation == NO_OPERATION and allocation.orphan_of == name
         return is_nobodys and operation is not None and operation.block_term < self._facts.term
 
     def _adopt(self, report: AllocationReport, *, is_orphan: bool) -> Allocation:
@@ -332,7 +332,7 @@ class _Reconciliation:
         size = report.resources if operation is None or operation.task_groups else operation.spec.resources
         # A node cannot report more than a node can have, so that no sum exceeds what messages and tables can hold.
         size = size.within(MOST_OF_A_NODE - self._node.used)
-        allocation = Allocation(report.id, report.operation if may_hold else NOBODY, node, size)
+        allocation = Allocation(report.id, report.operation if may_hold else NO_OPERATION, node, size)
         allocation.confirmed = True
         self._facts.add(allocation, since_ms=None if report.job is None else report.job.started_at_ms)
         self._findings.operations.add(report.operation)

@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import JobKey
 
 
 class Recovery:
-    """What this allocator does not know yet, by the nodes that have not reported since its start."""
+    """Facts that this allocator does not know yet, by the nodes that have not reported since its start."""
 
     def __init__(self) -> None:
         self.operations_known = False
@@ -86,11 +86,11 @@ class Recovery:
         """True if no job is in doubt any more: every node has reported in this term or lost its lease."""
         return self.over_s is not None
 
-    def end_doubt(self, moment: Moment) -> bool:
+    def end_doubt(self, now: Moment) -> bool:
         """Record that no job is in doubt any more, if that is so. Returns True if it is so for the first time."""
         if self.doubt_over or not (self.operations_known and self.nodes_known) or self._unheard:
             return False
-        self.over_s = moment.steady_s
+        self.over_s = now.steady_s
         return True
 
     def progress(self) -> tuple[int, int]:

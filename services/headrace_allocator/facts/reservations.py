@@ -15,7 +15,7 @@ from headrace_allocator.facts.nodes import Node, Reservation
 
 
 class ReservationEnd(enum.StrEnum):
-    """How a reservation ended."""
+    """The ways in which a reservation ends."""
 
     #: A job of the operation started, on the reserved node or elsewhere.
     STARTED = "started"

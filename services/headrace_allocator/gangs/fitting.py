@@ -1,4 +1,4 @@
-"""How many jobs of an operation would fit if nothing else ran: on one node, and on all nodes together."""
+"""Counts the jobs of an operation that would fit if nothing else ran: on one node, and on all nodes together."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class GangStarts:
 
     # --- on a heartbeat -------------------------------------------------------------------------------------------
 
-    def hear(self, node: Node, moment: Moment) -> None:
+    def hear(self, node: Node, now: Moment) -> None:
         """Check, on a heartbeat, whether there are still enough resources for what is held on the node."""
         if not node.holds:
             return
@@ -63,12 +63,12 @@ class GangStarts:
                 let_go(self._facts, operation, node)
             elif has_room and operation.gang is not None:
                 operation.gang.awaited.discard(node.record.node)
-            self._settle(operation, moment)
+            self._settle(operation, now)
 
-    def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, moment: Moment) -> Allocation:
+    def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, now: Moment) -> Allocation:
         """Hold resources for one job of a gang. The first hold begins the gang's turn."""
         if not _is(operation.gang, GangPhase.GATHERING):
-            self._enter(operation, GangPhase.GATHERING, moment.steady_s + self._facts.timing.gang_hold_s)
+            self._enter(operation, GangPhase.GATHERING, now.steady_s + self._facts.timing.gang_hold_s)
         return hold(self._facts, name, operation, node, job)
 
     def hold_longer(self, operation: Operation, for_s: float) -> None:
@@ -94,20 +94,20 @@ class GangStarts:
 
     # --- after any message ----------------------------------------------------------------------------------------
 
-    def settle(self, moment: Moment) -> tuple[list[NodeName], list[Operation]]:
+    def settle(self, now: Moment) -> tuple[list[NodeName], list[Operation]]:
         """Settle the gangs that changed. Return the nodes to nudge for them, and the gangs that may gather resources from now on."""
         gangs = self._facts.gangs
         while gangs.changed:
             name = next(iter(gangs.changed))
             del gangs.changed[name]
-            self._settle(gangs.of[name], moment)
+            self._settle(gangs.of[name], now)
         nudged, self._nudged = list(self._nudged), {}
         operations = self._facts.operations
         looking = [operations[name] for name in self._looks_for_room if name in operations]
         self._looks_for_room = {}
         return nudged, looking
 
-    def tick(self, moment: Moment) -> None:
+    def tick(self, now: Moment) -> None:
         """End phases whose time is over, and release resources held on nodes that no longer accept jobs."""
         gangs = self._facts.gangs
         for name in list(self._timed):
@@ -119,8 +119,8 @@ class GangStarts:
             for node in {one.node for one in gang.holds}:
                 if not self._facts.nodes[node].accepts_jobs:
                     let_go(self._facts, operation, self._facts.nodes[node])
-            if moment.steady_s >= gang.until_s:
-                self._time_is_over(operation, gang, moment)
+            if now.steady_s >= gang.until_s:
+                self._time_is_over(operation, gang, now)
             gangs.note(name)
 
     def figures(self) -> list[Figure]:
@@ -136,7 +136,7 @@ class GangStarts:
 
     # --- rules ----------------------------------------------------------------------------------------------------
 
-    def _settle(self, operation: Operation, moment: Moment) -> None:
+    def _settle(self, operation: Operation, now: Moment) -> None:
         gang, slots = operation.gang, operation.slots
         if gang is None:
             return
@@ -150,7 +150,7 @@ class GangStarts:
                 self._enter(operation, GangPhase.WAITING)
                 self._facts.gangs.note(operation.id)
             case GangPhase.GATHERING if gang.holds and not slots.ready_count:
-                self._has_all_places(operation, gang, moment)
+                self._has_all_places(operation, gang, now)
             case GangPhase.GATHERING:
                 gang.asked = False
             case GangPhase.STARTING if not slots.pending_count and not operation.unconfirmed:
@@ -162,24 +162,24 @@ class GangStarts:
             self._take_back(operation)
         if gang.phase is GangPhase.RUNNING and not members(operation):
             self._enter(operation, GangPhase.WAITING)
-            self._end_pauses(moment)
+            self._end_pauses(now)
         self._ranking.refresh(operation)
 
-    def _has_all_places(self, operation: Operation, gang: Gang, moment: Moment) -> None:
-        """Start a gang whose jobs all have an allocation, once each of its nodes has sent a heartbeat that shows enough resources."""
+    def _has_all_places(self, operation: Operation, gang: Gang, now: Moment) -> None:
+        """Start a gang whose jobs all have an allocation, or nudge those of its nodes that have not shown enough free resources lately."""
         if not gang.asked:
             gang.asked = True
-            gang.awaited = {one.node for one in gang.holds if not self._is_ready(one.node, moment)}
+            gang.awaited = {one.node for one in gang.holds if not self._is_ready(one.node, now)}
             self._nudged.update(dict.fromkeys(sorted(gang.awaited)))
         if gang.awaited:
             return
         self._counts["started"] += 1
         self._nudged.update(dict.fromkeys(sorted({one.node for one in gang.holds})))
-        self._enter(operation, GangPhase.STARTING, moment.steady_s + _START_S)
+        self._enter(operation, GangPhase.STARTING, now.steady_s + _START_S)
 
-    def _is_ready(self, name: NodeName, moment: Moment) -> bool:
+    def _is_ready(self, name: NodeName, now: Moment) -> bool:
         node = self._facts.nodes[name]
-        return moment.steady_s - node.heard_s <= _FRESH_S and has_room_for_holds(node)
+        return now.steady_s - node.heard_s <= _FRESH_S and has_room_for_holds(node)
 
     def _take_back(self, operation: Operation) -> None:
         """Order the nodes to take back the running jobs with their next answers. The gang waits once none is left."""
@@ -192,25 +192,25 @@ class GangStarts:
             operation.gang.asked = True
             self._nudged.update(dict.fromkeys(sorted({one.node for one in operation.allocations.values()})))
 
-    def _time_is_over(self, operation: Operation, gang: Gang, moment: Moment) -> None:
+    def _time_is_over(self, operation: Operation, gang: Gang, now: Moment) -> None:
         match gang.phase:
             case GangPhase.GATHERING:
                 self._counts["given_up"] += 1
                 let_go(self._facts, operation)
-                self._let_others_go_first(operation, moment)
-                self._enter(operation, GangPhase.PAUSED, moment.steady_s + gang.next_pause_s())
+                self._let_others_go_first(operation, now)
+                self._enter(operation, GangPhase.PAUSED, now.steady_s + gang.next_pause_s())
             case GangPhase.STARTING:
                 break_up(operation)
             case _:
                 self._enter(operation, GangPhase.WAITING)
 
-    def _end_pauses(self, moment: Moment) -> None:
+    def _end_pauses(self, now: Moment) -> None:
         """End the pauses of gangs, since a gang has ended and resources may be free now."""
         for each in islice(self._facts.gangs.of.values(), _MOST_LOOKED_AT):
             if each.gang is not None and each.gang.phase is GangPhase.PAUSED:
-                each.gang.until_s = moment.steady_s
+                each.gang.until_s = now.steady_s
 
-    def _let_others_go_first(self, operation: Operation, moment: Moment) -> None:
+    def _let_others_go_first(self, operation: Operation, now: Moment) -> None:
         """Make gangs yield whose pool had a turn without success more recently than another pool.
 
         The shares are the same as before the turn, so without this rule the same pool would get the next turn.
@@ -224,7 +224,7 @@ class GangStarts:
         oldest = min(numbers, default=0)
         for each, number in zip(waiting, numbers, strict=True):
             if number > oldest:
-                self._enter(each, GangPhase.YIELDING, moment.steady_s + _YIELD_S)
+                self._enter(each, GangPhase.YIELDING, now.steady_s + _YIELD_S)
 
     def _enter(self, operation: Operation, phase: GangPhase, until_s: float | None = None) -> None:
         """Enter a phase, which may end the turn of the gang or begin it."""

@@ -21,7 +21,7 @@ class EnrolledNodes:
         self._endpoints = endpoints
         self.records: dict[NodeName, NodeRecord] = {}
 
-    def take(self, entries: Mapping[str, Entry], keys: Collection[str]) -> dict[NodeName, NodeRecord | None]:
+    def read(self, entries: Mapping[str, Entry], keys: Collection[str]) -> dict[NodeName, NodeRecord | None]:
         """Read entries of the bucket. Returns the nodes of this tree that changed, with None for a node that left the tree."""
         changed: dict[NodeName, NodeRecord | None] = {}
         for key in keys:

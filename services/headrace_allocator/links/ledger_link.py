@@ -47,12 +47,12 @@ class LedgerLink:
         engine: AllocatorEngine,
         role: Role,
         take: Callable[[Outcome[None, Effect]], None],
-        moment: Callable[[], Moment],
+        now: Callable[[], Moment],
     ) -> None:
         self._bus = bus
         self._engine = engine
         self._take = take
-        self._moment = moment
+        self._now = now
         self._tree: TreeName = engine.facts.tree
         self._role = role
         self._term: Term = role.term
@@ -76,7 +76,7 @@ class LedgerLink:
         """Ask once for job indexes."""
         request = wire.DrawBlock(self._tree, self._term, effect.operation, effect.below, effect.more)
         answer = await self._ask("draw", request, wire.DrawAnswer, operation=effect.operation)
-        self._take(self._engine.on_drawn(effect.operation, answer, self._moment()))
+        self._take(self._engine.on_drawn(effect.operation, answer, self._now()))
 
     async def give_back(self, effect: Return) -> None:
         """Release job indexes with one request."""
@@ -93,7 +93,7 @@ class LedgerLink:
                 await self._all_reported.setdefault(operation, anyio.Event()).wait()
         request = wire.Released(self._tree, self._term, effect.operations)
         if await self._ask("released", request, wire.ReleasedAnswer) is None:
-            self._take(self._engine.on_release_failed(effect.operations, self._moment()))
+            self._take(self._engine.on_release_failed(effect.operations, self._now()))
 
     def report(self, ends: list[wire.ReportedEnd]) -> None:
         """Queue ends to be reported."""
@@ -121,7 +121,7 @@ class LedgerLink:
                     continue
                 del self._to_report[: len(batch)]
                 self._note_reported(batch)
-                self._take(self._engine.on_recorded(batch, self._moment()))
+                self._take(self._engine.on_recorded(batch, self._now()))
                 if is_whole and (gather_s := seconds_to_gather(len(batch))):
                     await anyio.sleep(gather_s)
 

@@ -53,7 +53,7 @@ class UsagePublisher:
         """Publish with this term from now on."""
         self._publisher = SnapshotPublisher(UsagePart, self._tree, term, UsageFrame(), key=lambda item: item.operation)
 
-    def look(self) -> None:
+    def wake_if_changed(self) -> None:
         """Wake the publishing task if usage has changed."""
         if not self._changed.is_set() and usage_changed(self._engine.facts):
             self._changed.set()
@@ -65,7 +65,7 @@ class UsagePublisher:
             with anyio.move_on_after(settings.usage_period_ms / 1000) as unchanged:
                 await self._changed.wait()
             self._changed = anyio.Event()
-            while (cut := self._shell.take(self._engine.on_usage_due(_SLICE, self._shell.moment()))) is None:
+            while (cut := self._shell.perform(self._engine.on_usage_due(_SLICE, self._shell.now()))) is None:
                 await anyio.lowlevel.checkpoint()
             for part in await self._parts(cut):
                 await self._try_publish(part)

@@ -11,19 +11,16 @@ preemption reduces the usage beyond fair shares.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from headrace.pools.tree_options import VictimRules
-from headrace.resources import EPS, Resources
-from headrace.wire.snapshots import PreemptionPriority
-from headrace_allocator.decision.placing import Choice
+from headrace.resources import EPS
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
 #: Upper bound of the operations that one stage tests for whether the allocations that cross a bound free enough resources for them.
-_MOST_ASKED: Final = 8
+MOST_ASKED: Final = 8
 
 
 def may_be_taken_at_bound(overlay: Overlay) -> bool:
@@ -48,20 +45,3 @@ def may_be_preempted_for(overlay: Overlay, allocation: Allocation, starter: Oper
     shared = set(pools.pool(starter.spec.pool).path())
     alone = (pool for pool in pools.pool(loser.spec.pool).path() if pool not in shared)
     return overlay.satisfaction(loser) > 1 + EPS and all(overlay.entry_of_pool(pool)[0] > 1 + EPS for pool in alone)
-
-
-def skipping_too_large(choose: Choice, there: Callable[[Operation], Resources]) -> Choice:
-    """Return a choice like `choose` that skips operations whose next job does not fit.
-
-    `there` returns the resources that are available to a given operation.
-    """
-
-    def chosen(overlay: Overlay, room: Resources, priority: PreemptionPriority | None) -> Operation | None:
-        for _ in range(_MOST_ASKED):
-            operation = choose(overlay, room, priority)
-            if operation is None or there(operation).dominates(operation.spec.resources):
-                return operation
-            overlay.refuse(operation)
-        return None
-
-    return chosen

@@ -76,10 +76,10 @@ class GangResourceSearch:
         self._found: dict[NodeName, Places] = {}
         self._gangs: dict[Operation, None] = {}
 
-    def tick(self, moment: Moment) -> Taken | None:
+    def tick(self, now: Moment) -> Taken | None:
         """Examine some more nodes. Return what to preempt once it is known to be enough for the whole gang."""
         if self._gang is None:
-            self._gang = self._next_gang(moment)
+            self._gang = self._next_gang(now)
             if self._gang is None:
                 return None
             self._left, self._found, self._gangs = iter(list(self._facts.nodes)), {}, {}
@@ -97,13 +97,13 @@ class GangResourceSearch:
         self._gang = None
         return self._all_of(gang, stage)
 
-    def _next_gang(self, moment: Moment) -> Operation | None:
+    def _next_gang(self, now: Moment) -> Operation | None:
         """Return the next gang to search for: among the starving gangs the aggressive ones first, then the least satisfied one."""
         facts, backoff_s = self._facts, self._facts.pools.options.preemptive_scheduling_backoff / 1000
         found = []
         for operation in islice(facts.gangs.of.values(), _MOST_GANGS):
             gang = operation.gang
-            if gang is None or (gang.tried_s is not None and moment.steady_s <= gang.tried_s + backoff_s):
+            if gang is None or (gang.tried_s is not None and now.steady_s <= gang.tried_s + backoff_s):
                 continue
             if self._may_take(operation):
                 is_later = gang.priority is not PreemptionPriority.AGGRESSIVE
@@ -112,7 +112,7 @@ class GangResourceSearch:
             return None
         chosen = facts.gangs.of[min(found)[-1]]
         if chosen.gang is not None:
-            chosen.gang.tried_s = moment.steady_s
+            chosen.gang.tried_s = now.steady_s
         return chosen
 
     def _may_take(self, operation: Operation) -> bool:

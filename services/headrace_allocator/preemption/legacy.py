@@ -5,34 +5,40 @@ Source: section 9.3 of the specification of allocation and preemption.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from headrace.ids import PoolName
 from headrace.resources import ZERO, Resources
 from headrace.satisfaction import local_satisfaction
-from headrace.wire.snapshots import StarvationStatus
-from headrace_allocator.decision.placing import Extra
+from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
+from headrace.wire.start_stages import StartStage
+from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
 
 #: Margin of satisfaction above the threshold within which an element is still shielded.
 _NEARLY: Final = 1e-4
 
 
-def blocking_ancestor(overlay: Overlay, operation: Operation, least: Group) -> Operation | Pool | None:
+def shield_of(overlay: Overlay, operation: Operation, least: Group) -> Operation | PoolState | None:
     """Return the lowest element that shields its allocations: the operation or a pool above it that starves or is not satisfied enough."""
-    elements: list[Operation | Pool] = [operation, *overlay.view.pools.pool(operation.spec.pool).path()]
+    elements: list[Operation | PoolState] = [operation, *overlay.view.pools.pool(operation.spec.pool).path()]
     for element in elements:
         if _blocks(overlay, element, least):
             return element
     return None
 
 
-def _blocks(overlay: Overlay, element: Operation | Pool, least: Group) -> bool:
+def may_be_held(overlay: Overlay, group: Group) -> bool:
+    """True if operations below a shielded pool may preempt allocations of this group inside the pool."""
+    return group is Group.PREEMPTIBLE and overlay.view.pools.options.enable_conditional_preemption
+
+
+def _blocks(overlay: Overlay, element: Operation | PoolState, least: Group) -> bool:
     pools = overlay.view.pools
     policy = pools.options
     if isinstance(element, Operation):
@@ -55,6 +61,35 @@ def _blocks(overlay: Overlay, element: Operation | Pool, least: Group) -> bool:
     return policy.preemption_check_satisfaction and satisfied < threshold + _NEARLY
 
 
+def start(
+    overlay: Overlay,
+    priority: PreemptionPriority,
+    stage: StartStage,
+    free: Collection[Allocation],
+    held: Mapping[PoolName, list[Allocation]],
+) -> tuple[Placement | None, list[Allocation]]:
+    """Start one job in the free resources of the node, in place of `free` allocations and of the allocations that are held for it.
+
+    Return the start, and the held allocations that may be preempted for it. What may be preempted also counts as free under the limits of
+    pools; there is no tolerance.
+    """
+    going: dict[PoolName, Resources] = {}
+    for one in free:
+        operation = overlay.view.operations[one.operation]
+        for pool in overlay.view.pools.pool(operation.spec.pool).path():
+            going[pool.name] = going.get(pool.name, ZERO) + one.usage
+    room = overlay.room + Resources.sum(one.usage for one in free)
+
+    def there(operation: Operation) -> Resources:
+        return room + Resources.sum(overlay.usage(one) for one in held_for(overlay, held, operation))
+
+    overlay.pass_limits(False, going)
+    discount = room - overlay.room + most_held(overlay, held)
+    placed = place(overlay, priority, discount=discount, there=there, most=1, stage=stage)
+    overlay.pass_limits(False)
+    return (placed[0], list(held_for(overlay, held, placed[0].operation))) if placed else (None, [])
+
+
 def held_for(overlay: Overlay, held: Mapping[PoolName, list[Allocation]], operation: Operation) -> Iterator[Allocation]:
     """Yield the allocations that are shielded by pools above the operation, so that the operation may preempt them."""
     for pool in overlay.view.pools.pool(operation.spec.pool).path():
@@ -69,20 +104,3 @@ def most_held(overlay: Overlay, held: Mapping[PoolName, list[Allocation]]) -> Re
         amount = Resources.sum(overlay.usage(one) for pool in path for one in held.get(pool.name, ()))
         most = Resources(*map(max, most.as_tuple(), amount.as_tuple()))
     return most
-
-
-def extra_room(overlay: Overlay, free: list[Allocation], held: Mapping[PoolName, list[Allocation]]) -> Extra:
-    """Return the additional resources under the older rules.
-
-    Each operation may also use the allocations held for it. Each pool may also use the amount below it that may be freed.
-    """
-    going: dict[PoolName, Resources] = {}
-    for allocation in free:
-        operation = overlay.view.operations[allocation.operation]
-        for pool in overlay.view.pools.pool(operation.spec.pool).path():
-            going[pool.name] = going.get(pool.name, ZERO) + allocation.usage
-
-    def of_operation(operation: Operation) -> Resources:
-        return Resources.sum(overlay.usage(one) for one in held_for(overlay, held, operation))
-
-    return Extra(of_operation, going)

@@ -8,8 +8,7 @@ Source: sections 8.2, 8.4 and 9.4 to 9.6 of the specification of allocation and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -21,18 +20,16 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority, StarvationStatus
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
-from headrace_allocator.decision.placing import Choice, Extra, Placement, place
-from headrace_allocator.decision.plain_loop import next_in_line_plainly
+from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.decision.walk import next_in_line
-from headrace_allocator.facts.allocations import NO_PLACE, Allocation, Rest
+from headrace_allocator.facts.allocations import NO_POSITION, Allocation, Rest
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.preemption.at_bound import skipping_too_large
+from headrace_allocator.preemption import legacy
+from headrace_allocator.preemption.at_bound import MOST_ASKED
 from headrace_allocator.preemption.audit.deactivations import Deactivations, of_preemptive_stage
-from headrace_allocator.preemption.legacy import extra_room, held_for, most_held
 from headrace_allocator.preemption.repairs import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
     Candidates,
@@ -128,7 +125,7 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
         of_rest = picture.rests.items()
     rules = pools.rules
     for rest, allocation in of_rest:
-        if few and rest.preemptible_from is not NO_PLACE:
+        if few and rest.preemptible_from is not NO_POSITION:
             return True
         # This answers for most allocations, without a look at the operation.
         if rest.keeps(allocation, rules):
@@ -139,7 +136,7 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     return False
 
 
-def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bool = True) -> Iterator[StageOutcome]:
+def run_stages(overlay: Overlay, *, may_start: bool = True) -> Iterator[StageOutcome]:
     """Run the stages until one starts a job. The normal stage also repairs violated limits, even if no operation starves or may start."""
     order = overlay.view.order
     # A class keeps its number for reuse after its last operation has left, so a priority may have classes without operations.
@@ -155,16 +152,16 @@ def run_stages(overlay: Overlay, choose: Choice = next_in_line, *, may_start: bo
     for stage in STAGES:
         if stage is _AGGRESSIVE and stage not in starving:
             continue
-        outcome = _run(overlay, stage, choose, tried_to_start=stage in starving)
+        outcome = _run(overlay, stage, tried_to_start=stage in starving)
         yield outcome
         if outcome.placement is not None:
             break
     else:
-        yield from run_for_few_nodes(overlay, choose, starving)
+        yield from _run_for_few_nodes(overlay, starving)
     overlay.pass_limits(False)
 
 
-def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
+def _run_for_few_nodes(overlay: Overlay, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
     """Start one job of an operation that can run on some nodes only, by preempting excess allocations of other operations.
 
     It does not matter on which nodes the other operations have their newest allocations. This stage comes last and repairs nothing. It
@@ -182,7 +179,7 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
         overlay.consider(filtered=True)
         found, room = excess_candidates(overlay), overlay.room
         discount = Resources.sum(one.usage for one in found.free)
-        placement, _ = start_of_stage(overlay, stage, found, discount, choose)
+        placement = _place_one(overlay, stage, discount)
         overlay.consider()
         if placement is None:
             continue
@@ -196,7 +193,7 @@ def run_for_few_nodes(overlay: Overlay, choose: Choice, starving: Iterable[Preem
         return
 
 
-def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, tried_to_start: bool) -> StageOutcome:
+def _run(overlay: Overlay, stage: PreemptiveStage, *, tried_to_start: bool) -> StageOutcome:
     """Run one stage: find the candidates, start the job that fits if they are gone, and preempt as many of them as the job needs."""
     found, room = candidates(overlay, stage.least), overlay.room
     # Allocations that were freed before this stage are no candidates.
@@ -204,15 +201,15 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, tried_to_s
     held = {pool: Resources.sum(one.usage for one in ones) for pool, ones in found.held.items()}
     placement = deactivations = None
     of_gang: list[Allocation] = []
-    crossing: list[Allocation] = []
+    more: list[Allocation] = []
     if tried_to_start:
-        placement, of_gang, crossing = start_with_crossing(overlay, stage, found, discount, choose)
-        there = room + discount + most_held(overlay, found.held)
+        placement, of_gang, more = _start(overlay, stage, found, discount)
+        there = room + discount + legacy.most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
     # If no operation starves, all victims repair the node or a limit. For a repair, even young jobs may be preempted.
     repairs = found.to_repair()
-    may_go = repairs if starter is None else [*found.free, *crossing, *held_for(overlay, found.held, starter)]
+    may_go = repairs if starter is None else [*found.free, *more]
     kept = keep_order([one for one in may_go if one not in of_gang], found.groups)
     properly = starter is not None and starves_itself(starter, stage.priority)
     for one in of_gang:
@@ -229,9 +226,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, tried_to_s
     preemptions = [Preemption(victim, stage.reason, found.groups[victim], starter, properly) for victim in victims]
     preemptions += [
         Preemption(victim, PreemptionReason.RESOURCE_LIMITS_VIOLATED, found.groups[victim])
-        for victim in victims_above_limits(
-            overlay, [one for one in kept if one in repairs or not (found.held or crossing)]
-        )
+        for victim in victims_above_limits(overlay, [one for one in kept if one in repairs] if more else kept)
     ]
     exempt = len(found.exempt), min(found.exempt.values(), default=0)
     return StageOutcome(
@@ -249,47 +244,59 @@ def _run(overlay: Overlay, stage: PreemptiveStage, choose: Choice, *, tried_to_s
     )
 
 
-def start_with_crossing(
-    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
+def _start(
+    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
-    """Return the start of a stage, the allocations of a gang that is preempted for it, and the allocations at bounds that may be.
+    """Return the start of a stage, the allocations of a gang that is preempted for it, and allocations that may be, for it alone."""
+    if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
+        placement, more = legacy.start(overlay, stage.priority, stage.name, found.free, found.held)
+    else:
+        placement, more = _place_one(overlay, stage, discount), []
+    if placement is not None:
+        return placement, [], more
+    if found.gangs:
+        placement, of_gang = start_in_room_of_gang(overlay, found.gangs, stage.priority, discount, stage.name)
+        if placement is not None:
+            return placement, of_gang, []
+    # Allocations at bounds are considered only if no job can start without them.
+    return (None, [], []) if not found.crossing else _start_at_bound(overlay, stage, found, discount)
 
-    Allocations at bounds are considered only if no job can start without them.
-    """
-    placement, of_gang = start_of_stage(overlay, stage, found, discount, choose)
-    if placement is not None or not found.crossing:
-        return placement, of_gang, []
-    before = overlay.room + discount
-    overlay.consider(owed_only=True)
-    for_each: dict[OperationId, list[Allocation]] = {}
+
+def _start_at_bound(
+    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources
+) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
+    """Return the start of a job that its operation is owed whole, and the allocations at bounds that may be preempted for it."""
+    room, for_each = overlay.room + discount, dict[OperationId, list[Allocation]]()
 
     def there(operation: Operation) -> Resources:
         crossing = for_each[operation.id] = found.crossing_for(overlay, operation)
-        return before + Resources.sum(one.usage for one in crossing)
+        return room + Resources.sum(one.usage for one in crossing)
 
-    more = discount + Resources.sum(one.usage for one in found.crossing)
-    without_gangs = msgspec.structs.replace(found, gangs={})
-    placement, _ = start_of_stage(overlay, stage, without_gangs, more, skipping_too_large(choose, there))
+    overlay.consider(owed_only=True)
+    placement = _place_one(
+        overlay, stage, discount + Resources.sum(one.usage for one in found.crossing), there, most_refused=MOST_ASKED
+    )
     overlay.consider()
     return placement, [], [] if placement is None else for_each[placement.operation.id]
 
 
-def start_of_stage(
-    overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources, choose: Choice
-) -> tuple[Placement | None, list[Allocation]]:
-    """Return the start of a stage in resources that are free or can be freed, and the allocations of a gang that is preempted for it."""
-    plainly = choose
-    extra = Extra()
-    if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
-        extra = extra_room(overlay, found.free, found.held)
-        choose = partial(next_in_line_plainly, more_room=extra.of_operation, going=extra.below_pools)
-    held = most_held(overlay, found.held)
+def _place_one(
+    overlay: Overlay,
+    stage: PreemptiveStage,
+    discount: Resources,
+    there: Callable[[Operation], Resources] | None = None,
+    most_refused: int | None = None,
+) -> Placement | None:
     placed = place(
-        overlay, stage.priority, discount=discount, held=held, most=1, choose=choose, extra=extra, stage=stage.name
+        overlay,
+        stage.priority,
+        discount=discount,
+        there=there,
+        most=1,
+        most_refused=most_refused,
+        stage=stage.name,
     )
-    if placed or not found.gangs:
-        return next(iter(placed), None), []
-    return start_in_room_of_gang(overlay, found.gangs, stage.priority, discount, plainly, stage.name)
+    return placed[0] if placed else None
 
 
 def starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:

@@ -12,14 +12,14 @@ from headrace_allocator.facts.nodes import PreemptiveTry
 from headrace_allocator.preemption.stages import StageOutcome
 
 
-def try_of(stage: StageOutcome, started: Sequence[Start], moment: Moment) -> PreemptiveTry:
+def try_of(stage: StageOutcome, started: Sequence[Start], now: Moment) -> PreemptiveTry:
     """Return the result of a stage that tried to start a job."""
     operation = started[0].operation if started else OperationId("")
     room = (stage.room + stage.discount).within_wire()
-    exempt_until_s = moment.steady_s + stage.exempt_ms / 1000
-    return PreemptiveTry(moment.steady_s, stage.candidates, room, operation, stage.exempt, exempt_until_s)
+    exempt_until_s = now.steady_s + stage.exempt_ms / 1000
+    return PreemptiveTry(now.steady_s, stage.candidates, room, operation, stage.exempt, exempt_until_s)
 
 
-def try_without_candidates(free: Resources, moment: Moment) -> PreemptiveTry:
+def try_without_candidates(free: Resources, now: Moment) -> PreemptiveTry:
     """Return the result for a node on which nothing may be preempted. This is known without running a stage."""
-    return PreemptiveTry(moment.steady_s, 0, free.within_wire(), OperationId(""), 0, moment.steady_s)
+    return PreemptiveTry(now.steady_s, 0, free.within_wire(), OperationId(""), 0, now.steady_s)

@@ -26,9 +26,9 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool
+from headrace_allocator.facts.pool_tree import PoolState
+from headrace_allocator.preemption import legacy
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
-from headrace_allocator.preemption.legacy import blocking_ancestor
 from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
 
 #: Constants, because looking up an enumeration member costs as much as ten comparisons.
@@ -116,9 +116,9 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
         )
         if (group < least and not is_crossing) or is_shielded:
             continue
-        shield: Operation | Pool | None = None
+        shield: Operation | PoolState | None = None
         if is_legacy:
-            shield = blocking_ancestor(overlay, operation, least)
+            shield = legacy.shield_of(overlay, operation, least)
         elif operation.starvation is not _NON_STARVING and not starving_may_lose:
             shield = operation
         exempt_ms = allocation.exempt_ms(options.preemption_exempt_time_ms, view.boottime_ms)
@@ -133,7 +133,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
                 found.gangs.setdefault(operation, []).append(allocation)
         elif shield is None:
             found.free.append(allocation)
-        elif isinstance(shield, Pool) and not exempt_ms and _may_be_held(overlay, group):
+        elif isinstance(shield, PoolState) and not exempt_ms and legacy.may_be_held(overlay, group):
             found.held.setdefault(shield.name, []).append(allocation)
         else:
             continue
@@ -188,10 +188,6 @@ def may_lose(overlay: Overlay, options: EffectiveOptions) -> bool:
         return options.preemption is _ON
     overlay.met_observing_pool = True
     return overlay.observes
-
-
-def _may_be_held(overlay: Overlay, group: Group) -> bool:
-    return group is _PREEMPTIBLE and overlay.view.pools.options.enable_conditional_preemption
 
 
 def groups_of(overlay: Overlay, allocations: Iterable[Allocation]) -> dict[Allocation, Group]:

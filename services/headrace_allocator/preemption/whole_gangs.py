@@ -15,18 +15,18 @@ from headrace.pools.tree_options import PriorityScope
 from headrace.resources import EPS, RESOURCE_NAMES, Resources
 from headrace.wire.snapshots import PreemptionPriority, ShareItem, StarvationStatus
 from headrace.wire.start_stages import StartStage
-from headrace_allocator.decision.placing import Choice, Placement, place
+from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.gangs.gang import TOGETHER
 
 #: Upper bound of the operations that are tested, for one gang, for whether they are owed the gang's resources.
 _MOST_ASKED: Final = 8
 
 
-def goes_whole(operation: Operation, pools: PoolTree) -> bool:
+def goes_whole(operation: Operation, pools: PoolStates) -> bool:
     """True if the jobs of the operation may be preempted only together."""
     return operation.gang is not None and pools.options.preempt_gangs_whole
 
@@ -36,7 +36,9 @@ def may_go_whole(operation: Operation) -> bool:
     return operation.gang is not None and operation.gang.phase in TOGETHER
 
 
-def is_owed_room_of(gang: Operation, starter: Operation, pools: PoolTree, held: Resources, freed: float = 0.0) -> bool:
+def is_owed_room_of(
+    gang: Operation, starter: Operation, pools: PoolStates, held: Resources, freed: float = 0.0
+) -> bool:
     """True if a gang may be preempted for the operation `starter`, which holds `held`.
 
     `freed` is the fraction of the cluster that other gangs have already freed for it.
@@ -47,7 +49,7 @@ def is_owed_room_of(gang: Operation, starter: Operation, pools: PoolTree, held: 
     return any(short - freed > has - EPS and short - freed > loses + EPS for short in shortages)
 
 
-def part_of(gang: Operation, pools: PoolTree) -> float:
+def part_of(gang: Operation, pools: PoolStates) -> float:
     """Return the fraction of the cluster that a gang holds, in its dominant resource."""
     return gang.held.share_of(pools.total)[_dominant(gang)]
 
@@ -57,7 +59,6 @@ def start_in_room_of_gang(
     gangs: Mapping[Operation, list[Allocation]],
     priority: PreemptionPriority,
     discount: Resources,
-    choose: Choice,
     stage: StartStage,
 ) -> tuple[Placement | None, list[Allocation]]:
     """Start a job in the resources that are free on the node once one gang and the other candidates have left it.
@@ -66,25 +67,19 @@ def start_in_room_of_gang(
     """
     pools = overlay.view.pools
     for gang, places in sorted(gangs.items(), key=lambda one: (part_of(one[0], pools), one[0].id)):
+        more = discount + Resources.sum(one.usage for one in places)
+        room = overlay.room + more
 
-        def owed(
-            overlay: Overlay, room: Resources, priority: PreemptionPriority | None, gang: Operation = gang
-        ) -> Operation | None:
-            for _ in range(_MOST_ASKED):
-                starter = choose(overlay, room, priority)
-                if starter is None or is_owed_room_of(gang, starter, pools, overlay.held(starter)):
-                    return starter
-                overlay.refuse(starter, counts=False)
-            return None
+        def there(starter: Operation, gang: Operation = gang, room: Resources = room) -> Resources | None:
+            return room if is_owed_room_of(gang, starter, pools, overlay.held(starter)) else None
 
-        more = Resources.sum(one.usage for one in places)
-        placed = place(overlay, priority, discount=discount + more, most=1, choose=owed, stage=stage)
+        placed = place(overlay, priority, discount=more, there=there, most=1, most_refused=_MOST_ASKED, stage=stage)
         if placed:
             return placed[0], places
     return None, []
 
 
-def _shortages(gang: Operation, starter: Operation, pools: PoolTree, held: Resources) -> Iterator[float]:
+def _shortages(gang: Operation, starter: Operation, pools: PoolStates, held: Resources) -> Iterator[float]:
     """Yield each shortage in the gang's dominant resource, as a fraction of the cluster: fair share minus usage.
 
     Only starving elements count: the operation, and the pools above it that do not contain the gang.

@@ -1,12 +1,12 @@
 """Choose the nodes that are reserved, and end reservations.
 
-An operation looks for a node if it starves, is owed another whole job, and its job fits on no node. Each heartbeat tells when the job
-would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The reservation moves if another node is
-clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes. Reservations are not saved: after a
-restart nodes are chosen anew.
+An operation looks for a node if it starves, if it or a pool above it is owed another whole job, and if its job fits on no node. Each
+heartbeat tells when the job would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The
+reservation moves if another node is clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes.
+Reservations are not saved: after a restart nodes are chosen anew.
 
 Cost: each heartbeat examines up to `_MOST_LOOKS` operations and the allocations of its own node; each tick examines up to `_MOST_NEW`
-operations.
+operations and the nodes that they may use, and the pools of all that have a node or look for one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ import msgspec
 from headrace.ids import NodeName, OperationId
 from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import PreemptionPolicy
+from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Reservation
-from headrace_allocator.facts.operations import Operation, is_starving
+from headrace_allocator.facts.operations import Operation, covers_a_job, is_owed_a_job, is_starving
+from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.reservations import ReservationEnd
 from headrace_allocator.reserving.expected import expected_wait_s
 
@@ -69,12 +71,14 @@ class NodeReservations:
         self._turn: deque[OperationId] = deque()
         #: Steady-clock seconds until which nothing is reserved for an operation whose reservation timed out.
         self._paused: dict[OperationId, float] = {}
+        #: Jobs of the operations that have a node or look for one, summed up by the pools above them.
+        self._promised: dict[PoolState, Resources] = {}
 
-    def hear(self, node: Node, pace_ms: int, moment: Moment) -> None:
+    def hear(self, node: Node, pace_ms: int, now: Moment) -> None:
         """Process a heartbeat: check the reservation of the node, or offer the node to some operations."""
         reservation = node.reserved
         if reservation is not None:
-            self._look_again(reservation, node, moment)
+            self._look_again(reservation, node, now)
             return
         if not self._turn or not node.accepts_jobs:
             return
@@ -82,27 +86,31 @@ class NodeReservations:
             self._turn.rotate(-1)
             operation = self._facts.operations.get(name)
             if operation is not None and node.reserved is None:
-                self._offer(node, operation, pace_ms, moment)
+                self._offer(node, operation, pace_ms, now)
 
-    def tick(self, moment: Moment) -> None:
+    def tick(self, now: Moment) -> None:
         """End reservations that are over, and let more operations look for a node."""
         book, facts = self._facts.reservations, self._facts
+        self._promised.clear()
+        for name in (*book.of, *self._looking):
+            if (operation := facts.operations.get(name)) is not None:
+                self._promise(operation)
         for name, until_s in list(self._paused.items()):
-            if moment.steady_s >= until_s or name not in facts.operations:
+            if now.steady_s >= until_s or name not in facts.operations:
                 del self._paused[name]
         for name, reservation in list(book.of.items()):
-            if moment.steady_s >= reservation.until_s:
-                self._paused[name] = moment.steady_s + _PAUSE * self._longest_s
+            if now.steady_s >= reservation.until_s:
+                self._paused[name] = now.steady_s + _PAUSE * self._longest_s
                 book.end(name, ReservationEnd.TIMED_OUT)
             elif not self._is_due(name) or not _serves(facts, reservation.node, name):
                 book.end(name, ReservationEnd.RELEASED)
         self._looking = {name: one for name, one in self._looking.items() if name not in book.of and self._is_due(name)}
-        self._look_for_more(moment)
+        self._look_for_more(now)
         self._turn = deque([*self._looking, *book.of])
 
     # --- the choice -----------------------------------------------------------------------------------------------
 
-    def _offer(self, node: Node, operation: Operation, pace_ms: int, moment: Moment) -> None:
+    def _offer(self, node: Node, operation: Operation, pace_ms: int, now: Moment) -> None:
         """Compute when a job of an operation would fit on a node. Once a round is over, the best node is reserved."""
         name, longest_s = operation.id, self._longest_s
         looking, reservation = self._looking.get(name), self._facts.reservations.of.get(name)
@@ -111,21 +119,21 @@ class NodeReservations:
         wait_s = expected_wait_s(self._facts, node, operation, longest_s)
         if wait_s is None or wait_s > longest_s:
             return
-        expected_s = moment.steady_s + wait_s
+        expected_s = now.steady_s + wait_s
         if reservation is not None:
-            if _is_clearly_better(reservation, wait_s, moment):
-                self._facts.reservations.move(reservation, node, expected_s, moment.steady_s)
+            if _is_clearly_better(reservation, wait_s, now):
+                self._facts.reservations.move(reservation, node, expected_s, now.steady_s)
             return
         assert looking is not None
         best = None if looking.node is None else self._facts.nodes.get(looking.node)
         if best is None or best.reserved is not None or expected_s < looking.expected_s:
             best, looking.node, looking.expected_s = node, node.record.node, expected_s
-        if moment.steady_s - looking.since_s >= max(_ROUND_S, _ROUND_PACES * pace_ms / 1000):
+        if now.steady_s - looking.since_s >= max(_ROUND_S, _ROUND_PACES * pace_ms / 1000):
             del self._looking[name]
-            now_s, job = moment.steady_s, operation.spec.resources
+            now_s, job = now.steady_s, operation.spec.resources
             self._facts.reservations.enter(Reservation(name, job, best, looking.expected_s, now_s, now_s + longest_s))
 
-    def _look_again(self, reservation: Reservation, node: Node, moment: Moment) -> None:
+    def _look_again(self, reservation: Reservation, node: Node, now: Moment) -> None:
         """End the reservation if the node can no longer serve the operation. Otherwise update when the job is expected to fit."""
         name, facts = reservation.operation, self._facts
         wait_s = None
@@ -134,7 +142,7 @@ class NodeReservations:
         if wait_s is None:
             facts.reservations.end(name, ReservationEnd.RELEASED)
         else:
-            reservation.expected_s = moment.steady_s + wait_s
+            reservation.expected_s = now.steady_s + wait_s
 
     # --- rules ----------------------------------------------------------------------------------------------------
 
@@ -148,13 +156,32 @@ class NodeReservations:
         return options.node_reservation_time / 1000 if is_on and not facts.starts_paused else 0.0
 
     def _is_due(self, name: OperationId) -> bool:
-        """True if a node may be reserved for an operation, by its own state and by the limits above it."""
+        """True if a node may be reserved for an operation, by its own state, by what it or a pool above it is owed, and by limits."""
         facts, operation = self._facts, self._facts.operations.get(name)
         if operation is None or name not in facts.reservations.wanting or not self._longest_s:
             return False
-        return operation.fits_somewhere and pool_limit_reached(operation, facts.pools) is None
+        if not operation.fits_somewhere or pool_limit_reached(operation, facts.pools) is not None:
+            return False
+        return is_owed_a_job(operation, operation.held) or self._pool_is_owed_a_job(operation)
 
-    def _look_for_more(self, moment: Moment) -> None:
+    def _pool_is_owed_a_job(self, operation: Operation) -> bool:
+        """True if the fair share of a pool above the operation covers its job beside the pool's usage and the jobs promised there."""
+        pools, job = self._facts.pools, operation.spec.resources
+        is_promised = operation.id in self._facts.reservations.of or operation.id in self._looking
+        for pool in pools.pool(operation.spec.pool).path():
+            promised = self._promised.get(pool, ZERO)
+            others = promised - job if is_promised else promised
+            if pool.item is not None and covers_a_job(
+                pool.item.fair_share.total, pools.total, pool.charged + others, job
+            ):
+                return True
+        return False
+
+    def _promise(self, operation: Operation) -> None:
+        for pool in self._facts.pools.pool(operation.spec.pool).path():
+            self._promised[pool] = self._promised.get(pool, ZERO) + operation.spec.resources
+
+    def _look_for_more(self, now: Moment) -> None:
         """Let some operations begin to look for a node, those that have waited longest first."""
         facts, book = self._facts, self._facts.reservations
         if not self._longest_s or not facts.recovery.complete:
@@ -165,13 +192,14 @@ class NodeReservations:
                 return
             if name in book.of or name in self._looking:
                 continue
-            places -= 1
-            operation = facts.operations[name]
-            if name not in self._paused and self._is_due(name) and self._fits_nowhere(operation):
-                self._looking[name] = _Looking(moment.steady_s)
-            else:
-                # Move the operation to the end of the list of waiting operations.
-                book.wanting[name] = book.wanting.pop(name)
+            if name not in self._paused and self._is_due(name):
+                places -= 1
+                if self._fits_nowhere(facts.operations[name]):
+                    self._looking[name] = _Looking(now.steady_s)
+                    self._promise(facts.operations[name])
+                    continue
+            # Move the operation to the end of the list of waiting operations.
+            book.wanting[name] = book.wanting.pop(name)
 
     def _fits_nowhere(self, operation: Operation) -> bool:
         """True if no node has free resources for a job of the operation, except nodes reserved for other operations."""
@@ -200,9 +228,9 @@ def _serves(facts: Facts, node: Node, name: OperationId) -> bool:
     return all(matches(formula, node.record.tags) for formula in facts.pools.filters_of(operation.spec))
 
 
-def _is_clearly_better(reservation: Reservation, wait_s: float, moment: Moment) -> bool:
-    left_s = reservation.expected_s - moment.steady_s
-    if moment.steady_s - reservation.since_s >= left_s:
+def _is_clearly_better(reservation: Reservation, wait_s: float, now: Moment) -> bool:
+    left_s = reservation.expected_s - now.steady_s
+    if now.steady_s - reservation.since_s >= left_s:
         # At least half of the wait is over, so that a move would lose what has drained so far. An estimate that turned out late says
         # little.
         return False

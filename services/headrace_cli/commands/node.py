@@ -17,8 +17,7 @@ from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused
 from headrace_cli.commands.node_tables import node_facts, node_table
-from headrace_cli.option_values import parse_memory
-from headrace_cli.session import Common, Watching, talk
+from headrace_cli.session import Common, InTree, Watching, talk
 from headrace_cli.show.screen import Screen
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove them.")
@@ -29,7 +28,7 @@ _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and 
 
 
 @app.command(name="list")
-def list_(*, tree: str = "", watching: Watching | None = None, common: Common | None = None) -> int:
+def list_(*, watching: Watching | None = None, common: InTree | None = None) -> int:
     """List nodes, with their resources and how much of each is in use.
 
     Examples:
@@ -39,15 +38,10 @@ def list_(*, tree: str = "", watching: Watching | None = None, common: Common | 
         headrace node list --json
 
         headrace node list --tree gpu
-
-    Parameters
-    ----------
-    tree
-        Tree whose nodes are listed; `default` unless given.
     """
 
     async def work(client: Client, screen: Screen) -> None:
-        answer = await client.nodes(tree)
+        answer = await client.nodes()
         screen.show(answer, node_table(answer.nodes))
         if answer.recovering and not screen.json:
             screen.say(f"recovering: {answer.recovering} nodes have reported since the allocator started")
@@ -56,7 +50,7 @@ def list_(*, tree: str = "", watching: Watching | None = None, common: Common | 
 
 
 @app.command
-def get(node: str, /, *, tree: str = "", common: Common | None = None) -> int:
+def get(node: str, /, *, common: InTree | None = None) -> int:
     """Show one node: its resources and usage, and what its agent claims beyond its token.
 
     Examples:
@@ -67,13 +61,11 @@ def get(node: str, /, *, tree: str = "", common: Common | None = None) -> int:
     ----------
     node
         The node.
-    tree
-        Tree of the node; `default` unless given.
     """
     name = node_name(node)
 
     async def work(client: Client, screen: Screen) -> None:
-        nodes = {view.node: view for view in (await client.nodes(tree)).nodes}
+        nodes = {view.node: view for view in (await client.nodes()).nodes}
         if name not in nodes:
             raise Refused(NotFound("node", name, near=near(name, nodes)))
         screen.show(nodes[name], node_facts(nodes[name]))
@@ -238,7 +230,7 @@ def _terms(tags: list[str], cpu: str, memory: str, gpu: str, slots: str, network
     return NodeTerms(
         tags=sorted({*tags}),
         cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
-        memory=parse_memory(memory, "--memory") if memory else None,
+        memory=parse_amount("memory", memory, place="--memory") if memory else None,
         user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
         gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
         network=parse_amount("network", network, place="--network") if network else None,

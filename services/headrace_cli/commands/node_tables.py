@@ -50,6 +50,7 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
         "jobs",
         "heartbeat",
         right=("jobs",),
+        cut="state",
     )
     for node in nodes:
         use = [use_words(node, name) for name in resources]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from headrace_cli.session import Common, change
+from headrace_cli.session import InTree, change
 
 What = Literal["starts", "preemption"]
 _NOTE: Final = {"starts": "running jobs continue", "preemption": "preemptions that have begun are completed"}
 
 
-def pause(what: What, /, *, tree: str | None = None, common: Common | None = None) -> int:
+def pause(what: What, /, *, common: InTree | None = None) -> int:
     """Pause starts or preemption in a tree until it is resumed. A pause survives restarts.
 
     Examples:
@@ -23,13 +23,11 @@ def pause(what: What, /, *, tree: str | None = None, common: Common | None = Non
     ----------
     what
         `starts`: no job starts, and running jobs continue. `preemption`: nothing is preempted.
-    tree
-        The tree; `default` unless given.
     """
-    return _switch(what, tree, common, to=True)
+    return _switch(what, common, to=True)
 
 
-def resume(what: What, /, *, tree: str | None = None, common: Common | None = None) -> int:
+def resume(what: What, /, *, common: InTree | None = None) -> int:
     """End a pause.
 
     Examples:
@@ -40,12 +38,10 @@ def resume(what: What, /, *, tree: str | None = None, common: Common | None = No
     ----------
     what
         What was paused.
-    tree
-        The tree; `default` unless given.
     """
-    return _switch(what, tree, common, to=None)
+    return _switch(what, common, to=None)
 
 
-def _switch(what: What, tree: str | None, common: Common | None, *, to: bool | None) -> int:
+def _switch(what: What, common: InTree | None, *, to: bool | None) -> int:
     done = f"{what} paused; {_NOTE[what]}" if to else f"{what} resumed"
-    return change(common, lambda client: client.trees.set(tree or client.trees.own, {f"pause_{what}": to}), done)
+    return change(common, lambda client: client.trees.set(client.trees.own, {f"pause_{what}": to}), done)

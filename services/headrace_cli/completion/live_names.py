@@ -25,7 +25,7 @@ _MOST_OPERATIONS = 200
 def known_names(slot: Slot) -> Sequence[Name]:
     """Return names of the kind that the slot asks for."""
     configure("cli", "error")
-    folder = slot.given.get("state") or slot.given.get("state_folder") or [""]
+    folder = slot.given.get("state") or [""]
     state = os.path.expanduser(folder[-1])
     try:
         return anyio.run(_ask, slot, state)

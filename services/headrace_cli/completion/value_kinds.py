@@ -66,7 +66,7 @@ _BY_NAME: Final = {
     "node": ValueKind.NODE,
     "nodes": ValueKind.NODE,
     "op": ValueKind.OPERATION,
-    "op_state": ValueKind.STATE,
+    "in_state": ValueKind.STATE,
     "operation": ValueKind.OPERATION,
     "operations": ValueKind.OPERATION,
     "parent": ValueKind.POOL_OR_ROOT,

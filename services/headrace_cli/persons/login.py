@@ -13,7 +13,7 @@ from headrace.bus import Credential
 from headrace.bus.credential_files import read_credential
 from headrace.client import Client, connect, find_place
 from headrace.client.places.endpoint import PERSON_LOGIN, Endpoint
-from headrace.client.places.kept import KeptPlaces
+from headrace.client.places.kept import SavedServers
 from headrace.errors import BadInput
 from headrace.ids import user_name
 from headrace.near import hint
@@ -61,7 +61,7 @@ def login(
     tree
         Tree for commands that name no tree. Default: `default`.
     """
-    places = KeptPlaces()
+    places = SavedServers()
     urls = parse_server_urls(url, place="address")
     for each in urls:
         if urlsplit(each).password is not None or urlsplit(each).username is not None:
@@ -101,7 +101,7 @@ def logout(name: str = "", /) -> int:
     name
         Name of the login. Default: the login that is used now.
     """
-    places = KeptPlaces()
+    places = SavedServers()
     chosen = name or places.current()
     if not chosen:
         raise BadInput("name", "", hint("", places.names()) if places.names() else "a login, and there is none")

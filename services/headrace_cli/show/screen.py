@@ -77,6 +77,10 @@ class Screen:
         else:
             self.print(table)
 
+    def widen(self) -> None:
+        """Print answers as wide as they are, from now on."""
+        self.out.width = _WIDE
+
     @property
     def width(self) -> int:
         """Return the width for answers, in characters."""

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.segment import Segment
 from rich.style import StyleType
 from rich.table import Column, Table
@@ -17,6 +17,8 @@ from rich.text import Text
 
 from headrace_cli.show.amounts import short_name
 
+#: Characters that a column keeps which is cut.
+_NARROWEST_CUT: Final = 24
 #: Characters that must be left for the last column before its text may be wrapped between words.
 _NARROWEST_TEXT: Final = 30
 _BRANCHES: Final = re.compile(r"[│├└─ ]*")
@@ -25,16 +27,22 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 
 class _List(Table):
-    """A table of rows below heads. On a narrow screen, columns that do not fit are printed below each row, with their heads.
+    """A table of rows below heads. What a narrow screen has no room for depends on `cut`, the head of a column.
 
-    So no word is broken or left out. The branches of a tree in the first column continue beside the lines below a row.
+    With `cut`, each row is one line: columns are left out from the right, and the column `cut` ends with `…`. Without it, columns that
+    do not fit are printed below each row, with their heads, so that no word is broken or left out. The branches of a tree in the first
+    column continue beside the lines below a row.
     """
+
+    cut = ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         blanks, room = self.padding[1], options.max_width
         columns = self.columns
         if sum(_width(column) + blanks for column in columns) - blanks > room:
             columns = [column for column in columns if any(_plain(cell) not in _NOTHING for cell in column.cells)]
+            if self.cut:
+                columns = _cut_to_one_line(columns, self.cut, room, blanks)
         beside = _beside(columns, room, blanks)
         below = columns[len(beside) :]
         yield _row(
@@ -53,6 +61,29 @@ class _List(Table):
                 grid = Table.grid(Column(width=len(lead) + blanks), Column(overflow="fold"))
                 grid.add_row(Text(lead, style="dim"), line)
                 yield grid
+
+
+def _cut_to_one_line(columns: list[Column], head: str, room: int, blanks: int) -> list[Column]:
+    """Return the columns that fit beside each other, with the cells of the column `head` cut to the rest of the width."""
+    kept = columns.copy()
+    cut = next((column for column in kept if column.header == head), kept[-1])
+
+    def room_of_cut() -> int:
+        return room - sum(_width(column) + blanks for column in kept if column is not cut)
+
+    while room_of_cut() < min(_width(cut), _NARROWEST_CUT):
+        last = next((column for column in reversed(kept[1:]) if column is not cut), None)
+        if last is None:
+            break
+        kept.remove(last)
+    width = max(1, room_of_cut())
+    cells: list[RenderableType] = []
+    for cell in cut.cells:
+        text = cell.copy() if isinstance(cell, Text) else Text(_plain(cell))
+        text.truncate(width, overflow="ellipsis")
+        cells.append(text)
+    kept[kept.index(cut)] = replace(cut, _cells=cells)
+    return kept
 
 
 def _beside(columns: Sequence[Column], room: int, blanks: int) -> list[Column]:
@@ -138,9 +169,13 @@ def _width(column: Column) -> int:
     return max([cell_len(line) for text in texts for line in text.expandtabs().split("\n")] + [column.min_width or 0])
 
 
-def table(*columns: str, right: Collection[str] = (), blanks: int = 2) -> Table:
-    """Return an empty table without rules. Columns in `right` contain figures and are aligned to the right."""
+def table(*columns: str, right: Collection[str] = (), blanks: int = 2, cut: str = "") -> Table:
+    """Return an empty table without rules. Columns in `right` contain figures and are aligned to the right.
+
+    With `cut`, the head of a column, each row is one line on a narrow screen too (`_List`).
+    """
     made = _List(box=None, pad_edge=False, header_style="bold", padding=(0, blanks, 0, 0))
+    made.cut = cut
     for column in columns:
         made.add_column(
             column, justify="right" if column in right else "left", no_wrap=column in right, overflow="fold"

@@ -13,7 +13,7 @@ from rich.text import Text
 from headrace.bus import BusError
 from headrace.client import Client, Refused, Unanswered
 from headrace_cli.live.terminal import RESIZED, Terminal, opened_terminal, why_not_live
-from headrace_cli.session import Common, Switch, checked_interval_s, talk
+from headrace_cli.session import InTree, Switch, checked_interval_s, talk
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 from headrace_cli.top.asking import Asking
 from headrace_cli.top.cluster_report import document
@@ -27,7 +27,7 @@ _OF_A_FILE: Final = 160
 _BETWEEN_FRAMES_S: Final = 0.1
 
 
-def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: Common | None = None) -> int:
+def top(*, once: Switch = False, interval: float = 2.0, common: InTree | None = None) -> int:
     """Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions. `?` explains the keys.
 
     If the output is not a terminal, it prints one frame, as with `--once`. With `--json` it prints one document.
@@ -46,8 +46,6 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
         Print one frame as text.
     interval
         Seconds between two updates of the display.
-    tree
-        The tree; `default` unless given.
     """
     interval_s = checked_interval_s(interval)
 
@@ -61,12 +59,7 @@ def top(*, once: Switch = False, interval: float = 2.0, tree: str = "", common: 
         with opened_terminal(screen) as terminal:
             await _Live(client, terminal, interval_s).run()
 
-    async def check_tree(client: Client, _: Screen) -> None:
-        await client.trees.list(tree)
-
-    if tree:
-        talk(common, check_tree)
-    return talk(common, work, tree=tree, tells_silence=False)
+    return talk(common, work, tells_silence=False)
 
 
 async def _print(client: Client, screen: Screen) -> None:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headrace.client import state_folder
 from headrace.client.place import traces_folder
-from headrace.client.places.kept import KeptPlaces
+from headrace.client.places.kept import SavedServers
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
@@ -176,7 +176,7 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
     # Without this variable, commands would use the default state folder or the cluster of a login.
-    if options.state != state_folder() or KeptPlaces().names():
+    if options.state != state_folder() or SavedServers().names():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)
     name = _own_name()
     for words in (

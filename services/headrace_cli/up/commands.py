@@ -85,10 +85,7 @@ def write_configuration(state: StateFolder, options: UpOptions, port: int) -> No
 
 
 def _own_settings(state: StateFolder, tree: TreeName, options: UpOptions) -> dict[str, Table]:
-    folders = {
-        "allocator": {"cases_folder": str(state.path / "cases")},
-        "fair_share": {"broken_trees_folder": str(state.path / "broken-trees")},
-    }
+    folders = {"fair_share": {"broken_trees_folder": str(state.path / "broken-trees")}}
     return {
         service: {
             "credential_file": str(state.credentials / process_name(service, tree, options)),

@@ -169,43 +169,43 @@ class SupervisorEngine:
         due += [self._group_deadline_ns, self._deadline_ns, self._renewal_deadline_ns]
         return min((each for each in due if each is not None), default=None)
 
-    def on_begin(self, moment: Moment) -> Outcome[None, Effect]:
+    def on_begin(self, now: Moment) -> Outcome[None, Effect]:
         """Start all processes at once. The services themselves wait for the bus."""
-        return Outcome(None, [self._start(process, moment) for process in self._processes.values()])
+        return Outcome(None, [self._start(process, now) for process in self._processes.values()])
 
-    def on_ended(self, ended: Ended, moment: Moment) -> Outcome[None, Effect]:
+    def on_ended(self, ended: Ended, now: Moment) -> Outcome[None, Effect]:
         """Plan the restart of a process that ended, or continue the stop. A bus that ended for its restart starts at once."""
         process = self._processes[ended.name]
         process.running = False
         if self._mode is not None:
-            return Outcome(None, self._advance(moment))
+            return Outcome(None, self._advance(now))
         if process.plan.group is StopGroup.BUS and self._renewal_deadline_ns is not None:
             self._renewal_deadline_ns = None
-            return Outcome(None, [self._start(process, moment)])
+            return Outcome(None, [self._start(process, now)])
         self._unasked_ends += 1
         if ended.status == BAD_SETTINGS:
-            return Outcome(None, [GiveUp(ended.name, ended.status), *self._stop(StopMode.INTERRUPT, moment)])
-        if moment.steady_ns - process.started_ns >= _ns(STEADY_AFTER_S):
+            return Outcome(None, [GiveUp(ended.name, ended.status), *self._stop(StopMode.INTERRUPT, now)])
+        if now.steady_ns - process.started_ns >= _ns(STEADY_AFTER_S):
             process.pause_s = FIRST_PAUSE_S
         pause_s = process.pause_s
-        process.due_ns = moment.steady_ns + _ns(pause_s)
+        process.due_ns = now.steady_ns + _ns(pause_s)
         process.pause_s = min(LONGEST_PAUSE_S, pause_s * 2)
         return Outcome(None, [Restart(ended.name, ended.status, pause_s)])
 
-    def on_tick(self, moment: Moment) -> Outcome[None, Effect]:
+    def on_tick(self, now: Moment) -> Outcome[None, Effect]:
         """Do what is due now: start processes while running, kill processes while stopping."""
         if self._mode is None:
-            due = [process for process in self._processes.values() if _is_over(process.due_ns, moment)]
-            effects = [self._start(process, moment) for process in due]
-            if _is_over(self._renewal_deadline_ns, moment):
-                self._renewal_deadline_ns = moment.steady_ns + _ns(RENEWAL_TIME_S)
+            due = [process for process in self._processes.values() if _is_over(process.due_ns, now)]
+            effects = [self._start(process, now) for process in due]
+            if _is_over(self._renewal_deadline_ns, now):
+                self._renewal_deadline_ns = now.steady_ns + _ns(RENEWAL_TIME_S)
                 effects += [Signal(name, signal.SIGKILL) for name in self._running_buses()]
             return Outcome(None, effects)
-        if _is_over(self._deadline_ns, moment):
-            return Outcome(None, self._kill(moment))
-        return Outcome(None, self._kill_group() if _is_over(self._group_deadline_ns, moment) else [])
+        if _is_over(self._deadline_ns, now):
+            return Outcome(None, self._kill(now))
+        return Outcome(None, self._kill_group() if _is_over(self._group_deadline_ns, now) else [])
 
-    def on_health(self, error: str, obstacle: str, moment: Moment) -> Outcome[None, Effect]:
+    def on_health(self, error: str, obstacle: str, now: Moment) -> Outcome[None, Effect]:
         """Handle a report on the health of the bus. After one failed write, the bus writes nothing until it is started again.
 
         `error` says why the bus records nothing; empty: it records. `obstacle` says why its folder cannot be written
@@ -219,16 +219,16 @@ class SupervisorEngine:
         if known is None or known.obstacle != obstacle:
             self._not_recording = NotRecording(error, obstacle)
             effects.append(self._not_recording)
-        return Outcome(None, effects if obstacle else [*effects, *self._renew_bus(moment)])
+        return Outcome(None, effects if obstacle else [*effects, *self._renew_bus(now)])
 
-    def _renew_bus(self, moment: Moment) -> list[Effect]:
+    def _renew_bus(self, now: Moment) -> list[Effect]:
         """End the bus so that it is started again, unless that was done recently and did not help."""
-        if self._renewed_ns is None or moment.steady_ns - self._renewed_ns > _ns(2 * LONGEST_RENEWAL_PAUSE_S):
+        if self._renewed_ns is None or now.steady_ns - self._renewed_ns > _ns(2 * LONGEST_RENEWAL_PAUSE_S):
             self._renewal_pause_s = FIRST_PAUSE_S
-        elif moment.steady_ns - self._renewed_ns < _ns(self._renewal_pause_s):
+        elif now.steady_ns - self._renewed_ns < _ns(self._renewal_pause_s):
             return []
-        self._renewed_ns = moment.steady_ns
-        self._renewal_deadline_ns = moment.steady_ns + _ns(RENEWAL_TIME_S)
+        self._renewed_ns = now.steady_ns
+        self._renewal_deadline_ns = now.steady_ns + _ns(RENEWAL_TIME_S)
         self._renewal_pause_s = min(LONGEST_RENEWAL_PAUSE_S, 2 * self._renewal_pause_s)
         return [RenewBus(name) for name in self._running_buses()]
 
@@ -236,9 +236,9 @@ class SupervisorEngine:
         buses = (name for name, process in self._processes.items() if process.plan.group is StopGroup.BUS)
         return [name for name in buses if self._processes[name].running]
 
-    def on_stop(self, mode: StopMode, moment: Moment) -> Outcome[None, Effect]:
+    def on_stop(self, mode: StopMode, now: Moment) -> Outcome[None, Effect]:
         """Begin to stop. If a stop is already in progress, kill everything at once."""
-        return Outcome(None, self._kill(moment) if self.stopping else self._stop(mode, moment))
+        return Outcome(None, self._kill(now) if self.stopping else self._stop(mode, now))
 
     def checks(self) -> Iterator[Check]:
         """Yield the check of the processes, the only structure of this engine."""
@@ -266,22 +266,22 @@ class SupervisorEngine:
                 broken.append(f"{name} has a pause of {process.pause_s:g} s")
         return broken
 
-    def _start(self, process: _Process, moment: Moment) -> Effect:
+    def _start(self, process: _Process, now: Moment) -> Effect:
         process.running = True
-        process.started_ns = moment.steady_ns
+        process.started_ns = now.steady_ns
         process.due_ns = None
         return Start(process.plan.name)
 
-    def _stop(self, mode: StopMode, moment: Moment) -> list[Effect]:
+    def _stop(self, mode: StopMode, now: Moment) -> list[Effect]:
         self._mode = mode
         self._renewal_deadline_ns = None
         for process in self._processes.values():
             process.due_ns = None
         if mode is not StopMode.WAIT:
-            self._deadline_ns = moment.steady_ns + _ns(STOP_TIME_S)
-        return self._advance(moment)
+            self._deadline_ns = now.steady_ns + _ns(STOP_TIME_S)
+        return self._advance(now)
 
-    def _advance(self, moment: Moment) -> list[Effect]:
+    def _advance(self, now: Moment) -> list[Effect]:
         """Send a signal to the first group that still runs. If this group got its signal before, do nothing."""
         left = [process for process in self._processes.values() if process.running]
         if not left:
@@ -292,15 +292,15 @@ class SupervisorEngine:
             return []
         self._group = group
         if self._deadline_ns is None and group is not StopGroup.AGENTS:
-            self._deadline_ns = moment.steady_ns + _ns(STOP_TIME_S - AGENTS_TIME_S)
-        self._group_deadline_ns = self._deadline_of(group, moment)
+            self._deadline_ns = now.steady_ns + _ns(STOP_TIME_S - AGENTS_TIME_S)
+        self._group_deadline_ns = self._deadline_of(group, now)
         number = signal.SIGTERM if group is not StopGroup.AGENTS else _AGENT_SIGNALS[self._mode or StopMode.INTERRUPT]
         return [Signal(process.plan.name, number) for process in left if process.plan.group is group]
 
-    def _deadline_of(self, group: StopGroup, moment: Moment) -> int | None:
+    def _deadline_of(self, group: StopGroup, now: Moment) -> int | None:
         if group is not StopGroup.AGENTS:
-            return moment.steady_ns + _ns(GROUP_TIME_S)
-        return None if self._mode is StopMode.WAIT else moment.steady_ns + _ns(AGENTS_TIME_S)
+            return now.steady_ns + _ns(GROUP_TIME_S)
+        return None if self._mode is StopMode.WAIT else now.steady_ns + _ns(AGENTS_TIME_S)
 
     def _kill_group(self) -> list[Effect]:
         self._group_deadline_ns = None
@@ -310,17 +310,17 @@ class SupervisorEngine:
             effects.append(KillJobs())
         return effects
 
-    def _kill(self, moment: Moment) -> list[Effect]:
+    def _kill(self, now: Moment) -> list[Effect]:
         if self._killed:
             return []
         self._killed = True
         self._group_deadline_ns = self._deadline_ns = None
-        return [KillEverything(), *self._advance(moment)]
+        return [KillEverything(), *self._advance(now)]
 
 
 def _ns(seconds: float) -> int:
     return round(seconds * 1_000_000_000)
 
 
-def _is_over(deadline_ns: int | None, moment: Moment) -> bool:
-    return deadline_ns is not None and deadline_ns <= moment.steady_ns
+def _is_over(deadline_ns: int | None, now: Moment) -> bool:
+    return deadline_ns is not None and deadline_ns <= now.steady_ns

@@ -11,7 +11,6 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, node_name, tree_name
 from headrace.resources import RESOURCE_NAMES, parse_amount
-from headrace_cli.option_values import parse_memory
 
 
 class NodeOption(msgspec.Struct, frozen=True):
@@ -44,11 +43,7 @@ def parse_node(text: str) -> NodeOption:
             raise BadInput("--node", item, f"resource=amount with a resource of {known}, or tag=TAG, or tree=NAME")
         if resource in amounts:
             raise BadInput("--node", item, f"{resource} only once")
-        place = f"--node {name}: {resource}"
-        if resource == "memory":
-            parse_memory(figure, place)
-        else:
-            parse_amount(resource, figure, place=place)
+        parse_amount(resource, figure, place=f"--node {name}: {resource}")
         amounts[resource] = figure.strip()
     return NodeOption(node=node_name(name.strip()), amounts=amounts, tree=tree, tags=tags)
 

@@ -151,7 +151,7 @@ class _Supervisor:
         self._events, self._coming = anyio.create_memory_object_stream[_Event](1000)
 
     async def run(self) -> UpResult:
-        begun = self._clock.moment()
+        begun = self._clock.now()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_signals)
             tasks.start_soon(self._watch_health)
@@ -174,10 +174,10 @@ class _Supervisor:
         while not self._engine.finished:
             due_ns = self._engine.next_due_ns()
             event: _Event | None = None
-            left_s = None if due_ns is None else max(0.0, (due_ns - self._clock.moment().steady_ns) / 1e9)
+            left_s = None if due_ns is None else max(0.0, (due_ns - self._clock.now().steady_ns) / 1e9)
             with anyio.move_on_after(left_s):
                 event = await self._coming.receive()
-            now = self._clock.moment()
+            now = self._clock.now()
             match event:
                 case _Gone(name):
                     pid = self._running.pop(name)
@@ -289,7 +289,7 @@ class _Supervisor:
             self._tell_not_ready()
             await self._events.send(_StopAsked(by_signal=False))
             return
-        took_s = self._clock.moment().steady_s - begun.steady_s
+        took_s = self._clock.now().steady_s - begun.steady_s
         self._ready = True
         tree, traces = self._options.trees[0], self._options.traces
         with naming_folder(self._state.path):

@@ -77,7 +77,8 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
         elif key in _PREEMPTION or key in _MORE:
             option = (_PREEMPTION | _MORE)[key]
             try:
-                value = java_number(text, name) if option == _THRESHOLD else text
+                # YARN's periods are milliseconds.
+                value = java_number(text, name) if option == _THRESHOLD else int(text) if text.isdecimal() else text
                 TREE_ATTRIBUTES.changed(TreeOptions(), {option: value}, name)
                 site.options[option] = value
             except BadInput as error:

@@ -8,33 +8,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 import msgspec
 
+from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.near import near, some
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
     Access,
+    Changed,
     Defects,
     Person,
     Pool,
     PoolConfig,
     PoolMode,
     PoolTree,
+    Schema,
     Tree,
     TreeOptions,
     Who,
 )
+from headrace.pools.attributes.kinds import refuse_too_deep
 from headrace.pools.stored_tree import TREE_FORMAT
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
-from headrace_fair_share.configuration.rights import Rights
-from headrace_fair_share.configuration.rules import Bounds, as_refusal, broken_options, broken_rules
+from headrace_fair_share.configuration.rights import RightsInTree
+from headrace_fair_share.configuration.rules import TreeBounds, as_refusal, broken_options, broken_rules
 from headrace_fair_share.configuration.transfer import transferred
-from headrace_fair_share.configuration.written_attributes import kept_unknown, read_object, without_pool_attributes
 
 _LONGEST_NAME: Final = 100
 #: Largest size of the settings of one pool, and of the options of one tree, as JSON.
@@ -54,12 +57,12 @@ class Draft:
     """A tree that is being changed."""
 
     def __init__(
-        self, before: PoolTree, bounds: Bounds, person: Person, in_use: Mapping[PoolName, int] | None = None
+        self, before: PoolTree, bounds: TreeBounds, person: Person, in_use: Mapping[PoolName, int] | None = None
     ) -> None:
         """Create a draft of changes to `before`. `in_use` counts the operations in each pool."""
         self.before = before
         self._bounds = bounds
-        self._rights = Rights(person, self._access)
+        self._rights = RightsInTree(person, self._access)
         self._in_use = in_use or {}
         self._pools: dict[PoolName, Pool] = dict(before.pools)
         self._options = before.options
@@ -207,7 +210,7 @@ class Draft:
                 self.problems.append(self._not_found(name))
                 return
         try:
-            changed = transferred(self.tree, change.source, change.destination, read_object(change.delta, "delta"))
+            changed = transferred(self.tree, change.source, change.destination, _read_object(change.delta, "delta"))
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return
@@ -218,8 +221,8 @@ class Draft:
     def _set_options(self, change: SetOptions) -> None:
         self._need(self._rights.to_change_options(self.before.name))
         try:
-            plain = read_object(change.options, "options")
-            changed = TREE_ATTRIBUTES.changed(self._options, without_pool_attributes(plain), "options")
+            plain = _read_object(change.options, "options")
+            changed = TREE_ATTRIBUTES.changed(self._options, _without_pool_attributes(plain), "options")
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return
@@ -227,7 +230,7 @@ class Draft:
         self._check_size("options", options, _LARGEST_OPTIONS_BYTES)
         self._options, self._index = options, None
         self._named.update((PoolName(""), attribute) for attribute in changed.touched)
-        self.warnings.extend(kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
+        self.warnings.extend(_kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -235,7 +238,7 @@ class Draft:
         """Return the settings with all usable changes applied. Attributes that the person may not set are added to the problems."""
         place = f"pools.{name}"
         try:
-            plain = read_object(written, place)
+            plain = _read_object(written, place)
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return before
@@ -250,7 +253,7 @@ class Draft:
             for attribute in POOL_ATTRIBUTES.attributes.values():
                 if attribute.name in changed.touched and attribute.who is Who.ADMINISTRATOR:
                     self.problems.append(self._rights.to_set(attribute.name, name))
-        self.warnings.extend(kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
+        self.warnings.extend(_kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
         self._named.update((name, attribute) for attribute in changed.touched)
         settings: PoolConfig = changed.value
         self._check_size(place, settings, _LARGEST_POOL_BYTES)
@@ -363,3 +366,44 @@ def _parents_first(pools: Mapping[PoolName, Pool]) -> list[Pool]:
             pool = pools[pool.parent]
         placed.update((each.name, each) for each in reversed(chain))
     return list(placed.values())
+
+
+def _read_object(written: bytes, place: str) -> dict[str, Any]:
+    """Return a JSON object as a dictionary. Raises `Defects`."""
+    try:
+        plain = msgspec.json.decode(written)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Defects([BadInput(place, written.decode("utf-8", "replace"), f"a JSON object ({error})")]) from None
+    if not isinstance(plain, dict):
+        raise Defects(
+            [BadInput(place, str(plain)[:100] if not isinstance(plain, list) else "a list", "a map of attributes")]
+        )
+    try:
+        refuse_too_deep(plain, place)
+    except BadInput as problem:
+        raise Defects([problem]) from None
+    return plain
+
+
+def _without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options unchanged. Raises `Defects` if one of them is an attribute of pools, which was meant for a pool."""
+    wrong = [
+        BadInput(f"options.{key}", value, f"an option of a tree; {key} is an attribute of pools")
+        for key, value in plain.items()
+        if key in POOL_ATTRIBUTES.names and key not in TREE_ATTRIBUTES.names
+    ]
+    if wrong:
+        raise Defects(wrong)
+    return plain
+
+
+def _kept_unknown(schema: Schema, what: str, changed: Changed) -> list[str]:
+    """Return warnings about keys that were kept although they are unknown."""
+    warnings = []
+    for key in changed.unknown:
+        if key not in changed.value.unrecognized:
+            continue
+        found = near(key, schema.names)
+        question = f" Did you mean {' or '.join(found)}?" if found else ""
+        warnings.append(f"{key} on {what} is not known here; it is kept and has no effect.{question}")
+    return warnings

@@ -21,7 +21,7 @@ from headrace.wire.refusals import Exists, NotFound, NotReady, NotRecorded, Refu
 from headrace.wire.trees import CreateTree, RemoveTree, TreeList, TreeView
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.rights import to_make_trees, to_remove_trees
-from headrace_fair_share.configuration.rules import Bounds, as_refusal
+from headrace_fair_share.configuration.rules import TreeBounds, as_refusal
 from headrace_fair_share.configuration.store import Judge, PoolStore, read_stored
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, configuration_warnings
 
@@ -32,7 +32,7 @@ _LONGEST_TROUBLE: Final = 4_096
 class _OtherTree(PoolStore):
     """The configuration of a tree that this process does not serve, while a change of it is decided."""
 
-    def __init__(self, bucket: KeyValue, tree: TreeName, bounds: Bounds, clock: Clock, judge: Judge) -> None:
+    def __init__(self, bucket: KeyValue, tree: TreeName, bounds: TreeBounds, clock: Clock, judge: Judge) -> None:
         self.configured = TreeConfiguration(tree, bounds)
         super().__init__(bucket, tree, clock, self.configured.on_stored, self.configured.on_written, judge)
 
@@ -40,7 +40,7 @@ class _OtherTree(PoolStore):
 class OtherTrees:
     """The trees of the bucket."""
 
-    def __init__(self, bucket: KeyValue, own: TreeName, bounds: Bounds, clock: Clock, judge: Judge) -> None:
+    def __init__(self, bucket: KeyValue, own: TreeName, bounds: TreeBounds, clock: Clock, judge: Judge) -> None:
         self._judge = judge
         self._bucket = bucket
         self._own = own

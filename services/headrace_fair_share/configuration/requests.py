@@ -135,7 +135,7 @@ class ConfigurationRequests:
 
     async def _changed(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
         def decide(base: PoolTree | None) -> Change | PoolPlan | Refusal:
-            outcome = self._engine.on_change_request(request, person, base, self._shell.moment())
+            outcome = self._engine.on_change_request(request, person, base, self._shell.now())
             for effect in outcome.effects:
                 assert isinstance(effect, WriteTree)
                 return effect.change

@@ -14,7 +14,7 @@ from headrace.pools.rights import allowed
 from headrace.wire.refusals import NotAllowed, not_allowed
 
 
-class Rights:
+class RightsInTree:
     """The rights of one person in a tree that is being changed. Each check returns a refusal, or None if the person is allowed."""
 
     def __init__(self, person: Person, lists: Callable[[PoolName], Iterable[Access]]) -> None:

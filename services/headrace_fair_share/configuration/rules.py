@@ -32,7 +32,7 @@ from headrace_fair_share.configuration.guarantee_rules import broken_guarantees
 _LONGEST_SHOWN: Final = 100
 
 
-class Bounds(msgspec.Struct, frozen=True):
+class TreeBounds(msgspec.Struct, frozen=True):
     """The bounds of all trees, from the settings of the process."""
 
     #: Pattern of pool names that every user may give.
@@ -45,7 +45,7 @@ class Bounds(msgspec.Struct, frozen=True):
     largest_subtree: int = 1_000
 
 
-def broken_rules(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName] | None = None) -> list[Refusal]:
+def broken_rules(tree: PoolTree, bounds: TreeBounds, names: Iterable[PoolName] | None = None) -> list[Refusal]:
     """Return every rule that pools break: the pools of `names` with their parents and children, or all pools."""
     asked = tree.preorder if names is None else list(dict.fromkeys(name for name in names if name in tree.pools))
     around = dict.fromkeys(asked)
@@ -187,7 +187,7 @@ def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where:
     )
 
 
-def _sizes(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName]) -> Iterator[Refusal]:
+def _sizes(tree: PoolTree, bounds: TreeBounds, names: Iterable[PoolName]) -> Iterator[Refusal]:
     above = dict.fromkeys(each for name in names for each in tree.upwards(name) if each != ROOT_POOL)
     levels = {name: len(list(tree.upwards(name))) - 1 for name in above}
     for name in above:
@@ -195,7 +195,7 @@ def _sizes(tree: PoolTree, bounds: Bounds, names: Iterable[PoolName]) -> Iterato
             yield from _subtree(tree, bounds, name, levels[name])
 
 
-def _subtree(tree: PoolTree, bounds: Bounds, top: PoolName, level: int) -> Iterator[Refusal]:
+def _subtree(tree: PoolTree, bounds: TreeBounds, top: PoolName, level: int) -> Iterator[Refusal]:
     """Check sizes and levels of all pools from `top` down, which is at `level`."""
     order = tree.subtree(top)
     sizes = dict.fromkeys(order, 1)

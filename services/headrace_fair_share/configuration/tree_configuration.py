@@ -27,7 +27,7 @@ from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted, saves_nothing
 from headrace_fair_share.configuration.idle_settings import idle_settings, in_words
 from headrace_fair_share.configuration.rules import (
-    Bounds,
+    TreeBounds,
     broken_options,
     broken_rules,
     invalid_values,
@@ -67,9 +67,9 @@ class Change(msgspec.Struct, frozen=True):
 class TreeConfiguration:
     """The stored configuration, its revision, and the configuration in force. Only a written change alters them, a decision does not."""
 
-    def __init__(self, tree: TreeName, bounds: Bounds | None = None) -> None:
+    def __init__(self, tree: TreeName, bounds: TreeBounds | None = None) -> None:
         self._tree = tree
-        self._bounds = bounds or Bounds()
+        self._bounds = bounds or TreeBounds()
         self.pools = self.in_force = PoolTree(Tree(tree=tree))
         #: Why `pools` is not in force yet; empty if it is.
         self.held_back = ""

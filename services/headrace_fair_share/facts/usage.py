@@ -1,4 +1,4 @@
-"""The usage of operations, as the allocator reports it in snapshots. Pure."""
+"""The usage of operations, as the allocator reports it in snapshots, and its counts of preemption under a YARN policy. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from headrace.ids import OperationId
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import NodesOfTags, UsageFrame, UsageItem
-from headrace.wire.version import NEVER, Version
+from headrace.wire.version import NEVER, Term, Version
 from headrace_fair_share.facts.news import News
 
 
 class UsageChange(msgspec.Struct, frozen=True):
-    """What a usage snapshot changes; with `whole`, the complete usage."""
+    """The changes in a usage snapshot; with `whole`, the complete usage."""
 
     version: Version
     frame: UsageFrame
@@ -42,7 +42,7 @@ class KnownUsage:
         self._heard_us: int | None = None
         self._had_complete = False
 
-    def apply(self, change: UsageChange, moment: Moment) -> bool:
+    def apply(self, change: UsageChange, now: Moment) -> bool:
         """Apply a snapshot of the allocator. Return True if anything changed."""
         if change.version.term != self.version.term:
             self.named.clear()
@@ -68,7 +68,7 @@ class KnownUsage:
             self.total = frame.total
             changed = self._take_rooms(frame) or changed
         self._had_complete = self._had_complete or frame.complete
-        self.version, self.frame, self._heard_us = change.version, frame, moment.steady_us
+        self.version, self.frame, self._heard_us = change.version, frame, now.steady_us
         return changed
 
     def _take_rooms(self, frame: UsageFrame) -> bool:
@@ -81,12 +81,35 @@ class KnownUsage:
             self.rooms = rooms if is_all else None
         return self.rooms != before
 
-    def counts(self, moment: Moment) -> bool:
+    def counts(self, now: Moment) -> bool:
         """Return True if usage is fresh and complete, so that it can tell which elements are below their fair share."""
         heard = self._heard_us
-        return heard is not None and moment.steady_us - heard <= self._counts_within_us and self.frame.complete
+        return heard is not None and now.steady_us - heard <= self._counts_within_us and self.frame.complete
 
     def check(self) -> list[str]:
         """Return an error for each operation that has usage but was never reported by the allocator in its present term."""
         unnamed = self.items.keys() - self.named
         return [f"usage of {name}, which the allocator never reported" for name in sorted(unnamed)[:10]]
+
+
+class SeenTo:
+    """The counted time at which preemption was last reported to have handled each operation."""
+
+    def __init__(self) -> None:
+        self._at_ms: dict[OperationId, int] = {}
+        self._counted: dict[OperationId, tuple[Term, int]] = {}
+
+    @property
+    def at_ms(self) -> Mapping[OperationId, int]:
+        """The counted time in milliseconds, by operation."""
+        return dict(self._at_ms)
+
+    def note(self, usage: UsageChange, now_ms: int) -> None:
+        """Record the counts of a usage snapshot. Each term of the allocator counts from zero."""
+        for item in usage.items:
+            counted = (usage.version.term, item.times_seen_to)
+            if item.times_seen_to and self._counted.get(item.operation) != counted:
+                self._at_ms[item.operation], self._counted[item.operation] = now_ms, counted
+        for name in usage.removed:
+            self._at_ms.pop(OperationId(name), None)
+            self._counted.pop(OperationId(name), None)

@@ -14,8 +14,7 @@ import numpy as np
 from headrace.pools import FifoSortParameter
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, fits_into
-from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.input_arrays import Layout, OperationArrays, PoolArrays
 from headrace_fair_share.hdrf.model import PoolInput
 
 

@@ -1,31 +1,107 @@
-"""Keeps the input arrays of one tree between updates, and reads only what differs from the previous input.
+"""The input of one tree as arrays, kept between updates, with the attributes that do not depend on demand.
 
-Most updates differ in the demand of a few operations. Fixed attributes are computed again only if something that they depend on changed.
+Most updates differ in the demand of a few operations, so only what differs from the previous input is read. Guarantees, limits, weights and
+the order of operations change only with the configuration, the size of the cluster or a weight. These fixed attributes are computed again
+only if something that they depend on changed.
 
-Section: docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
+Sections: docs/reference/fair-share-algorithm.md#3-one-update, docs/reference/fair-share-algorithm.md#13-what-is-kept-between-updates
 """
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from operator import attrgetter, is_not
 from typing import Final
 
 import numpy as np
 
-from headrace_fair_share.hdrf.arrays import Ints
+from headrace_fair_share.hdrf.arrays import (
+    RESOURCES,
+    Bools,
+    BrokenInvariant,
+    Floats,
+    Ints,
+    column,
+    fits_into,
+    shares_of,
+)
 from headrace_fair_share.hdrf.fifo import fifo_indices
-from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes, fixed_attributes_of
-from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays, operations_as_arrays, pools_as_arrays
-from headrace_fair_share.hdrf.layout import Layout, laid_out
-from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.weights import offers_of
+from headrace_fair_share.hdrf.input_arrays import (
+    Layout,
+    OperationArrays,
+    PoolArrays,
+    laid_out,
+    operations_as_arrays,
+    pools_as_arrays,
+)
+from headrace_fair_share.hdrf.model import ErrorKind, GuaranteeError, TreeInput
+from headrace_fair_share.hdrf.strong_guarantees import (
+    FittedGuarantees,
+    Ratios,
+    estimated_guarantees,
+    fitted_into_cluster,
+    fitted_into_parents,
+    flow_and_burst,
+    has_donor_above,
+    inferred_guarantees,
+    no_guarantees,
+    promises_anything,
+    shortage_in_words,
+)
+from headrace_fair_share.hdrf.weights import Offers, offers_of, weights_in_force
 
 #: Number of unchanged operations up to which reading all of them is as fast as reusing arrays.
 _FEW: Final = 50
 _PARENT: Final = attrgetter("parent")
 #: Columns of pools that affect only weights.
 _OF_WEIGHTS: Final = ("weight", "historic_weights", "usage_average")
+
+
+@dataclass(frozen=True, slots=True)
+class IntegralPools:
+    """The pools that have integral guarantees, and the pools whose functions depend on integral grants.
+
+    A pool whose flow and burst are both 0 is never granted anything, whatever its type, and counts as a pool without integral guarantee.
+    """
+
+    #: Burst pools and relaxed pools, each in the order in which they get their grants.
+    burst: Ints
+    relaxed: Ints
+    #: Integral pools and all pools above them, without the root: their functions depend on grants.
+    touched: Ints
+    #: All other pools.
+    untouched: Ints
+    #: For each integral pool: the pool itself and all pools above it, without the root.
+    paths: dict[int, Ints]
+
+    @property
+    def all(self) -> Ints:
+        return np.concatenate((self.burst, self.relaxed))
+
+
+@dataclass(frozen=True, slots=True)
+class FixedAttributes:
+    """Attributes by element that depend only on the configuration, the cluster and the weights."""
+
+    #: Total resources of the cluster, as one column.
+    total: Ints
+    #: Strong guarantees after inference and fitting; estimated guarantees.
+    strong: Floats
+    estimated: Floats
+    #: Limits of pools; 1 for operations.
+    limits: Floats
+    ratios: Ratios
+    #: Burst ratios, scaled down if the cluster cannot keep them.
+    burst: Floats
+    weight: Floats
+    #: Position in the order of a fifo pool; -1 for elements elsewhere.
+    fifo_index: Ints
+    #: Offers to children; operations of fifo pools in the order of `fifo_index`.
+    offers: Offers
+    integral: IntegralPools
+    #: The topmost pools on each path that ask for promised guarantee shares.
+    promised: Ints
+    errors: list[GuaranteeError]
 
 
 class IncrementalInput:
@@ -39,7 +115,7 @@ class IncrementalInput:
     def __init__(self) -> None:
         self._last: TreeInput | None = None
 
-    def take(self, tree: TreeInput) -> bool:
+    def read(self, tree: TreeInput) -> bool:
         """Read an input. Return True if functions of the previous input cannot be reused. Changed weights alone do not prevent reuse.
 
         After an error the whole next input is read.
@@ -84,8 +160,8 @@ class IncrementalInput:
             return operations_as_arrays(tree.operations)
         read = operations_as_arrays([tree.operations[place] for place in new.tolist()])
         columns = {field.name: getattr(self.operations, field.name)[..., places] for field in fields(OperationArrays)}
-        for name, column in columns.items():
-            column[..., new] = getattr(read, name)
+        for name, row in columns.items():
+            row[..., new] = getattr(read, name)
         return OperationArrays(**columns)
 
     def _changed_operations(self, tree: TreeInput, last: TreeInput) -> Ints | None:
@@ -126,3 +202,109 @@ def _differ_in_weights_alone(before: PoolArrays, now: PoolArrays) -> bool:
 def _same(before: OperationArrays, now: OperationArrays, changed: Ints, *names: str) -> bool:
     """Return True if these columns of the changed operations are unchanged."""
     return all((getattr(before, name)[changed] == getattr(now, name)).all() for name in names)
+
+
+def fixed_attributes_of(
+    tree: TreeInput, layout: Layout, pools: PoolArrays, operations: OperationArrays
+) -> FixedAttributes:
+    """Compute the fixed attributes of all elements."""
+    total = column(tree.total)
+    limits = limits_of(pools.limits, total)
+    limits[:, layout.of_operation] = 1.0
+    donated = has_donor_above(layout, pools)
+    ratios, fitted = no_guarantees(layout.size)
+    if promises_anything(pools):
+        ratios = flow_and_burst(layout, pools, tree)
+        fitted = fitted_into_cluster(layout, pools, tree, inferred_guarantees(layout, pools, tree), ratios)
+    strong = fitted_into_parents(layout, pools, fitted.strong, limits, donated)
+    weight = weights_in_force(
+        layout, pools, operations, strong, ratios.total_flow, tree.options.infer_weight_multiplier
+    )
+    ranks = fifo_indices(layout, pools, tree.pools, operations)
+    opted = _with_above(layout, pools.promised)
+    return FixedAttributes(
+        total=total,
+        strong=strong,
+        estimated=estimated_guarantees(layout, strong, weight),
+        limits=limits,
+        ratios=ratios,
+        burst=fitted.burst,
+        weight=weight,
+        fifo_index=ranks,
+        offers=offers_of(layout, pools, weight, ranks),
+        integral=_integral(tree, layout, pools, ratios),
+        promised=np.flatnonzero(pools.promised & ~opted),
+        errors=_errors(tree, layout, fitted, ratios, pools.promised & opted, pools.priority & ~donated),
+    )
+
+
+def limits_of(limits: Ints, total: Ints) -> Floats:
+    """Convert limits to shares: min(limits, total) / total."""
+    return shares_of(np.minimum(limits, total), total)
+
+
+def _with_above(layout: Layout, marked: Bools) -> Bools:
+    """Return True for pools below a marked pool."""
+    below = np.zeros(layout.size, np.bool_)
+    for family in layout.pool_families:
+        below[family.children] = (marked | below)[family.parents][family.owner]
+    return below
+
+
+def _integral(tree: TreeInput, layout: Layout, pools: PoolArrays, ratios: Ratios) -> IntegralPools:
+    own = (ratios.flow > 0.0) | (ratios.burst > 0.0)
+    nested = _with_above(layout, own) & own
+    if nested.any():
+        names = ", ".join(_names(tree, layout, nested))
+        raise BrokenInvariant(f"pools with integral guarantees are below other pools that have them: {names}")
+    touched = own.copy()
+    for family in reversed(layout.pool_families):
+        touched[family.parents] |= np.bincount(family.owner, touched[family.children], len(family.parents)) > 0
+    touched[0] = False
+    order = layout.preorder
+    others = np.flatnonzero(layout.is_pool & ~touched)
+    return IntegralPools(
+        burst=order[(own & pools.burst)[order]],
+        relaxed=order[(own & pools.relaxed)[order]],
+        touched=np.flatnonzero(touched),
+        untouched=others[others > 0],
+        paths={pool: layout.path(pool) for pool in np.flatnonzero(own).tolist()},
+    )
+
+
+def _errors(
+    tree: TreeInput, layout: Layout, fitted: FittedGuarantees, ratios: Ratios, nested: Bools, orphaned: Bools
+) -> list[GuaranteeError]:
+    """List the errors in the order in which they are found."""
+    errors: list[GuaranteeError] = []
+    if orphaned.any():
+        names = _names(tree, layout, orphaned)
+        text = f"pools with priority for their strong guarantees, but without a donor above them: {', '.join(names)}"
+        errors.append(GuaranteeError(ErrorKind.PRIORITY_WITHOUT_DONOR, text, names))
+    if nested.any():
+        names = _names(tree, layout, nested)
+        text = f"pools that ask for their promised share below other pools that do so: {', '.join(names)}"
+        errors.append(GuaranteeError(ErrorKind.NESTED_PROMISED_GUARANTEE, text, names))
+    promising = ~fits_into(fitted.strong, np.zeros((RESOURCES, 1)))
+    if fitted.short_for_flow.any():
+        top = _top(layout, promising | (ratios.total_flow > 0.0))
+        short = shortage_in_words(fitted.short_for_flow, tree)
+        text = f"the cluster is too small for all strong guarantees and resource flows together: they promise {short}"
+        errors.append(GuaranteeError(ErrorKind.OVERCOMMIT_FLOW, text, _names(tree, layout, top)))
+    if fitted.short_for_burst.any():
+        top = _top(layout, promising | (ratios.total_burst > 0.0))
+        short = shortage_in_words(fitted.short_for_burst, tree)
+        text = (
+            f"the cluster is too small for all strong guarantees and burst guarantees together: they promise {short}; "
+            f"all of them were scaled to {fitted.scaled_by:.6g} of their configured size"
+        )
+        errors.append(GuaranteeError(ErrorKind.OVERCOMMIT_BURST, text, _names(tree, layout, top)))
+    return errors
+
+
+def _top(layout: Layout, marked: Bools) -> Bools:
+    return np.asarray(marked & layout.is_pool & (layout.parent == 0))
+
+
+def _names(tree: TreeInput, layout: Layout, marked: Bools) -> list[str]:
+    return [pool.name for pool, yes in zip(tree.pools, marked[layout.of_pool].tolist(), strict=True) if yes]

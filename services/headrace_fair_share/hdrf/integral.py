@@ -24,7 +24,7 @@ import numpy as np
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import RESOURCES, BrokenInvariant, Floats, Ints, beyond, shares_of
 from headrace_fair_share.hdrf.functions.incremental import IncrementalFunctions
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.search import largest
 
 _MOST_STEPS: Final = 32

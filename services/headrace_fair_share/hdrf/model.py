@@ -21,7 +21,7 @@ Partial = tuple[int | None, int | None, int | None, int | None, int | None]
 #: A limit or None (no limit) per resource.
 Limits = Partial
 #: Amounts times seconds; cpu in whole hundredths of a core-second.
-Volume = tuple[float, float, float, float, float]
+VolumeAmounts = tuple[float, float, float, float, float]
 
 NO_LIMIT: Final[Limits] = (None, None, None, None, None)
 UNLIMITED: Final[Share] = (1.0, 1.0, 1.0, 1.0, 1.0)
@@ -30,7 +30,7 @@ UNLIMITED: Final[Share] = (1.0, 1.0, 1.0, 1.0, 1.0)
 class IntegralState(msgspec.Struct, frozen=True):
     """The state of an integral pool that is kept between updates."""
 
-    volume: Volume = (0.0, 0.0, 0.0, 0.0, 0.0)
+    volume: VolumeAmounts = (0.0, 0.0, 0.0, 0.0, 0.0)
     #: Largest component of the integral share granted by the last update.
     last_share_ratio: float = 0.0
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, between, shares_of, sums_by
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.model import TreeInput
 
 #: Distance of two levels, relative to the highest level, below which they count as adjacent.
@@ -114,7 +114,7 @@ class NodeSets:
 
 
 @dataclass(slots=True)
-class Stopping:
+class StopFinder:
     """Finds the operations that stop next, and their shares. The caller recomputes all shares with these as limits each time."""
 
     sets: NodeSets

@@ -34,7 +34,7 @@ from headrace_fair_share.hdrf.arrays import (
 from headrace_fair_share.hdrf.functions.by_fit_factor import BreakpointStore
 from headrace_fair_share.hdrf.functions.by_suggestion import within_limits
 from headrace_fair_share.hdrf.functions.curves import FunctionStore
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.search import largest_each, largest_of_many
 from headrace_fair_share.hdrf.weights import Offers
 

@@ -33,8 +33,7 @@ from headrace_fair_share.hdrf.arrays import (
     rounded,
     shares_of,
 )
-from headrace_fair_share.hdrf.input_arrays import PoolArrays
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.input_arrays import Layout, PoolArrays
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.search import largest_each
 

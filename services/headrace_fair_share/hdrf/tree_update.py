@@ -1,6 +1,6 @@
 """Updates the fair share of a tree, step by step. Results that did not change since the previous update are reused.
 
-1. Read the input as arrays, and compute the fixed attributes (`incremental_input`, `fixed_attributes`).
+1. Read the input as arrays, and compute the fixed attributes (`incremental_input`).
 
 2. Sum the amounts, convert them to shares, and compute limits and the reordering of fifo pools (`fifo`).
 
@@ -23,16 +23,14 @@ from typing import Final
 import numpy as np
 
 from headrace.resources import EPS
-from headrace_fair_share.hdrf.arrays import RESOURCES, ROUNDING, Bools, BrokenInvariant, Floats, Ints, shares_of
+from headrace_fair_share.hdrf.arrays import CPU, RESOURCES, ROUNDING, Bools, BrokenInvariant, Floats, Ints, shares_of
 from headrace_fair_share.hdrf.fifo import effective_fifo_indices
-from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes, limits_of
 from headrace_fair_share.hdrf.functions.incremental import FunctionInputs, IncrementalFunctions
-from headrace_fair_share.hdrf.incremental_input import IncrementalInput
-from headrace_fair_share.hdrf.input_arrays import OperationArrays
+from headrace_fair_share.hdrf.incremental_input import FixedAttributes, IncrementalInput, limits_of
+from headrace_fair_share.hdrf.input_arrays import Layout, OperationArrays
 from headrace_fair_share.hdrf.integral import Grants, most_of_burst, most_of_relaxed, ratio_by_volume
-from headrace_fair_share.hdrf.layout import Layout
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.node_sets import Levels, NodeSets, Stopping
+from headrace_fair_share.hdrf.node_sets import Levels, NodeSets, StopFinder
 from headrace_fair_share.hdrf.share_distribution import (
     DetailedShares,
     Distribution,
@@ -40,7 +38,6 @@ from headrace_fair_share.hdrf.share_distribution import (
     root_breakpoints,
     root_fit_factor,
 )
-from headrace_fair_share.hdrf.tree_shares import TreeShares
 from headrace_fair_share.hdrf.weights import offers_of
 
 #: Bound of the sum of all amounts of a resource, so that sums in int64 do not overflow.
@@ -66,6 +63,41 @@ class _Granted:
     last_share_ratio: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class TreeShares:
+    """The result of one update, as arrays by element."""
+
+    tree: TreeInput
+    layout: Layout
+    fixed: FixedAttributes
+    #: Amounts, including everything below.
+    usage: Ints
+    demand: Ints
+    usage_share: Floats
+    demand_share: Floats
+    limits: Floats
+    fair_share: Floats
+    details: DetailedShares
+    promised: Floats
+    #: Integral shares granted to pools, included in the figures of all pools above them.
+    proposed: Floats
+    #: Position of an operation after reordering; -1 if its pool was not reordered.
+    effective_fifo_index: Ints
+    #: Index of the resource that runs out on the nodes where the operation can run; -1 if those nodes do not limit its fair share.
+    short_of: Ints
+    #: By position in `fixed.integral.all`.
+    volume: Floats
+    last_share_ratio: Floats
+
+    def dominant_resources(self) -> Ints:
+        """Return the index of the resource with the largest share of each element's usage, or of its demand if it uses nothing.
+
+        If shares are equal the earlier resource counts. The algorithm itself does not use dominant resources.
+        """
+        shares = np.where(self.usage.any(axis=0), self.usage_share, self.demand_share)
+        return np.where(shares.max(axis=0) > 0.0, shares.argmax(axis=0), CPU)
+
+
 class TreeUpdater:
     """Computes the updates of one tree one after another. Results that did not change since the previous update are not computed again."""
 
@@ -80,7 +112,7 @@ class TreeUpdater:
     def update(self, tree: TreeInput) -> TreeShares:
         """Compute the shares of all elements. Raises `BrokenInvariant`; the next update then builds all functions from scratch."""
         functions, self.functions = self.functions, None
-        if self._input.take(tree) or (functions is not None and functions.wasteful):
+        if self._input.read(tree) or (functions is not None and functions.wasteful):
             functions = None
         fixed, attributes = self._input.fixed, self._attributes(tree)
         sets = NodeSets.of(tree, self._input.layout, fixed.total) if tree.node_sets else None
@@ -114,7 +146,7 @@ class TreeUpdater:
     ) -> TreeShares:
         """Return shares in which the operations bound to each set of nodes together get no more than its nodes have."""
         inputs = attributes.inputs
-        stopping = Stopping(sets, inputs.demand_share, inputs.gang, inputs.limits)
+        stopping = StopFinder(sets, inputs.demand_share, inputs.gang, inputs.limits)
 
         def levels() -> Levels:
             return self._levels(tree, shares.proposed, functions)

@@ -16,8 +16,7 @@ import numpy as np
 
 from headrace.resources import EPS
 from headrace_fair_share.hdrf.arrays import Family, Floats, Ints
-from headrace_fair_share.hdrf.input_arrays import OperationArrays, PoolArrays
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.input_arrays import Layout, OperationArrays, PoolArrays
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,7 +125,7 @@ class HistoryKeeper:
 
     async def _record(self, records: FencedRecords, given: SampleInput) -> bool:
         """Record one sample. Return False if it was lost."""
-        taken = await anyio.to_thread.run_sync(self._sampler.take, given)
+        taken = await anyio.to_thread.run_sync(self._sampler.sample, given)
         self._sampler.on_taken(given, taken)
         return await self._add(records, taken.pages)
 

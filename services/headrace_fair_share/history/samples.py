@@ -76,7 +76,7 @@ class TakenSample(msgspec.Struct, frozen=True):
 
 
 class Sampler:
-    """Decides when the next sample is due. `take` may run in any thread; `on_taken` then updates the state."""
+    """Decides when the next sample is due. `sample` may run in any thread; `on_taken` then updates the state."""
 
     def __init__(self, tree: TreeName, options: HistoryOptions, term: Term = 0) -> None:
         self._tree = tree
@@ -107,7 +107,7 @@ class Sampler:
             return False
         return self._complete_due(frame.at_ms) or pools is not self._pools
 
-    def take(self, given: SampleInput) -> TakenSample:
+    def sample(self, given: SampleInput) -> TakenSample:
         """Return a complete sample if one is due, else a sample of the pools whose guarantees changed."""
         complete = self._complete_due(given.frame.at_ms)
         pools = dict(_samples(given))

@@ -17,18 +17,17 @@ from headrace.pools.amounts import NOTHING
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
 from headrace.wire.snapshots import ShareComplaint, ShareItem
-from headrace_fair_share.configuration.rules import Bounds, broken_rules
-from headrace_fair_share.demand import Demand
+from headrace_fair_share.configuration.rules import TreeBounds, broken_rules
+from headrace_fair_share.facts.operations import Demand
 from headrace_fair_share.facts.pool_inputs import effective_options_of
 from headrace_fair_share.hdrf.integral import ratio_by_volume
-from headrace_fair_share.hdrf.tree_shares import TreeShares
+from headrace_fair_share.hdrf.tree_update import TreeShares
 from headrace_fair_share.plan.description import Description
 from headrace_fair_share.update.binding import Bindings
 from headrace_fair_share.update.elements import Elements, elements_of
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import items_of
-from headrace_fair_share.update.run import results_of
-from headrace_fair_share.update.share_models import share_updater
+from headrace_fair_share.update.run import results_of, share_updater
 from headrace_fair_share.update.update_facts import UpdateFacts
 
 #: Relative difference above which configured and effective guarantees count as different.
@@ -51,7 +50,10 @@ def computed(description: Description, file: str) -> Plan:
             for error in shares.fixed.errors
         ],
         warnings=[
-            *(f"Headrace would refuse this: {refusal.text()}" for refusal in broken_rules(description.tree, Bounds())),
+            *(
+                f"Headrace would refuse this: {refusal.text()}"
+                for refusal in broken_rules(description.tree, TreeBounds())
+            ),
             *(_unknown_nodes(pool) for pool in pools if pool.settings.scheduling_tag_filter),
         ],
     )

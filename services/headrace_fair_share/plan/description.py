@@ -19,15 +19,26 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import hint
-from headrace.pools import TREE_ATTRIBUTES, Defects, IntegralType, Pool, PoolMode, PoolTree, Schema, Tree, TreeOptions
+from headrace.pools import (
+    TREE_ATTRIBUTES,
+    Defects,
+    IntegralType,
+    Pool,
+    PoolMode,
+    PoolTree,
+    Record,
+    Schema,
+    Tree,
+    TreeOptions,
+)
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.resources import LARGEST_SUM, ZERO, Resources
-from headrace.tree_file.pools import ConfiguredPool, TreeFile, named_entries, read_tree_file
+from headrace.tree_file.pools import ConfiguredPool, TreeFile, as_typed, named_entries, read_tree_file
 from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import Map, parse
 from headrace_fair_share.configuration.guarantee_rules import broken_integral_guarantees
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.facts.pool_inputs import effective_options_of, pool_input, tree_options
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.attributes import (
@@ -90,7 +101,8 @@ def _total(root: Map, problems: Problems) -> Resources:
         problems.say("total", "missing", "the resources to share, such as {cpu: 100, memory: 400G}")
         return ZERO
     try:
-        return ResourceAmounts().read(root["total"], "total").whole
+        total, kind = root["total"], ResourceAmounts()
+        return kind.read(as_typed(total, kind) if isinstance(total, Map) else total, "total").whole
     except BadInput as problem:
         problems.add(problem)
     except Defects as defects:
@@ -150,8 +162,10 @@ def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problem
             problems.say(
                 f"{pool.place}.{broken.place}", f"{broken.value} cannot be used", broken.expected, broken.value
             )
-        if levels.get(pool.name) == Bounds().most_levels + 1:
-            problems.say(pool.place, f"level {levels[pool.name]} of pools", f"at most {Bounds().most_levels} levels")
+        if levels.get(pool.name) == TreeBounds().most_levels + 1:
+            problems.say(
+                pool.place, f"level {levels[pool.name]} of pools", f"at most {TreeBounds().most_levels} levels"
+            )
     _tell_cycles([pool for pool in pools if pool.name not in levels], by_name, problems)
 
 
@@ -242,7 +256,11 @@ class _Operations:
         return made
 
     def _operation(self, name: str, entry: Map, place: str, started: int) -> OperationInput:
-        keys = {key: value for key, value in entry.items() if key not in ("name", "pool")}
+        keys = {
+            key: value
+            for key, value in as_typed(entry, Record(OPERATION_ATTRIBUTES)).items()
+            if key not in ("name", "pool")
+        }
         read: PlannedOperation = _usable(OPERATION_ATTRIBUTES, keys, place, self._problems)
         pool = self._pool(entry, f"{place}.pool")
         demand, usage, pending = self._wishes(read, place)

@@ -1,7 +1,7 @@
 """Starvation clocks: for how long elements have been below what they are owed. Pure.
 
 Every element has two clocks. One runs while the element is below its fair share, the other while a pool is below its strong guarantee.
-Times are counted time (`counted_time`). Ages survive a restart.
+Times are counted time (`CountedTime`). Ages survive a restart.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.version import Counter, Term
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
@@ -25,7 +26,7 @@ STARVATION_REASON: Final = tuple(StarvationReason)
 _STARVING: Final = STARVATION.index(StarvationStatus.STARVING)
 _AGGRESSIVE: Final = STARVATION.index(StarvationStatus.AGGRESSIVELY_STARVING)
 #: Marks a missing time. Times before the start of the service are negative.
-NEVER: Final = np.iinfo(np.int64).min
+NO_TIME: Final = np.iinfo(np.int64).min
 
 
 class Age(msgspec.Struct, frozen=True, array_like=True):
@@ -56,7 +57,7 @@ class Clocks:
     """The starvation clocks of all elements, in milliseconds of counted time."""
 
     keys: Sequence[str]
-    #: Start of the time below fair share; `NEVER` if the element is not below.
+    #: Start of the time below fair share; `NO_TIME` if the element is not below.
     below_since: Ints
     #: Starvation for the fair share: the code of the status, and its start if the code is not zero.
     starving: Ints
@@ -68,31 +69,31 @@ class Clocks:
     @staticmethod
     def none(keys: Sequence[str] = ()) -> Clocks:
         """Return clocks that do not run."""
-        never = np.full(len(keys), NEVER)
+        never = np.full(len(keys), NO_TIME)
         return Clocks(keys, never, np.zeros(len(keys), np.int64), never, never, never)
 
     @cached_property
     def running(self) -> Ints:
         """Positions of elements with a running clock."""
-        return np.flatnonzero((self.below_since != NEVER) | (self.short_since != NEVER))
+        return np.flatnonzero((self.below_since != NO_TIME) | (self.short_since != NO_TIME))
 
     @property
     def starvation(self) -> Ints:
         """Codes of the starvation statuses, for either reason."""
-        return np.maximum(self.starving, np.where(self.short_starving_since != NEVER, _STARVING, 0))
+        return np.maximum(self.starving, np.where(self.short_starving_since != NO_TIME, _STARVING, 0))
 
     @property
     def reason(self) -> Ints:
         """Codes of the reasons: the strong guarantee if the element starves for it, else the fair share."""
         fair = STARVATION_REASON.index(StarvationReason.FAIR_SHARE)
         min_share = STARVATION_REASON.index(StarvationReason.MIN_SHARE)
-        return np.where(self.short_starving_since != NEVER, min_share, np.where(self.starving > 0, fair, 0))
+        return np.where(self.short_starving_since != NO_TIME, min_share, np.where(self.starving > 0, fair, 0))
 
     @property
     def since(self) -> Ints:
         """Times at which elements began to starve, for either reason."""
         fair, short = self.starving_since, self.short_starving_since
-        return np.where(fair == NEVER, short, np.where(short == NEVER, fair, np.minimum(fair, short)))
+        return np.where(fair == NO_TIME, short, np.where(short == NO_TIME, fair, np.minimum(fair, short)))
 
     def of(self, keys: Sequence[str], places: dict[str, int]) -> Clocks:
         """Return the clocks for another list of elements, given by keys and positions. New elements have no running clock."""
@@ -114,7 +115,7 @@ class Clocks:
         """Return the ages of all running clocks at the counted time `now_ms`."""
         places = self.running
         ages = (
-            [None if moment == NEVER else max(0, now_ms - moment) for moment in column[places].tolist()]
+            [None if now == NO_TIME else max(0, now_ms - now) for now in column[places].tolist()]
             for column in (self.below_since, self.starving_since, self.short_since, self.short_starving_since)
         )
         codes = self.starving[places].tolist()
@@ -142,12 +143,12 @@ def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Time
     An element starves when it has been below for longer than `starving_ms`, and aggressively when longer than `aggressive_ms` if that is
     enabled. The first update below only starts the clock. A starving element keeps its status until it is no longer below.
     """
-    passed = np.where(below & (clocks.below_since != NEVER), now_ms - clocks.below_since.astype(np.float64), -np.inf)
+    passed = np.where(below & (clocks.below_since != NO_TIME), now_ms - clocks.below_since.astype(np.float64), -np.inf)
     aggressive = timeouts.aggressive_enabled & (passed > timeouts.aggressive_ms)
     starving = np.where(aggressive, _AGGRESSIVE, np.where(passed > timeouts.starving_ms, _STARVING, clocks.starving))
     starving = np.where(below, starving, 0)
-    owed = np.where(short & (clocks.short_since != NEVER), now_ms - clocks.short_since.astype(np.float64), -np.inf)
-    is_owed = short & ((owed > timeouts.short_ms) | (clocks.short_starving_since != NEVER))
+    owed = np.where(short & (clocks.short_since != NO_TIME), now_ms - clocks.short_since.astype(np.float64), -np.inf)
+    is_owed = short & ((owed > timeouts.short_ms) | (clocks.short_starving_since != NO_TIME))
     return Clocks(
         clocks.keys,
         below_since=_since(clocks.below_since, below, now_ms),
@@ -158,16 +159,16 @@ def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Time
     )
 
 
-def _since(moments: Ints, holds: Bools, now_ms: int) -> Ints:
+def _since(since_ms: Ints, holds: Bools, now_ms: int) -> Ints:
     """Return the time since which the condition holds: the previous time if it held before, else now."""
-    return np.where(holds, np.where(moments == NEVER, now_ms, moments), NEVER)
+    return np.where(holds, np.where(since_ms == NO_TIME, now_ms, since_ms), NO_TIME)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coming:
     """The first milliseconds of counted time at which `step` will find elements starving, by position.
 
-    This assumes that they stay as short as they are. `NEVER` if an element starves already or will not starve.
+    This assumes that they stay as short as they are. `NO_TIME` if an element starves already or will not starve.
     """
 
     #: Starving for the fair share.
@@ -184,31 +185,74 @@ def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
     aggressive = _passes(clocks.below_since, aggressive_ms)
     short = _passes(clocks.short_since, timeouts.short_ms)
     return Coming(
-        starving=np.where(clocks.starving > 0, NEVER, starving),
-        aggressive=np.where(clocks.starving == _AGGRESSIVE, NEVER, aggressive),
-        short=np.where(clocks.short_starving_since != NEVER, NEVER, short),
+        starving=np.where(clocks.starving > 0, NO_TIME, starving),
+        aggressive=np.where(clocks.starving == _AGGRESSIVE, NO_TIME, aggressive),
+        short=np.where(clocks.short_starving_since != NO_TIME, NO_TIME, short),
     )
 
 
 def _passes(since: Ints, timeout_ms: Floats) -> Ints:
-    """Return the first millisecond at which more than the timeout has passed, `NEVER` if there is none."""
-    comes = (since != NEVER) & np.isfinite(timeout_ms)
+    """Return the first millisecond at which more than the timeout has passed, `NO_TIME` if there is none."""
+    comes = (since != NO_TIME) & np.isfinite(timeout_ms)
     passed = np.floor(np.where(comes, timeout_ms, 0.0)).astype(np.int64) + 1
-    return np.where(comes, np.where(comes, since, 0) + passed, NEVER)
+    return np.where(comes, np.where(comes, since, 0) + passed, NO_TIME)
 
 
 def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:
     """Return clocks that have these ages at the counted time `now_ms`."""
     listed = list(ages)
 
-    def moments(lengths: Iterable[int | None]) -> Ints:
-        return np.array([NEVER if length is None else now_ms - length for length in lengths], np.int64)
+    def starts_ms(lengths: Iterable[int | None]) -> Ints:
+        return np.array([NO_TIME if length is None else now_ms - length for length in lengths], np.int64)
 
     return Clocks(
         [age.key for age in listed],
-        below_since=moments(age.below_ms for age in listed),
+        below_since=starts_ms(age.below_ms for age in listed),
         starving=np.array([STARVATION.index(age.starvation) for age in listed], np.int64),
-        starving_since=moments(age.starving_ms for age in listed),
-        short_since=moments(age.short_ms for age in listed),
-        short_starving_since=moments(age.short_starving_ms for age in listed),
+        starving_since=starts_ms(age.starving_ms for age in listed),
+        short_since=starts_ms(age.short_ms for age in listed),
+        short_starving_since=starts_ms(age.short_starving_ms for age in listed),
     )
+
+
+class CountedTime:
+    """Sums the counted time between updates since the service started: the time that counts for starvation and for volumes.
+
+    For starvation, time counts between two updates if both had fresh and complete usage. For volumes, it counts if the allocator's usage
+    was complete at both updates. No time counts before the first update after a start of the service.
+    """
+
+    def __init__(self) -> None:
+        self._last_us: int | None = None
+        self._last_usage_counts = False
+        self._last_complete = False
+        self._counted_us = 0
+        self._offset_us = 0
+
+    @property
+    def now_ms(self) -> int:
+        """Milliseconds counted for starvation since the service started."""
+        return self._counted_us // 1000
+
+    @property
+    def offset_ms(self) -> int:
+        """Unix time minus counted time, in milliseconds. It grows while no time counts."""
+        return self._offset_us // 1000
+
+    @property
+    def goes_on(self) -> bool:
+        """True if time counted for starvation at the last update."""
+        return self._last_usage_counts
+
+    def on_update(self, now: Moment, *, usage_counts: bool, complete: bool) -> int:
+        """Record that an update starts. Return the microseconds that count for volumes."""
+        if self._last_us is None:
+            self._offset_us = now.wall_ms * 1000
+        passed_us = 0 if self._last_us is None else max(0, now.steady_us - self._last_us)
+        if usage_counts and self._last_usage_counts:
+            self._counted_us += passed_us
+        else:
+            self._offset_us += passed_us
+        counted_us = passed_us if complete and self._last_complete else 0
+        self._last_us, self._last_usage_counts, self._last_complete = now.steady_us, usage_counts, complete
+        return counted_us

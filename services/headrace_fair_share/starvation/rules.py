@@ -2,7 +2,8 @@
 
 Shares are arrays of shape (5, elements), resources in the order of `headrace.resources.RESOURCE_NAMES`.
 `headrace.satisfaction.local_satisfaction` states the rule of satisfaction for one element; `tests/unit/fair_share/test_satisfaction.py`
-compares the two."""
+compares the two.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why an element's fair share is not larger: the first thing that limits it on the way to the root. Computed from share items alone."""
+"""Finds the first limit of an element's fair share on the way to the root. Computed from share items alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OF_ITS_OWN: Final = frozenset({BoundKind.IDLE, BoundKind.MET, BoundKind.LIMIT, 
 
 
 class Bindings:
-    """What limits the elements of one update, by the keys of their share items.
+    """The limits of the elements of one update, by the keys of their share items.
 
     `gangs` are operations that get either their whole demand or nothing.
     """

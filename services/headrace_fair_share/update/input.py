@@ -24,9 +24,8 @@ from headrace.resources import LARGEST_SUM, Resources
 from headrace.wire import integral as wire
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import UsageItem
-from headrace_fair_share.demand import Demand, demand_of
 from headrace_fair_share.facts.ephemeral_pools import ephemeral_pools_of
-from headrace_fair_share.facts.operations import KnownOperation
+from headrace_fair_share.facts.operations import Demand, KnownOperation, demand_of
 from headrace_fair_share.facts.pool_inputs import effective_options_of, filters_of_all_below, pool_input, tree_options
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Ints
 from headrace_fair_share.hdrf.model import (
@@ -36,7 +35,7 @@ from headrace_fair_share.hdrf.model import (
     OperationInput,
     PoolInput,
     TreeInput,
-    Volume,
+    VolumeAmounts,
 )
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
 from headrace_fair_share.update.matching_nodes import Divided, MatchingNodes
@@ -129,7 +128,7 @@ class InputMaker:
         self._broken_promises: list[GuaranteeError] = []
         self._elements: Elements | None = None
 
-    def take(self, cut: UpdateFacts, part: OperationsOfCut | None = None) -> UpdateInput:
+    def make(self, cut: UpdateFacts, part: OperationsOfCut | None = None) -> UpdateInput:
         """Make the algorithm's input from an update's input: all its pools, and all its operations or only `part` of them."""
         if part is None:
             part = OperationsOfCut(
@@ -320,5 +319,5 @@ def _with_average(pool: PoolInput, average: float) -> PoolInput:
     return pool if pool.historic_usage_average == average else replace(pool, historic_usage_average=average)
 
 
-def _volume(volume: wire.Volume) -> Volume:
+def _volume(volume: wire.Volume) -> VolumeAmounts:
     return (volume.user_slots, float(volume.cpu), volume.gpu, volume.memory, volume.network)

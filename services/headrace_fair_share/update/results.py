@@ -25,7 +25,7 @@ from headrace_fair_share.update.elements import Elements, pool_key
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 #: Marks a missing timestamp (milliseconds of Unix time).
-NO_MOMENT: Final = -1
+NO_VALUE: Final = -1
 #: Rounding error that `check_shares` allows in a sum of shares.
 _ROUNDING: Final = 1e-6
 
@@ -73,7 +73,7 @@ class ElementResults:
     dominant_resource: Ints
     satisfaction: Floats
     local_satisfaction: Floats
-    #: Milliseconds of Unix time, or `NO_MOMENT`.
+    #: Milliseconds of Unix time, or `NO_VALUE`.
     below_since_ms: Ints
     starving_since_ms: Ints
     #: Indexes into `STARVATION`.
@@ -158,7 +158,7 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
 
 
 class _Field(NamedTuple):
-    """How a field of a share item is computed: its values at given positions, and the bits of the columns it depends on."""
+    """The computation of one field of share items: its values at given positions, and the bits of the columns it depends on."""
 
     columns: int
     values: Callable[[Elements, ElementResults, Ints], Iterable[Any]]
@@ -181,8 +181,8 @@ def _of_element(read: Callable[[Elements, int], Any]) -> _Field:
     return _Field(0, lambda elements, _, at: (read(elements, place) for place in at.tolist()))
 
 
-def _moment(moment: int) -> int | None:
-    return None if moment == NO_MOMENT else moment
+def _known(value: int) -> int | None:
+    return None if value == NO_VALUE else value
 
 
 def _resource(place: int) -> str:
@@ -198,7 +198,7 @@ def _filter_limits(amounts: tuple[int, ...]) -> Resources | None:
 
 
 def _status(below_since_ms: int) -> SchedulingStatus:
-    return SchedulingStatus.NORMAL if below_since_ms == NO_MOMENT else SchedulingStatus.BELOW_FAIR_SHARE
+    return SchedulingStatus.NORMAL if below_since_ms == NO_VALUE else SchedulingStatus.BELOW_FAIR_SHARE
 
 
 #: The parts of `ShareItem.fair_share`, in its order.
@@ -232,14 +232,14 @@ _FIELDS: Final = {
     "local_satisfaction_ratio": _plain("local_satisfaction"),
     "scheduling_status": _plain("below_since_ms", _status),
     "starvation_status": _plain("starvation", STARVATION.__getitem__),
-    "below_fair_share_since_ms": _plain("below_since_ms", _moment),
-    "starving_since_ms": _plain("starving_since_ms", _moment),
+    "below_fair_share_since_ms": _plain("below_since_ms", _known),
+    "starving_since_ms": _plain("starving_since_ms", _known),
     "schedulable": _plain("schedulable"),
     "owed_everything": _plain("owed_everything"),
     "accumulated_ratio_volume": _plain("ratio_volume"),
     "ephemeral": _of_element(Elements.is_ephemeral),
-    "fifo_index": _plain("fifo_index", _moment),
-    "effective_fifo_index": _plain("effective_fifo_index", _moment),
+    "fifo_index": _plain("fifo_index", _known),
+    "effective_fifo_index": _plain("effective_fifo_index", _known),
     "proposed_integral_share": _plain("proposed_integral_share"),
     "specified_resource_flow_ratio": _plain("flow_ratio"),
     "specified_burst_ratio": _plain("burst_ratio"),

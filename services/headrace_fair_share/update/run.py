@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -13,22 +13,21 @@ from headrace.pools import PreemptionPolicy
 from headrace.wire.snapshots import ShareComplaint, ShareFrame, ShareItem
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import GuaranteeError, Sharing, TreeInput
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
+from headrace_fair_share.starvation.clocks import NO_TIME, Clocks
 from headrace_fair_share.starvation.rules import (
     local_satisfaction_ratios,
     owed_everything,
     preemption_priorities,
     satisfaction_ratios,
 )
-from headrace_fair_share.update.comparison import UpdatesDiffer, difference
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.fifo_count import within_fifo_count
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import (
     ALL_COLUMNS,
     MAX_REBUILT_ITEMS,
-    NO_MOMENT,
+    NO_VALUE,
     Differences,
     ElementResults,
     PoolResults,
@@ -36,14 +35,18 @@ from headrace_fair_share.update.results import (
     items_after,
     pool_results_of,
 )
-from headrace_fair_share.update.share_models import ShareUpdater, share_updater
-from headrace_fair_share.update.shortages import Judged, judge
-from headrace_fair_share.update.statuses import JudgedShares
-from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS, Outcome, first_difference, unsaturated_outcome
+from headrace_fair_share.update.statuses import Judged, JudgedShares, judge
+from headrace_fair_share.update.unsaturated.outcome import (
+    MOST_ELEMENTS,
+    UnsaturatedResults,
+    first_difference,
+    unsaturated_outcome,
+)
 from headrace_fair_share.update.unsaturated.resting import RestingOperations
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.yarn.share_updates import YarnShareUpdater
+from headrace_fair_share.yarn.shortage import YarnState
 from headrace_fair_share.yarn.starvation import due_amounts
-from headrace_fair_share.yarn.state import YarnState
 
 #: Limits on the errors in a snapshot's frame, which every part of the snapshot repeats: configuration errors, then pools and characters per
 #: error.
@@ -52,6 +55,11 @@ _MOST_POOLS_TOLD: Final = 100
 _MOST_CHARACTERS: Final = 2_000
 #: Exceptions that an update may raise if the algorithm has a fault.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+
+
+#: Difference of fair shares above which two updates count as different. Adding the same numbers in another order makes a smaller
+#: difference. In improved mode the last bits matter most.
+NOTICED: Final = 1e-6
 
 
 class WrongTree(NamedTuple):
@@ -86,6 +94,19 @@ class FailedUpdate(msgspec.Struct, frozen=True):
     tree: TreeInput | None
     #: Time of the update's input, in milliseconds of Unix time.
     at_ms: int
+
+
+class ShareUpdater(Protocol):
+    """Updates one tree repeatedly. Implementations may keep data from one update to the next."""
+
+    def update(self, tree: TreeInput) -> TreeShares:
+        """Compute the shares of all elements. Raises `BrokenInvariant`."""
+        ...
+
+
+def share_updater(sharing: Sharing) -> ShareUpdater:
+    """Return a new updater for trees that use this kind of sharing."""
+    return YarnShareUpdater() if sharing is Sharing.YARN else TreeUpdater()
 
 
 class _Previous(NamedTuple):
@@ -141,7 +162,7 @@ class Updater:
         kept = self._input_maker, self._share_updater
         if afresh:
             self._input_maker, self._awake_maker = InputMaker(), InputMaker()
-        given = self._input_maker.take(cut)
+        given = self._input_maker.make(cut)
         self._tree = given.tree
         in_plenty = self._in_plenty(cut, given)
         if in_plenty is not None and not afresh:
@@ -183,11 +204,11 @@ class Updater:
             wrong=wrong,
         )
 
-    def _in_plenty(self, cut: UpdateFacts, given: UpdateInput) -> Outcome | None:
+    def _in_plenty(self, cut: UpdateFacts, given: UpdateInput) -> UnsaturatedResults | None:
         is_small = len(given.elements.names) <= self._most_in_plenty
         return unsaturated_outcome(cut, given) if is_small else None
 
-    def _taken(self, cut: UpdateFacts, outcome: Outcome) -> Update:
+    def _taken(self, cut: UpdateFacts, outcome: UnsaturatedResults) -> Update:
         """Return the outcome of an unsaturated update that covers the whole tree."""
         before, self._items, self._previous, self._told_since = self._items, outcome.items, None, set()
         return Update(
@@ -199,13 +220,13 @@ class Updater:
             yarn=YarnState(),
         )
 
-    def _of_awake(self, cut: UpdateFacts, resting: RestingOperations) -> Outcome | None:
+    def _of_awake(self, cut: UpdateFacts, resting: RestingOperations) -> UnsaturatedResults | None:
         """Compute the results of all elements except resting operations. Return None if the numpy computation is needed."""
         awake = resting.wake(cut)
         if awake is None:
             return None
         self._awake.update(awake.left)
-        given = self._awake_maker.take(cut, awake.part)
+        given = self._awake_maker.make(cut, awake.part)
         if len(given.elements.names) > self._most_in_plenty:
             return None
         looks = resting.idle_pools.looks(given, cut.clocks, awake.left.values())
@@ -215,7 +236,7 @@ class Updater:
             resting.rest(cut, given, outcome.clocks)
         return outcome
 
-    def _gone_on(self, cut: UpdateFacts, resting: RestingOperations, outcome: Outcome) -> Update:
+    def _gone_on(self, cut: UpdateFacts, resting: RestingOperations, outcome: UnsaturatedResults) -> Update:
         """Return the outcome of an unsaturated update that skipped resting operations."""
         pairs = ((item, self._items.get(key)) for key, item in outcome.items.items())
         changed = [item for item, before in pairs if before is not item and before != item]
@@ -275,7 +296,7 @@ def _compared(
 ) -> WrongTree | None:
     """Compare an update from scratch with an incremental update that uses what was kept. Return the difference, if any."""
     try:
-        going_on = input_maker.take(cut)
+        going_on = input_maker.make(cut)
         fault: Exception | None = difference(given.elements, shares, going_on.elements, updater.update(going_on.tree))
     except FAULTS as broken:
         fault = broken
@@ -344,6 +365,30 @@ def results_of(cut: UpdateFacts, given: UpdateInput, shares: TreeShares) -> tupl
     return results, judged
 
 
+class UpdatesDiffer(ArithmeticError):
+    """An incremental update gave another fair share than an update from scratch."""
+
+
+def difference(elements: Elements, anew: TreeShares, before: Elements, going_on: TreeShares) -> UpdatesDiffer | None:
+    """Return an error that names the element whose fair share differs most, or None if both updates agree.
+
+    If a gang or a limit ends exactly at another value, rounding in the last bit of a sum decides the result. Such a tie is reported as
+    well, because the shares of such a tree jump.
+    """
+    if before.keys != elements.keys:
+        return UpdatesDiffer("the two updates have different elements")
+    sizes = np.abs(_in_order(anew) - _in_order(going_on)).max(axis=0)
+    place = int(sizes.argmax())
+    if sizes[place] <= NOTICED:
+        return None
+    return UpdatesDiffer(f"the fair share of {elements.names[place]} differs by {sizes[place]:.3g}")
+
+
+def _in_order(shares: TreeShares) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    layout = shares.layout
+    return shares.fair_share[:, np.concatenate(([0], layout.of_pool, layout.of_operation))]
+
+
 def _priorities(cut: UpdateFacts, elements: Elements, starvation: Ints, schedulable: Bools) -> Ints:
     """Return the preemption priorities of operations. They are all zero under a YARN policy, which has no preemptive stages."""
     options = cut.pools.options
@@ -359,9 +404,9 @@ def _grants(shares: TreeShares) -> Floats:
     return grants
 
 
-def _unix_ms(moments: Ints, cut: UpdateFacts) -> Ints:
-    """Convert counted time to milliseconds of Unix time. `NEVER` becomes `NO_MOMENT`."""
-    return np.where(moments == NEVER, NO_MOMENT, np.maximum(0, moments + cut.clock_offset_ms))
+def _unix_ms(times_ms: Ints, cut: UpdateFacts) -> Ints:
+    """Convert counted time to milliseconds of Unix time. `NO_TIME` becomes `NO_VALUE`."""
+    return np.where(times_ms == NO_TIME, NO_VALUE, np.maximum(0, times_ms + cut.clock_offset_ms))
 
 
 def _ratio_volumes(cut: UpdateFacts, elements: Elements) -> Floats:

@@ -69,42 +69,40 @@ class UpdateSchedule:
         """Record that an input of updates changed."""
         self.is_wanted = True
 
-    def on_begin(self, moment: Moment) -> None:
+    def on_begin(self, now: Moment) -> None:
         """Record that an update starts; its first step is to advance the volumes."""
         self._is_quiet, self.is_wanted, self._elements = not self.is_wanted, False, 0
-        self._began_us = self._computed_since_us = moment.steady_us
+        self._began_us = self._computed_since_us = now.steady_us
 
-    def begins_afresh(self, moment: Moment) -> bool:
+    def begins_afresh(self, now: Moment) -> bool:
         """Return True if the update in progress must be computed from scratch, and record that it is."""
-        is_due = self._is_afresh_due(moment, early=self._is_quiet)
+        is_due = self._is_afresh_due(now, early=self._is_quiet)
         if is_due:
-            self._afresh_us = moment.steady_us
+            self._afresh_us = now.steady_us
         return is_due
 
-    def on_compute(self, moment: Moment, elements: int, *, afresh: bool) -> bool:
+    def on_compute(self, now: Moment, elements: int, *, afresh: bool) -> bool:
         """Record that the computation starts; the cost of the update counts from here. Return True if it is expected to be brief.
 
         It is brief if it has few elements, or hardly more than the last computation if that was brief. A computation from scratch
         (`afresh`) is never brief.
         """
-        self._computed_since_us, self._elements, self._afresh = moment.steady_us, elements, afresh
+        self._computed_since_us, self._elements, self._afresh = now.steady_us, elements, afresh
         return not afresh and elements <= self._brief_elements
 
-    def on_end(self, moment: Moment) -> None:
+    def on_end(self, now: Moment) -> None:
         """Record that the update was published, or that it failed."""
-        self._ended_us = moment.steady_us
-        cost_us = moment.steady_us - self._computed_since_us
+        self._ended_us = now.steady_us
+        cost_us = now.steady_us - self._computed_since_us
         if not self._afresh:
             self._pause_us = max(self._spacing_us, _pause_us(cost_us))
-        self._not_before_us = moment.steady_us + self._pause_us
+        self._not_before_us = now.steady_us + self._pause_us
         is_brief = cost_us < _BRIEF_US
         # An update from scratch takes longer, which says nothing about incremental updates.
         if self._elements and (is_brief or not self._afresh):
             self._brief_elements = _FEW_ELEMENTS + (self._elements if is_brief else 0)
 
-    def seconds_until_due(
-        self, moment: Moment, operations: int, *, at_rest: bool, period_ms: int | None = None
-    ) -> float:
+    def seconds_until_due(self, now: Moment, operations: int, *, at_rest: bool, period_ms: int | None = None) -> float:
         """Return the seconds until the next update must start, 0 if it is due.
 
         `at_rest` means that no result changes as time passes. `period_ms` is the tree's own period; it overrides the setting.
@@ -114,11 +112,11 @@ class UpdateSchedule:
             own_us = self._period_us if period_ms is None else 1_000 * period_ms
             period_us = own_us or (_SHORT_PERIOD_US if operations < _MANY_OPERATIONS else _LONG_PERIOD_US)
             next_us = self._began_us + (max(period_us, _REST_PERIOD_US) if at_rest else period_us)
-            if not at_rest and self._is_afresh_due(moment, early=True):
+            if not at_rest and self._is_afresh_due(now, early=True):
                 next_us = min(next_us, self._ended_us + _PAUSE_US)
             due_us = max(due_us, next_us)
-        return max(0, due_us - moment.steady_us) / 1_000_000
+        return max(0, due_us - now.steady_us) / 1_000_000
 
-    def _is_afresh_due(self, moment: Moment, *, early: bool) -> bool:
+    def _is_afresh_due(self, now: Moment, *, early: bool) -> bool:
         period_us = self._afresh_period_us
-        return moment.steady_us - self._afresh_us >= period_us - (period_us // _EARLY if early else 0)
+        return now.steady_us - self._afresh_us >= period_us - (period_us // _EARLY if early else 0)

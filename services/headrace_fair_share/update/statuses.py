@@ -1,4 +1,4 @@
-"""The starvation statuses of all elements in one update: the starvation clocks advance by the shares of the update. Pure."""
+"""Judges which elements starve, by the tree's own rules or by those of a YARN policy. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace.ids import OperationId
+from headrace.pools import PreemptionPolicy
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, column, shares_of
 from headrace_fair_share.starvation.clocks import Clocks, step
 from headrace_fair_share.starvation.rules import (
@@ -19,6 +20,8 @@ from headrace_fair_share.starvation.rules import (
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.yarn.shortage import YarnState
+from headrace_fair_share.yarn.starvation import JudgedAmounts, clocks_of_state, state_after
 
 
 class JudgedShares(NamedTuple):
@@ -32,6 +35,26 @@ class JudgedShares(NamedTuple):
     weight: Floats
     #: Breaks ties between siblings.
     rank: Ints
+
+
+class Judged(NamedTuple):
+    """The starvation state that lasts from one update to the next: clocks, and the state of a YARN policy."""
+
+    clocks: Clocks
+    yarn: YarnState = YarnState()
+
+
+def judge(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Judged:
+    """Return the starvation state of all elements by the rules of the tree's preemption policy."""
+    if cut.pools.options.preemption_policy is PreemptionPolicy.YTSAURUS:
+        return Judged(clocks_after(cut, given, shares, schedulable))
+    total = column(cut.total)
+    usage, fair, demand = (_amounts(each, total) for each in (shares.usage, shares.fair, shares.demand))
+    state = state_after(cut, given, JudgedAmounts(usage, demand, fair, shares.weight, shares.rank), schedulable)
+    elements = given.elements
+    below = below_fair_share(shares.usage, shares.fair, shares.demand, elements.tolerance, elements.is_operation)
+    below[0] = False
+    return Judged(clocks_of_state(cut, elements, state, below & schedulable), state)
 
 
 def clocks_after(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, schedulable: Bools) -> Clocks:
@@ -57,6 +80,10 @@ def clocks_after(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, sch
         return after
     # Pools are not judged and keep their clocks.
     return after.in_place_of(before, elements.is_operation)
+
+
+def _amounts(shares: Floats, total: Ints) -> Ints:
+    return np.rint(shares * total).astype(np.int64)
 
 
 def _takes_part(cut: UpdateFacts, elements: Elements, clocks: Clocks) -> Bools:

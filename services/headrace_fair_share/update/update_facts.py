@@ -15,7 +15,7 @@ from headrace.wire.snapshots import UsageItem
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import Clocks
-from headrace_fair_share.yarn.state import YarnState
+from headrace_fair_share.yarn.shortage import YarnState
 
 
 class UpdateFacts(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class UpdateFacts(msgspec.Struct, frozen=True):
     #: Messages about configuration that is not in force.
     troubles: list[str] = []
     now_ms: int = 0
-    #: Milliseconds counted for starvation (see `counted_time`); milliseconds to add for Unix time.
+    #: Milliseconds counted for starvation (see `CountedTime`); milliseconds to add for Unix time.
     clock_ms: int = 0
     clock_offset_ms: int = 0
     #: False if usage is too old or incomplete; starvation statuses then stay as they were.

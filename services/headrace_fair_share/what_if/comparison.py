@@ -17,12 +17,11 @@ from headrace.resources import EPS, Resources
 from headrace.wire.what_if import ComparedElement, ElementShares, WhatIfAnswer
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.hdrf.arrays import Floats, Ints, column
-from headrace_fair_share.starvation.clocks import NEVER, Clocks, coming
+from headrace_fair_share.starvation.clocks import NO_TIME, Clocks, coming
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import ElementResults
-from headrace_fair_share.update.run import results_of
-from headrace_fair_share.update.share_models import share_updater
+from headrace_fair_share.update.run import results_of, share_updater
 from headrace_fair_share.update.statuses import timeouts_of
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.what_if.supposing import Supposed
@@ -34,7 +33,7 @@ _ELEMENTS_BYTES: Final = 240 * 1024
 _encode = msgspec.msgpack.Encoder().encode
 
 
-class World(NamedTuple):
+class WorldShares(NamedTuple):
     """The input of one world and the results of its update."""
 
     cut: UpdateFacts
@@ -59,13 +58,13 @@ class World(NamedTuple):
         )
 
 
-def world_of(cut: UpdateFacts) -> World:
+def world_of(cut: UpdateFacts) -> WorldShares:
     """Compute the update of one world. Raises `BrokenInvariant` and the other `FAULTS` of an update."""
-    given = InputMaker().take(cut)
+    given = InputMaker().make(cut)
     shares = share_updater(given.tree.options.sharing).update(given.tree)
     results, judged = results_of(cut, given, shares)
     results.check(given.elements)
-    return World(cut, given.elements, results, _starves_in_ms(cut, given, judged.clocks))
+    return WorldShares(cut, given.elements, results, _starves_in_ms(cut, given, judged.clocks))
 
 
 def compared(supposed: Supposed) -> WhatIfAnswer:
@@ -94,7 +93,7 @@ def compared(supposed: Supposed) -> WhatIfAnswer:
 class _Pairs:
     """All elements of both worlds: pools before operations, parents before children."""
 
-    def __init__(self, before: World, after: World) -> None:
+    def __init__(self, before: WorldShares, after: WorldShares) -> None:
         self._before, self._after = before, after
         places = before.elements.places | after.elements.places
         pools = [key for key in places if key.startswith("/")]
@@ -139,7 +138,7 @@ class _Pairs:
         world, there = self._world_of(place)
         return world.elements.parents[there]
 
-    def _world_of(self, place: int) -> tuple[World, int]:
+    def _world_of(self, place: int) -> tuple[WorldShares, int]:
         """Return a world that contains the element, and its position there. If both contain it, the world after the changes is used."""
         before, after = (int(there[place]) for there in self._there)
         return (self._after, after) if after >= 0 else (self._before, before)
@@ -184,7 +183,7 @@ class _Figures(NamedTuple):
     starves_in_ms: Floats
 
 
-def _figures(world: World, there: Ints) -> _Figures:
+def _figures(world: WorldShares, there: Ints) -> _Figures:
     results, total = world.results, column(world.cut.total)
     shares = (results.fair_share * total, results.strong_guarantee_share * total, results.demand.astype(np.float64))
     is_there = there >= 0
@@ -196,7 +195,7 @@ def _figures(world: World, there: Ints) -> _Figures:
     )
 
 
-def _places(world: World, keys: list[str]) -> Ints:
+def _places(world: WorldShares, keys: list[str]) -> Ints:
     places = world.elements.places
     return np.fromiter((places.get(key, -1) for key in keys), np.int64, len(keys))
 
@@ -206,7 +205,7 @@ def _starves_in_ms(cut: UpdateFacts, given: UpdateInput, clocks: Clocks) -> Floa
 
     Under a YARN policy only elements that already starve are known: 0 for these, infinite for the others.
     """
-    starves = (clocks.starving > 0) | (clocks.short_starving_since != NEVER)
+    starves = (clocks.starving > 0) | (clocks.short_starving_since != NO_TIME)
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return np.where(starves, 0.0, np.inf)
     to_come = coming(clocks, timeouts_of(cut, given))
@@ -216,10 +215,10 @@ def _starves_in_ms(cut: UpdateFacts, given: UpdateInput, clocks: Clocks) -> Floa
     return np.where(starves, 0.0, left_ms)
 
 
-def _left_ms(moments: Ints, now_ms: int) -> Floats:
+def _left_ms(times_ms: Ints, now_ms: int) -> Floats:
     """Return the time left until a timeout, which is one millisecond before the element starves."""
-    comes = moments != NEVER
-    return np.where(comes, np.maximum(np.where(comes, moments, 0) - 1 - now_ms, 0), np.inf)
+    comes = times_ms != NO_TIME
+    return np.where(comes, np.maximum(np.where(comes, times_ms, 0) - 1 - now_ms, 0), np.inf)
 
 
 def _notes(cut: UpdateFacts) -> list[str]:

@@ -61,19 +61,19 @@ class WhatIfRequests:
     async def _on_what_if(self, request: WhatIf, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self._unknown_tree(request.tree)
-        asked_us = self._shell.moment().steady_us
+        asked_us = self._shell.now().steady_us
         if len(self._waiting) >= _MOST_WAITING:
             return Busy(len(self._waiting), (asked_us - self._waiting[0]) // 1000)
         self._waiting.append(asked_us)
         try:
             async with self._turn:
-                await anyio.sleep(max(0, self._rested_us - self._shell.moment().steady_us) / 1e6)
+                await anyio.sleep(max(0, self._rested_us - self._shell.now().steady_us) / 1e6)
                 return await self._answer(request, self._person(caller.name))
         finally:
             self._waiting.remove(asked_us)
 
     async def _answer(self, request: WhatIf, person: Person) -> WhatIfAnswer | Refusal:
-        began = self._shell.moment()
+        began = self._shell.now()
         supposed = self._engine.on_what_if(request, person, began).answer
         if not isinstance(supposed, Supposed):
             return supposed
@@ -85,7 +85,7 @@ class WhatIfRequests:
             return WrongState(
                 "tree", self._tree, broken, "other changes; please report these changes as a fault in Headrace"
             )
-        now_us = self._shell.moment().steady_us
+        now_us = self._shell.now().steady_us
         took_us = now_us - began.steady_us
         self._rested_us = now_us + int(_REST * took_us)
         logger().info("what if", tree=self._tree, user=person.name, ms=took_us // 1000, told=len(answer.elements))

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from headrace.resources import ZERO, Resources
 from headrace.yarn_comparison import is_below
-from headrace_fair_share.yarn.shortage import Clocks, Due, Queue, Rules, part_of
+from headrace_fair_share.yarn.shortage import Due, LeafQueue, Rules, ShareTimes, part_of
 
 
-def is_short_of_fair_share(queue: Queue, rules: Rules) -> bool:
+def is_short_of_fair_share(queue: LeafQueue, rules: Rules) -> bool:
     """Return True if a queue is below its threshold of the fair share."""
     wanted = _smaller(part_of(queue.fair_share, queue.threshold), queue, rules)
     return is_below(queue.usage, wanted, rules.total, queue.policy)
 
 
-def refresh(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> None:
+def refresh(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> None:
     """Update the times at which a queue last had its minimum and its threshold of the fair share."""
     clocks.fair.setdefault(queue.key, now_ms)
     clocks.least.setdefault(queue.key, now_ms)
@@ -28,7 +28,7 @@ def refresh(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> None:
         clocks.least[queue.key] = now_ms
 
 
-def due_to(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> Due:
+def due_to(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> Due:
     """Return the amounts that are due to a queue that was short for longer than its timeouts.
 
     The threshold decides whether something is due, not how much.
@@ -41,7 +41,7 @@ def due_to(queue: Queue, clocks: Clocks, now_ms: int, rules: Rules) -> Due:
     return Due(to_fair, to_min, claims=max(to_min.as_tuple()) > 0 or max(to_fair.as_tuple()) > 0)
 
 
-def _smaller(target: Resources, queue: Queue, rules: Rules) -> Resources:
+def _smaller(target: Resources, queue: LeafQueue, rules: Rules) -> Resources:
     if rules.by_memory:
         return min(target, queue.demand, key=lambda amount: amount.memory)
     return target.within(queue.demand)

@@ -16,10 +16,9 @@ from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, shar
 from headrace_fair_share.hdrf.incremental_input import IncrementalInput
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.share_distribution import detailed_shares
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import limits_of_operations, usage_and_demand
+from headrace_fair_share.hdrf.tree_update import TreeShares, limits_of_operations, usage_and_demand
+from headrace_fair_share.yarn.shortage import AMOUNTS_IN_UNIT
 from headrace_fair_share.yarn.tree_division import Sharers, active_elements, tree_division
-from headrace_fair_share.yarn.units import AMOUNTS_IN_UNIT
 
 _MEMORY: Final = RESOURCE_NAMES.index("memory")
 #: Amount of each resource in one unit of YARN, as a column.
@@ -34,7 +33,7 @@ class YarnShareUpdater:
 
     def update(self, tree: TreeInput) -> TreeShares:
         """Compute the shares of all elements. Raises `BrokenInvariant`."""
-        self._input.take(tree)
+        self._input.read(tree)
         layout, fixed, operations = self._input.layout, self._input.fixed, self._input.operations
         usage, demand = usage_and_demand(layout, operations)
         limits = fixed.limits.copy()

@@ -10,15 +10,19 @@ Source: section 4 of the specification of YARN's FairScheduler.
 from __future__ import annotations
 
 import math
-from collections.abc import MutableMapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from headrace.pools.tree_options import MinShareSpread
-from headrace.resources import ZERO, Resources
-from headrace.yarn_comparison import QueuePolicy, Sibling, in_32_bits, is_below, is_less, serving_key
-from headrace_fair_share.yarn.units import AMOUNTS_IN_UNIT
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.yarn_comparison import ComparedChild, QueuePolicy, in_32_bits, is_below, is_less, serving_key
+from headrace_fair_share.starvation.clocks import Age
+
+#: Amount of each resource in one unit of YARN.
+AMOUNTS_IN_UNIT: Final = tuple({"cpu": 100, "memory": 2**20}.get(name, 1) for name in RESOURCE_NAMES)
 
 
 class Due(NamedTuple):
@@ -39,11 +43,11 @@ class Applicant(NamedTuple):
     """An operation with unmet demand."""
 
     key: str
-    sibling: Sibling
+    sibling: ComparedChild
     fair_share: Resources
 
 
-class Queue(NamedTuple):
+class LeafQueue(NamedTuple):
     """A pool that contains operations."""
 
     key: str
@@ -72,7 +76,7 @@ class Rules(NamedTuple):
     by_memory: bool = False
 
 
-class Clocks(NamedTuple):
+class ShareTimes(NamedTuple):
     """Times at which elements last had what they are owed, by key."""
 
     fair: MutableMapping[str, int]
@@ -93,7 +97,7 @@ def gate_is_open(used: Resources, total: Resources, threshold: float) -> bool:
     return bool(np.float32(threshold) < max(parts, default=np.float32(0)))
 
 
-def examine(queue: Queue, clocks: Clocks, dues: MutableMapping[str, Due], now_ms: int, rules: Rules) -> None:
+def examine(queue: LeafQueue, clocks: ShareTimes, dues: MutableMapping[str, Due], now_ms: int, rules: Rules) -> None:
     """Determine what the operations of a queue are short of.
 
     Operations are checked in order until the first that does not starve. The later ones keep their previous shortages.
@@ -122,7 +126,7 @@ def part_of(share: Resources, threshold: float) -> Resources:
 
 
 def _short_of_fair_share(
-    queue: Queue, one: Applicant, clocks: MutableMapping[str, int], now_ms: int, total: Resources
+    queue: LeafQueue, one: Applicant, clocks: MutableMapping[str, int], now_ms: int, total: Resources
 ) -> Resources | None:
     """Return the amount that brings an operation to its threshold of the fair share, None if it does not starve."""
     usage = one.sibling.usage
@@ -138,7 +142,7 @@ def _short_of_fair_share(
     return missing if queue.policy is QueuePolicy.DRF else Resources(memory=missing.memory)
 
 
-def _short_of_minimum(queue: Queue, clocks: MutableMapping[str, int], now_ms: int, rules: Rules) -> Resources:
+def _short_of_minimum(queue: LeafQueue, clocks: MutableMapping[str, int], now_ms: int, rules: Rules) -> Resources:
     target = queue.least.within(queue.demand)
     missing = (target - queue.usage).or_more(ZERO)
     if rules.clock_stands_above_minimum:
@@ -151,7 +155,7 @@ def _short_of_minimum(queue: Queue, clocks: MutableMapping[str, int], now_ms: in
 
 
 def _spread(
-    left: Resources, queue: Queue, applicants: Sequence[Applicant], dues: MutableMapping[str, Due], rules: Rules
+    left: Resources, queue: LeafQueue, applicants: Sequence[Applicant], dues: MutableMapping[str, Due], rules: Rules
 ) -> None:
     """Distribute what a queue is short of over its operations in order, up to the remaining demand of each."""
     for one in applicants:
@@ -168,3 +172,37 @@ def _spread(
                 left = (left - mine).or_more(ZERO)
         if due.amount != ZERO or mine != ZERO:
             dues[one.key] = due._replace(to_min_share=mine, claims=claims)
+
+
+class YarnState(msgspec.Struct, frozen=True):
+    """Times (in counted time) and shortages by element key. Empty under the tree's own policy."""
+
+    #: Time when an element last reached its starvation threshold, and when a pool last had its minimum.
+    had_share_ms: Mapping[str, int] = {}
+    had_minimum_ms: Mapping[str, int] = {}
+    dues: Mapping[str, Due] = {}
+
+    @staticmethod
+    def saved(ages: Iterable[Age], now_ms: int) -> YarnState:
+        """Return the state from saved ages: times only, because the next update computes the shortages."""
+        listed = list(ages)
+        return YarnState(
+            {age.key: now_ms - age.had_share_ms for age in listed if age.had_share_ms is not None},
+            {age.key: now_ms - age.had_minimum_ms for age in listed if age.had_minimum_ms is not None},
+        )
+
+    def with_ages(self, ages: Iterable[Age], now_ms: int) -> list[Age]:
+        """Return the ages with those of this state added."""
+        of = {age.key: age for age in ages}
+        return [
+            msgspec.structs.replace(
+                of.get(key) or Age(key),
+                had_share_ms=_passed(self.had_share_ms.get(key), now_ms),
+                had_minimum_ms=_passed(self.had_minimum_ms.get(key), now_ms),
+            )
+            for key in {**of, **self.had_share_ms, **self.had_minimum_ms}
+        ]
+
+
+def _passed(since_ms: int | None, now_ms: int) -> int | None:
+    return None if since_ms is None else max(0, now_ms - since_ms)

@@ -15,17 +15,24 @@ from headrace.ids import OperationId
 from headrace.pools.pool_config import PoolMode
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Resources
-from headrace.yarn_comparison import QueuePolicy, Sibling
+from headrace.yarn_comparison import ComparedChild, QueuePolicy
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import PoolInput
-from headrace_fair_share.starvation.clocks import NEVER, STARVATION, Clocks
+from headrace_fair_share.starvation.clocks import NO_TIME, STARVATION, Clocks
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.yarn import queue_shortage
-from headrace_fair_share.yarn.shortage import Applicant, Due, Queue, Rules, examine, gate_is_open
-from headrace_fair_share.yarn.shortage import Clocks as Moments
-from headrace_fair_share.yarn.state import YarnState
+from headrace_fair_share.yarn.shortage import (
+    Applicant,
+    Due,
+    LeafQueue,
+    Rules,
+    ShareTimes,
+    YarnState,
+    examine,
+    gate_is_open,
+)
 
 #: Timeout in milliseconds from which on it counts as none, as in a YARN allocation file.
 _NEVER_MS: Final = 10_000 * 86_400_000
@@ -50,7 +57,7 @@ def state_after(cut: UpdateFacts, given: UpdateInput, amounts: JudgedAmounts, sc
     if not cut.usage_counts:
         return before
     there = elements.places
-    had = Moments(
+    had = ShareTimes(
         *({key: ms for key, ms in of.items() if key in there} for of in (before.had_share_ms, before.had_minimum_ms))
     )
     used = _resources(amounts.usage[:, 0])
@@ -78,13 +85,13 @@ def clocks_of_state(cut: UpdateFacts, elements: Elements, state: YarnState, belo
     before, now_ms = cut.clocks.of(elements.keys, elements.places), cut.clock_ms
     had = _column(elements, state.had_share_ms)
     to_fair, to_min, _ = due_amounts(elements, state.dues)
-    since = np.where(had != NEVER, had, np.where(before.below_since != NEVER, before.below_since, now_ms))
+    since = np.where(had != NO_TIME, had, np.where(before.below_since != NO_TIME, before.below_since, now_ms))
     return Clocks(
         elements.keys,
-        below_since=np.where(below, since, NEVER),
+        below_since=np.where(below, since, NO_TIME),
         starving=np.where(to_fair.any(axis=0), _STARVING, 0),
         starving_since=_since(before.starving_since, to_fair, now_ms),
-        short_since=np.where(to_min.any(axis=0), _column(elements, state.had_minimum_ms), NEVER),
+        short_since=np.where(to_min.any(axis=0), _column(elements, state.had_minimum_ms), NO_TIME),
         short_starving_since=_since(before.short_starving_since, to_min, now_ms),
     )
 
@@ -110,7 +117,7 @@ def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints
 
 def _queues(
     given: UpdateInput, amounts: JudgedAmounts, schedulable: Bools, paused: set[OperationId]
-) -> Iterator[Queue]:
+) -> Iterator[LeafQueue]:
     """Yield every pool that may starve itself, or whose operations may starve."""
     elements, pools = given.elements, given.elements.pools
     own: dict[int, list[Applicant]] = {}
@@ -128,7 +135,7 @@ def _queues(
         name = elements.names[place]
         if name not in paused:
             usage, demand, fair = (_resources(each[:, place]) for each in amounts[:3])
-            sibling = Sibling(name, usage, demand, ZERO, float(amounts.weight[place]), int(amounts.rank[place]))
+            sibling = ComparedChild(name, usage, demand, ZERO, float(amounts.weight[place]), int(amounts.rank[place]))
             own.setdefault(int(elements.parent[place]), []).append(Applicant(name, sibling, fair))
     for place in np.flatnonzero(awaited).tolist():
         pool = given.tree.pools[place - 1] if place else None
@@ -136,7 +143,7 @@ def _queues(
         if pool is not None and not has_pools[place]:
             # YARN has no user slots.
             least = Resources(0, *(amount or 0 for amount in pool.strong_guarantee[1:]))
-        yield Queue(
+        yield LeafQueue(
             elements.keys[place],
             _policy(pool, memory_only=elements.options[place].yarn_memory_only),
             _resources(amounts.usage[:, place]),
@@ -163,16 +170,16 @@ def _paused(cut: UpdateFacts) -> set[OperationId]:
     return {operation for operation, at_ms in cut.seen_to_ms.items() if cut.clock_ms - at_ms < pause_ms}
 
 
-def _column(elements: Elements, moments: Mapping[str, int]) -> Ints:
-    column = np.full(len(elements.keys), NEVER)
-    for key, moment in moments.items():
+def _column(elements: Elements, times_ms: Mapping[str, int]) -> Ints:
+    column = np.full(len(elements.keys), NO_TIME)
+    for key, time_ms in times_ms.items():
         if key in elements.places:
-            column[elements.places[key]] = moment
+            column[elements.places[key]] = time_ms
     return column
 
 
 def _since(before: Ints, amounts: Ints, now_ms: int) -> Ints:
-    return np.where(amounts.any(axis=0), np.where(before == NEVER, now_ms, before), NEVER)
+    return np.where(amounts.any(axis=0), np.where(before == NO_TIME, now_ms, before), NO_TIME)
 
 
 def _resources(column: Ints) -> Resources:

@@ -15,7 +15,7 @@ import numpy as np
 
 from headrace.resources import RESOURCE_NAMES
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.yarn.division import divided
 
 _MEMORY = RESOURCE_NAMES.index("memory")

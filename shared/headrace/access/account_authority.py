@@ -57,7 +57,7 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
         return f"AccountAuthority({self.account}, ...)"
 
 
-def next_jwt(operator: SigningKey, known: str, claims: jwt.Claims, now_s: int) -> str:
+def next_jwt(operator: SigningKey, known: str, claims: jwt.JwtClaims, now_s: int) -> str:
     """Sign the JWT that replaces `known`. It is issued at least one second later: of two JWTs of the same second the server
     may keep either.
     """

@@ -23,10 +23,10 @@ _NO_LIMIT: Final = -1
 _LIMITS: Final = ("subs", "data", "payload", "imports", "exports", "conn", "leaf")
 _JETSTREAM_LIMITS: Final = ("mem_storage", "disk_storage", "streams", "consumer")
 
-Claims = Mapping[str, Any]
+JwtClaims = Mapping[str, Any]
 
 
-def operator_claims(operator: SigningKey, system_account: str, signing_keys: Sequence[str] = ()) -> Claims:
+def operator_claims(operator: SigningKey, system_account: str, signing_keys: Sequence[str] = ()) -> JwtClaims:
     """Return the claims of the operator: the server's system account, and the keys that may sign in the operator's place."""
     said = {"type": "operator", "system_account": system_account, "signing_keys": list(signing_keys)}
     return _claims(operator.public, "headrace", said)
@@ -39,7 +39,7 @@ def account_claims(
     *,
     has_jetstream: bool,
     signing_keys: Sequence[str] = (),
-) -> Claims:
+) -> JwtClaims:
     """Return the claims of an account, with the keys that may sign in its place.
 
     `revoked` maps a key to a Unix time in seconds: JWTs issued for the key up to that time are invalid.
@@ -49,29 +49,29 @@ def account_claims(
     return with_revoked(_claims(account.public, name, said), revoked)
 
 
-def with_revoked(account: Claims, revoked: Mapping[str, int]) -> Claims:
+def with_revoked(account: JwtClaims, revoked: Mapping[str, int]) -> JwtClaims:
     """Return the claims of an account with these revocations added to those it already has."""
     nats = account["nats"]
     return {**account, "nats": {**nats, "revocations": dict(sorted({**revoked_by(account), **revoked}.items()))}}
 
 
-def revoked_by(account: Claims) -> Mapping[str, int]:
+def revoked_by(account: JwtClaims) -> Mapping[str, int]:
     """Return the keys that the claims of an account revoke, each with the Unix time in seconds up to which JWTs are revoked."""
     revoked: Mapping[str, int] = account["nats"].get("revocations", {})
     return revoked
 
 
-def user_claims(public: str, name: str, party: Party) -> Claims:
+def user_claims(public: str, name: str, party: Party) -> JwtClaims:
     """Return the claims of a party's credential with this public key, with the permissions from the table of subjects."""
     return _user_claims(public, name, permissions_of(party))
 
 
-def system_claims(public: str, name: str, publish: tuple[str, ...], inbox: str) -> Claims:
+def system_claims(public: str, name: str, publish: tuple[str, ...], inbox: str) -> JwtClaims:
     """Return the claims of a user of the server's system account that may publish on these subjects and receive the answers."""
     return _user_claims(public, name, Permissions(publish, (f"{inbox}.>",)))
 
 
-def signed(issuer: SigningKey, claims: Claims, now_s: int) -> str:
+def signed(issuer: SigningKey, claims: JwtClaims, now_s: int) -> str:
     """Return a JWT with these claims, signed by `issuer` and issued at `now_s` (Unix time in seconds)."""
     said = {**claims, "iat": now_s, "iss": issuer.public}
     # The JWT's id is a hash of its content.
@@ -81,7 +81,7 @@ def signed(issuer: SigningKey, claims: Claims, now_s: int) -> str:
     return b".".join((body, _base64(issuer.sign(body)))).decode()
 
 
-def claims_of(jwt: str) -> Claims:
+def claims_of(jwt: str) -> JwtClaims:
     """Return the claims in a JWT without checking its signature, which the server does. Raises `BadInput`."""
     try:
         middle = jwt.split(".")[1]
@@ -93,20 +93,20 @@ def claims_of(jwt: str) -> Claims:
     return claims
 
 
-def says(jwt: str, claims: Claims, issuer: SigningKey) -> bool:
+def says(jwt: str, claims: JwtClaims, issuer: SigningKey) -> bool:
     """True if a JWT has these claims and this issuer, whenever it was signed."""
     known = claims_of(jwt)
     return {**known, "iat": 0, "jti": ""} == {**claims, "iss": issuer.public, "iat": 0, "jti": ""}
 
 
-def _user_claims(public: str, name: str, own: Permissions) -> Claims:
+def _user_claims(public: str, name: str, own: Permissions) -> JwtClaims:
     rights = {"pub": {"allow": list(own.publish)}, "sub": {"allow": list(own.subscribe)}}
     # The server bounds the size of a message for all users.
     limits = {"subs": own.most_subscriptions, "data": _NO_LIMIT, "payload": _NO_LIMIT}
     return _claims(public, name, {"type": "user", **rights, **limits})
 
 
-def _claims(public: str, name: str, nats: Mapping[str, Any]) -> Claims:
+def _claims(public: str, name: str, nats: Mapping[str, Any]) -> JwtClaims:
     return {"sub": public, "name": name, "nats": {**nats, "version": _VERSION}}
 
 

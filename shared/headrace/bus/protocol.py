@@ -134,7 +134,7 @@ class Message(msgspec.Struct, frozen=True):
     reply_to: str = ""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RefusalReason(msgspec.Struct, frozen=True):
     """The reason why a waiting message was refused."""
 
     #: Number of waiting messages: those of its sender if that sender is over its quota, else those of all senders.
@@ -145,10 +145,10 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Senders(msgspec.Struct, frozen=True):
-    """How a served subject distinguishes its senders, and how it refuses messages that may not wait."""
+    """The treatment of a subject's senders: their names, the bounds of what waits, and the refusal of messages that may not wait."""
 
     name: Callable[[Message], str]
-    refusal: Callable[[Message, Refused], bytes | None]
+    refusal: Callable[[Message, RefusalReason], bytes | None]
     #: Number of messages of one sender that may wait; further messages are refused.
     most_messages: int = 10_000
     most_bytes: int = MAX_PENDING_BYTES
@@ -157,7 +157,7 @@ class Senders(msgspec.Struct, frozen=True):
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """How a served subject distinguishes its senders if only each sender's newest message counts."""
+    """The treatment of a subject's senders if only each sender's newest message counts."""
 
     name: Callable[[Message], str]
     within_s: float

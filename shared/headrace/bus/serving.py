@@ -18,7 +18,16 @@ import anyio.lowlevel
 import msgspec
 
 from headrace.bus.inbox import Mailbox
-from headrace.bus.protocol import MAX_PENDING_BYTES, BusError, Handler, Message, Newest, Refused, Senders, TooLarge
+from headrace.bus.protocol import (
+    MAX_PENDING_BYTES,
+    BusError,
+    Handler,
+    Message,
+    Newest,
+    RefusalReason,
+    Senders,
+    TooLarge,
+)
 from headrace.bus.sender_queues import SenderQueues, Waiting
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
@@ -317,7 +326,7 @@ class Serving:
         """Refuse the dropped messages, a few in each turn of the loop, since the socket of a flooding sender must still be read."""
         while self._refused:
             for given_up in [self._refused.popleft() for _ in range(min(_BEGUN_IN_A_TURN, len(self._refused)))]:
-                reason = Refused(
+                reason = RefusalReason(
                     waiting=given_up.over_quota or len(self._waiting),
                     is_sender_over_quota=given_up.over_quota > 0,
                     waited_s=anyio.current_time() - given_up.since_s,

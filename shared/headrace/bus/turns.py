@@ -1,4 +1,4 @@
-"""How soon a reader looks at the socket again. Waking up for each single message costs more than most answers."""
+"""Determines how soon a reader looks at the socket again. Waking up for each single message costs more than most answers."""
 
 from __future__ import annotations
 

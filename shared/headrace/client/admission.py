@@ -71,7 +71,7 @@ class Hosts:
         return await self._asker.ask("node.token", request, TokenMade)
 
 
-class Starts:
+class DryRuns:
     """Dry runs of starts. They record nothing."""
 
     def __init__(self, asker: Asker, clock: Clock, pools: Pools) -> None:

@@ -112,13 +112,13 @@ async def at_once(ask: Callable[[K], Awaitable[V]], about: Sequence[K]) -> dict[
     """Return the result of `ask` for each item, in the order of the items. All requests run concurrently."""
     found: dict[K, V] = {}
 
-    async def take(one: K) -> None:
+    async def ask_one(one: K) -> None:
         found[one] = await ask(one)
 
     try:
         async with anyio.create_task_group() as tasks:
             for one in about:
-                tasks.start_soon(take, one)
+                tasks.start_soon(ask_one, one)
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return {one: found[one] for one in about}

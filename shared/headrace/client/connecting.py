@@ -18,7 +18,7 @@ from headrace.bus import BusError, CredentialRefused, PermissionRefused, ServerN
 from headrace.bus import connect as connect_bus
 from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
-from headrace.bus.nats.connecting import Access
+from headrace.bus.nats.connecting import ServerAccess
 from headrace.client.client import Client
 from headrace.client.errors import NotAdmitted, NotTrusted
 from headrace.client.place import Place, find_place, login_user, moved
@@ -79,7 +79,7 @@ async def open_bus(
     await _knock(place, timeout_s)
     access = _access(place)
 
-    def look_again() -> Access:
+    def look_again() -> ServerAccess:
         """Read the state folder again: a restarted `headrace up` has another credential and may listen at another address."""
         try:
             return _access(moved(place))
@@ -110,10 +110,10 @@ async def open_bus(
         raise place.not_running(str(error)) from error
 
 
-def _access(place: Place) -> Access:
+def _access(place: Place) -> ServerAccess:
     """Return the addresses, the credential and the authority of a server. Raises `BadInput`."""
     urls = parse_server_urls(place.url, place="address of the server")
-    return Access(urls=urls, credential=read_credential(place.credential_file), ca_file=place.ca_file)
+    return ServerAccess(urls=urls, credential=read_credential(place.credential_file), ca_file=place.ca_file)
 
 
 async def _knock(place: Place, timeout_s: float) -> None:

@@ -45,7 +45,7 @@ class LogTail:
     def __init__(self) -> None:
         self._last: int | None = None
 
-    def take(self, told: Recorded, now_ms: int) -> Iterator[Happening]:
+    def new_happenings(self, told: Recorded, now_ms: int) -> Iterator[Happening]:
         """Yield the new events of an entry, preceded by the number of entries that are missing before it."""
         last, self._last = self._last, max(told.sequence, self._last or 0)
         if last is not None and told.sequence <= last:
@@ -64,7 +64,7 @@ class DecisionTail:
     def __init__(self) -> None:
         self._term = self._next = 0
 
-    def take(self, told: Decisions, now_ms: int) -> Iterator[Happening]:
+    def new_happenings(self, told: Decisions, now_ms: int) -> Iterator[Happening]:
         """Yield decisions, preceded by the number of decisions that are missing before them."""
         if told.term < self._term:
             return
@@ -92,7 +92,7 @@ class StarvationTail:
         self._known = {item.key: item.starvation_status for item in starving if _starves(item)}
         self.has_gap = False
 
-    def take(self, part: SharePart, now_ms: int) -> Iterator[Happening]:
+    def new_happenings(self, part: SharePart, now_ms: int) -> Iterator[Happening]:
         """Yield the changes in a part, preceded by a `Missed` if parts before it are missing."""
         before, expected = self._version, self._next_part
         self._version, self._next_part = part.version, part.part + 1
@@ -191,20 +191,20 @@ class Follower:
         beginning whatever `starving` raises.
         """
 
-        def tell(happenings: Iterable[Happening]) -> None:
+        def report(happenings: Iterable[Happening]) -> None:
             for happening in happenings:
                 if wanted.wants(happening):
                     on_happening(happening)
 
         log, made, starvation = LogTail(), DecisionTail(), StarvationTail(self._tree)
         async with anyio.create_task_group() as tasks:
-            takes: dict[str, tuple[Any, Any]] = {
-                subjects.HAPPENINGS: (Recorded, log.take),
-                subjects.decisions(self._tree): (Decisions, made.take),
-                subjects.share(self._tree): (SharePart, starvation.take),
+            readers: dict[str, tuple[Any, Any]] = {
+                subjects.HAPPENINGS: (Recorded, log.new_happenings),
+                subjects.decisions(self._tree): (Decisions, made.new_happenings),
+                subjects.share(self._tree): (SharePart, starvation.new_happenings),
             }
             # One inbox for all three, because the event of a job's end comes after the event of its allocation.
-            tasks.start_soon(self._read, await self._bus.subscribe(*takes), takes, tell)
+            tasks.start_soon(self._read, await self._bus.subscribe(*readers), readers, report)
             starvation.know(await self._starving())
             on_following()
             tasks.start_soon(self._keep_known, starvation)
@@ -213,25 +213,27 @@ class Follower:
     async def run_decisions(self, on_decision: Callable[[Happening], None]) -> None:
         """Call `on_decision` with each decision of the allocator, until cancelled. Raises `BusError`."""
 
-        def tell(happenings: Iterable[Happening]) -> None:
+        def report(happenings: Iterable[Happening]) -> None:
             for happening in happenings:
                 on_decision(happening)
 
         subject = subjects.decisions(self._tree)
-        await self._read(await self._bus.subscribe(subject), {subject: (Decisions, DecisionTail().take)}, tell)
+        await self._read(
+            await self._bus.subscribe(subject), {subject: (Decisions, DecisionTail().new_happenings)}, report
+        )
 
     async def _read(
         self,
         inbox: Inbox,
-        takes: Mapping[str, tuple[type[M], Callable[[M, int], Iterator[Happening]]]],
-        tell: Callable[[Iterable[Happening]], None],
+        readers: Mapping[str, tuple[type[M], Callable[[M, int], Iterator[Happening]]]],
+        report: Callable[[Iterable[Happening]], None],
     ) -> None:
         try:
             async for message in inbox:
-                kind, take = takes[message.subject]
+                kind, read = readers[message.subject]
                 # Skip a damaged message: the numbers in the next message show that something is missing, and how much.
                 with contextlib.suppress(BadMessage):
-                    tell(take(decode(message.data, kind), self._clock.wall_ms()))
+                    report(read(decode(message.data, kind), self._clock.wall_ms()))
         finally:
             with anyio.CancelScope(shield=True):
                 await inbox.close()

@@ -101,7 +101,7 @@ class _Log:
         if not self.over:
             self.over, self.due_s = True, 0.0
 
-    def take(self, chunk: LogChunk) -> list[LogLine]:
+    def add(self, chunk: LogChunk) -> list[LogLine]:
         begin = chunk.next_offset - len(chunk.data)
         jumped = self.offset >= 0 and chunk.data and begin > self.offset
         self._missing_bytes += begin - self.offset if jumped else 0
@@ -328,7 +328,7 @@ class JobLogReader:
                 if log.over:
                     yield log.give_up(f"node {log.node} does not have the output any more")
                 return
-            for line in log.take(chunk):
+            for line in log.add(chunk):
                 yield line
             # The job may write faster than it is read: bytes written from now on are left to the next reading.
             end = end or chunk.written

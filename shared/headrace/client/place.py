@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.client.errors import EndpointUnreadable, NotRunning, NotYours
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
-from headrace.client.places.kept import KeptPlaces
+from headrace.client.places.kept import SavedServers
 from headrace.errors import BadInput
 from headrace.ids import TreeName, UserName, tree_name, user_name, user_name_from_login
 from headrace.obs.trace_sinks import Traces
@@ -99,7 +99,7 @@ def find_place(
         tree = wanted or TreeName("default")
         return Place(url, str(credential_file or ""), str(ca_file or ""), tree, where=url, traces=traces)
     if state is None and not environment.get("HEADRACE_STATE"):
-        kept = KeptPlaces(environment)
+        kept = SavedServers(environment)
         state = kept.folder(name) if (name := kept.current()) else None
     folder = Path(state) if state is not None else state_folder(environment)
     endpoint = _endpoint_in(folder)

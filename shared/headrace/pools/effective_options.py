@@ -16,7 +16,7 @@ from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolConfig, Pree
 from headrace.pools.tree_options import NO_SSD, AllocationOptions, SsdNodes
 from headrace.resources import Finite
 
-Number = TypeVar("Number", int, float)
+_Number = TypeVar("_Number", int, float)
 
 
 class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -186,5 +186,5 @@ def _lowered(above: PartialResources, own: PartialResources) -> PartialResources
     return PartialResources(*(theirs if mine is None else _least(mine, theirs) for theirs, mine in pairs))
 
 
-def _least(one: Number, other: Number | None) -> Number:
+def _least(one: _Number, other: _Number | None) -> _Number:
     return one if other is None else min(one, other)

@@ -14,7 +14,7 @@ from typing import Final
 from headrace.errors import BadInput
 
 #: A compiled formula on sets of nodes, one bit per node: (nodes that have a given tag, all nodes) -> nodes that match.
-Formula = Callable[[Callable[[str], int], int], int]
+TagFormula = Callable[[Callable[[str], int], int], int]
 
 _EXPECTED: Final = "a formula over tags such as ssd & (fast | !old)"
 _MOST_NESTED: Final = 50
@@ -26,7 +26,7 @@ def matches(formula: str, tags: Collection[str]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def parse_formula(text: str) -> Formula:
+def parse_formula(text: str) -> TagFormula:
     """Return the compiled formula. Raises `BadInput`, which names the position of the error."""
     return _Reader(text).whole() if text.strip() else lambda _having, every: every
 
@@ -39,17 +39,17 @@ class _Reader:
         self._at = 0
         self._nested = 0
 
-    def whole(self) -> Formula:
+    def whole(self) -> TagFormula:
         """Return the formula. Raises `BadInput` if text remains after it."""
         formula = self._any()
         if self._text[self._at :].strip():
             raise self._wrong()
         return formula
 
-    def _any(self) -> Formula:
+    def _any(self) -> TagFormula:
         return self._joined("[|]", operator.or_, lambda: self._joined("&", operator.and_, self._term))
 
-    def _joined(self, sign: str, join: Callable[[int, int], int], read: Callable[[], Formula]) -> Formula:
+    def _joined(self, sign: str, join: Callable[[int, int], int], read: Callable[[], TagFormula]) -> TagFormula:
         parts = [read()]
         while self._take(sign):
             parts.append(read())
@@ -57,13 +57,13 @@ class _Reader:
             return parts[0]
         return lambda having, every: reduce(join, (part(having, every) for part in parts))
 
-    def _term(self) -> Formula:
+    def _term(self) -> TagFormula:
         self._nested += 1
         if self._nested > _MOST_NESTED:
             raise BadInput("formula", self._text[:100], f"{_EXPECTED}, nested at most {_MOST_NESTED} deep")
         if self._take("!"):
             inner = self._term()
-            formula: Formula = lambda having, every: every & ~inner(having, every)  # noqa: E731
+            formula: TagFormula = lambda having, every: every & ~inner(having, every)  # noqa: E731
         elif self._take("[(]"):
             formula = self._any()
             if not self._take("[)]"):

@@ -26,7 +26,7 @@ _DEFAULT_POOL: Final = PoolName("default")
 
 
 class RuleName(enum.StrEnum):
-    """How a rule chooses the pool."""
+    """Ways in which a rule chooses the pool."""
 
     #: The pool that the person asked for.
     SPECIFIED = "specified"

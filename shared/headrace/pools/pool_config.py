@@ -18,7 +18,7 @@ LARGEST_WEIGHT: Final = 2.0**26
 
 
 class PoolMode(enum.StrEnum):
-    """How a pool's children share."""
+    """Rules by which a pool's children share."""
 
     FAIR_SHARE = "fair_share"
     FIFO = "fifo"
@@ -41,7 +41,7 @@ class FifoSortParameter(enum.StrEnum):
 
 
 class PreemptionSwitch(enum.StrEnum):
-    """Whether allocations are preempted for other operations."""
+    """Modes of the preemption of allocations for other operations."""
 
     OFF = "off"
     #: Preemptions are decided, recorded and shown, but not carried out.

@@ -32,7 +32,7 @@ class ShareModel(enum.StrEnum):
 
 
 class MinShareSpread(enum.StrEnum):
-    """How a queue's shortage is spread: the last application gets the rest (`intended`), or what YARN charges it with (`yarn`)."""
+    """Ways to spread a queue's shortage: the last application gets the rest (`intended`), or what YARN charges it with (`yarn`)."""
 
     INTENDED = "intended"
     YARN = "yarn"

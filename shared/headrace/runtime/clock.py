@@ -11,7 +11,7 @@ from headrace.runtime.engine import Moment
 class Clock(Protocol):
     """The clocks that a shell reads for its engine."""
 
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         """Read both clocks now."""
         ...
 
@@ -27,7 +27,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks. The steady clock is CLOCK_BOOTTIME, which also runs while the machine sleeps, as leases require."""
 
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), self.wall_ms())
 
     def wall_ms(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from headrace.bus import MAX_PENDING_BYTES, Bus, BusError, Message, Newest, Senders, Subscription
-from headrace.bus.protocol import Refused
+from headrace.bus.protocol import RefusalReason
 from headrace.errors import BadInput
 from headrace.obs import tracing
 from headrace.obs.log_throttle import LogThrottle
@@ -244,7 +244,7 @@ class Endpoints:
         if kind is CallerKind.SERVICE:
             return None
 
-        def refusal(message: Message, reason: Refused) -> bytes | None:
+        def refusal(message: Message, reason: RefusalReason) -> bytes | None:
             if self._caller(message, kind, name_at) is None:
                 return None
             busy = Busy(waiting=reason.waiting, oldest_waiting_ms=int(reason.waited_s * 1000))

@@ -1,13 +1,13 @@
 """The contract of every engine: the messages it handles, its answers, and how it shows its state.
 
-An engine decides and does nothing else. Each `on_<message>(message, ..., moment)` changes the state and returns an
+An engine decides and does nothing else. Each `on_<message>(message, ..., now)` changes the state and returns an
 `Outcome`: the answer, if the sender waits for one, and the effects that the shell performs in order. The last argument is
 always the current time, so an engine never reads a clock. `check` and `figures` only read.
 
 Example: a counter as an engine.
 
     class Counter:
-        def on_added(self, number: int, moment: Moment) -> Outcome[int, Never]:
+        def on_added(self, number: int, now: Moment) -> Outcome[int, Never]:
             self.sum += number
             return Outcome(self.sum)
 """

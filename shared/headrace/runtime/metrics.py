@@ -53,7 +53,7 @@ class Metrics:
         self._details: Details = no_details
         self._role: Role | None = None
 
-    def tell(self, role: Role | None, figures: Callable[[], list[Figure]], details: Details) -> None:
+    def report(self, role: Role | None, figures: Callable[[], list[Figure]], details: Details) -> None:
         """Report these metrics and this role from now on."""
         self._role, self._figures, self._details = role, figures, details
 

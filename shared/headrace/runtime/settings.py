@@ -151,5 +151,6 @@ def _from_environment(kind: type[S], service: str, environment: Mapping[str, str
 
 def _plain(key: str, value: Any, place: str) -> Any:
     if key.endswith("_ms") and isinstance(value, str):
-        return parse_duration_ms(value, place=place)
+        # The name says the unit of a number.
+        return parse_duration_ms(int(value) if value.strip().isdecimal() else value, place=place)
     return value

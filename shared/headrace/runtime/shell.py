@@ -1,7 +1,7 @@
 """The frame between the bus and one engine: it passes messages and the time in, performs the effects, and serves metrics
 and checks.
 
-    receive -> engine.on_<message>(message, moment) -> perform the effects in their order -> answer
+    receive -> engine.on_<message>(message, now) -> perform the effects in their order -> answer
 
 Each service's own shell defines how its effects are performed. This module has what all shells share.
 """
@@ -64,11 +64,11 @@ class Shell(Generic[E]):
         self.broken_invariants = 0
         self.pauses = LoopPauses()
 
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         """Return the current time, to pass to the engine with a message."""
-        return self._clock.moment()
+        return self._clock.now()
 
-    def take(self, outcome: Outcome[A, E]) -> A:
+    def perform(self, outcome: Outcome[A, E]) -> A:
         """Perform the effects of an outcome in their order. Return its answer."""
         for effect in outcome.effects:
             assert self._perform is not None, "the effects of this engine are performed by its caller"
@@ -104,7 +104,7 @@ class Shell(Generic[E]):
         bus = runtime.bus
         self._role = role
         self._of_presence = runtime.presence.figures
-        runtime.metrics.tell(role, self.figures, details)
+        runtime.metrics.report(role, self.figures, details)
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         asked = subjects.user("*", "service.figures")
         await self._endpoints.serve(asked, FiguresRequest, CallerKind.USER, self._on_figures_asked, slow=True)
@@ -129,7 +129,7 @@ class Shell(Generic[E]):
     async def _keep_looking(self) -> None:
         """Look for pauses and broken invariants in turn, so that an idle process wakes once for both."""
         while True:
-            await self.pauses.look()
+            await self.pauses.measure()
             began_s = anyio.current_time()
             self.check_next()
             self.pauses.note((anyio.current_time() - began_s) * 1000)
@@ -184,7 +184,7 @@ class LoopPauses(LengthsOfTime):
         says = "Longest time since the start in which the process handled no message."
         return [gauge("longest_loop_pause", "ms", self.longest_ms, says), *super().figures()]
 
-    async def look(self) -> None:
+    async def measure(self) -> None:
         """Sleep until the next look, and record how late the task woke."""
         due_s = await until_beat(PAUSE_LOOK_S)
         self.note(max(0.0, anyio.current_time() - due_s) * 1000)

@@ -23,8 +23,10 @@ import yaml
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, pool_name
 from headrace.near import hint
-from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolConfig, TreeOptions
-from headrace.pools.attributes.kinds import refuse_too_deep
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolConfig, Record, TreeOptions
+from headrace.pools.attributes.kinds import Duration, Kind, refuse_too_deep
+from headrace.pools.attributes.map_kinds import ResourceAmounts
+from headrace.pools.attributes.schema import split_key
 from headrace.tree_file.problems import Problems, shown
 from headrace.tree_file.values import Listing, Map
 
@@ -72,8 +74,36 @@ def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ())
         options = None
     if options is not None:
         _refuse_deep(options, "options", problems)
+        options = as_typed(options, Record(TREE_ATTRIBUTES))
     pools = _parents_first(list(_pools(root.get("pools"), "pools", "", problems, {})))
     return TreeFile(pools, options, root.texts.get("tree", ""))
+
+
+def as_typed(entry: Map, kind: Kind, path: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the values of a map of this kind, with memory and durations as texts, as they are written: a number of them lacks its unit.
+
+    `path` leads to the map from a map of this kind.
+    """
+    typed: dict[str, Any] = {}
+    for key, value in entry.items():
+        here = (*path, *split_key(key))
+        if isinstance(value, Map):
+            typed[key] = as_typed(value, kind, here)
+        else:
+            typed[key] = entry.texts.get(key, value) if _has_unit(kind, here) else value
+    return typed
+
+
+def _has_unit(kind: Kind, path: tuple[str, ...]) -> bool:
+    match kind:
+        case Duration():
+            return not path
+        case ResourceAmounts():
+            return path == ("memory",)
+        case Record() if path and path[0] in kind.schema.names:
+            return _has_unit(kind.schema.names[path[0]].kind, path[1:])
+        case _:
+            return False
 
 
 def named_entries(entries: object, place: str, problems: Problems) -> Iterator[tuple[str, Map, str]]:
@@ -138,7 +168,9 @@ def _pools(
             problems.say(f"{here}.parent", f"{parent} cannot be used", expected, parent)
             parent = above
         places = _PLACES if isinstance(entries, Map) else {*_PLACES, "name"}
-        attributes = {key: value for key, value in entry.items() if key not in places}
+        attributes = {
+            key: value for key, value in as_typed(entry, Record(POOL_ATTRIBUTES)).items() if key not in places
+        }
         _refuse_deep(attributes, here, problems)
         yield ConfiguredPool(name, parent, attributes, here)
         yield from _pools(entry.get("pools"), f"{here}.pools", name, problems, seen)

@@ -82,7 +82,7 @@ class Level(msgspec.Struct, frozen=True):
     first: list[Ahead]
 
 
-class KeptPlaces(msgspec.Struct, frozen=True):
+class ProtectedAllocations(msgspec.Struct, frozen=True):
     """Number of other operations' allocations on a node that one rule protects from preemption for this operation."""
 
     #: Rule that protects them, such as `allow_normal_preemption`.
@@ -110,7 +110,7 @@ class Try(msgspec.Struct, frozen=True):
     #: Milliseconds until the first of these allocations can be preempted.
     exempt_ms: Counter = 0
     #: Other operations' protected allocations on the node now, by rule, the largest count first. Empty if the stage started a job.
-    kept: list[KeptPlaces] = []
+    kept: list[ProtectedAllocations] = []
 
 
 class Tries(msgspec.Struct, frozen=True):
@@ -134,7 +134,7 @@ class Tries(msgspec.Struct, frozen=True):
     #: The nodes that came nearest to fitting a job; of equals the newest stage first.
     nearest: list[Try] = []
     #: Under a YARN policy, if the operation is due resources: other operations' protected allocations by rule, the largest count first.
-    kept: list[KeptPlaces] = []
+    kept: list[ProtectedAllocations] = []
 
 
 class WaitingExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -11,7 +11,7 @@ from headrace.wire.version import Name, Term
 
 
 class FigureKind(enum.StrEnum):
-    """How the value of a metric behaves over time."""
+    """Kinds of metrics, by how their value behaves over time."""
 
     #: The value only grows while the process lives.
     COUNTER = "counter"

@@ -54,7 +54,7 @@ ExitNumber = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 #: Longest `ShortText`, in characters.
 LONGEST_SHORT_TEXT = 4096
 ShortText = Annotated[str, msgspec.Meta(max_length=LONGEST_SHORT_TEXT)]
-Millis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+UnixMillis = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 def short_text(text: str, most_characters: int = 2_000) -> str:
@@ -98,9 +98,9 @@ class RunningJob(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
-    started_at_ms: Millis = 0
+    started_at_ms: UnixMillis = 0
     #: CLOCK_BOOTTIME of the host when the job began, in milliseconds; 0 before that. Does not change while the job runs.
-    started_boottime_ms: Millis = 0
+    started_boottime_ms: UnixMillis = 0
     #: Account under which the job runs on the host; empty: the agent's account.
     account: AccountName = ""
     #: Progress in thousandths, if the job reports it.
@@ -123,7 +123,7 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     unstarted: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)] = []
     #: Number of jobs that have ended in the allocation, and their total run time in milliseconds.
     jobs_ended: Counter = 0
-    jobs_ended_ms: Millis = 0
+    jobs_ended_ms: UnixMillis = 0
     #: Preemption record, from the preemption order until the allocation is forgotten. If there are very many, some are left out.
     preemption: PreemptionRecord | None = None
     #: Why the node gave the allocation back by itself, before it ran or with jobs left to run. If there are very many, some are left out.
@@ -134,7 +134,7 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class JobResult(enum.StrEnum):
-    """How a run of a job ended."""
+    """Results of attempts of jobs."""
 
     COMPLETED = "completed"
     #: Exit code other than 0, a signal that the runner did not send, or a failed start.
@@ -168,9 +168,9 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reason: ShortText = ""
     #: Last bytes of stderr, if the job failed.
     stderr_tail: ShortText = ""
-    started_at_ms: Millis = 0
-    ended_at_ms: Millis = 0
-    cpu_ms: Millis = 0
+    started_at_ms: UnixMillis = 0
+    ended_at_ms: UnixMillis = 0
+    cpu_ms: UnixMillis = 0
     max_rss_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
     #: Preemption record, if the job ended after it was notified of its preemption.
     preemption: PreemptionRecord | None = None
@@ -189,7 +189,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class HeartbeatReason(enum.StrEnum):
-    """Why the agent sent a heartbeat."""
+    """Reasons for which an agent sends a heartbeat."""
 
     STARTED = "started"
     PERIOD = "period"
@@ -236,7 +236,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     #: Machine on which the agent runs. Detects two machines that were given the same node name.
     machine: ShortText = ""
     #: CLOCK_BOOTTIME of the host when the heartbeat was sent, in milliseconds.
-    boottime_ms: Millis = 0
+    boottime_ms: UnixMillis = 0
     #: Start records of allocations that are older than the allocator. Each of the first heartbeats to a new allocator carries some.
     starts: Annotated[dict[ToldAllocation, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
 
@@ -268,7 +268,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     #: Person who owns the operation.
     user: str = ""
     #: Milliseconds from the request to end to the kill, when an allocation is taken back.
-    interruption_timeout_ms: Millis = 10_000
+    interruption_timeout_ms: UnixMillis = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     #: True if the jobs handle the signal: after the signal exit status 0 means done, and 75 means saved, run again.
     interruptible: bool = False
@@ -289,7 +289,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     slots: Annotated[list[JobSlot], msgspec.Meta(min_length=1, max_length=LARGEST_ALLOCATION_JOBS)]
     spec: JobSpec | None = None
     #: Milliseconds for which the allocation may wait on the node for free resources before the node gives it back; null: without limit.
-    waiting_timeout_ms: Millis | None = None
+    waiting_timeout_ms: UnixMillis | None = None
     #: How the allocation was started; the agent reports it with the end of each job.
     record: StartRecord | None = None
 
@@ -306,7 +306,7 @@ class Extend(msgspec.Struct, frozen=True, gc=False):
 
 
 class TakeBackReason(enum.StrEnum):
-    """Why an allocation is taken back."""
+    """Reasons for which an allocation is taken back."""
 
     #: Another operation has been below its fair share for too long.
     PREEMPTED = "preempted"
@@ -329,7 +329,7 @@ class TakeBack(msgspec.Struct, frozen=True):
     allocation: AllocationId
     reason: TakeBackReason
     #: Milliseconds from the interruption to the kill; null lets the running job end by itself.
-    timeout_ms: Millis | None = None
+    timeout_ms: UnixMillis | None = None
     #: Text for the job's end, such as what it was preempted for.
     detail: ShortText = ""
     #: Preemption record, if the allocation is preempted.
@@ -355,14 +355,14 @@ class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     seq: Counter
     term: Term
     #: Milliseconds until the next heartbeat, unless something causes an earlier one.
-    next_heartbeat_ms: Millis
+    next_heartbeat_ms: UnixMillis
     start: list[Start] = []
     extend: list[Extend] = []
     take_back: list[TakeBack] = []
     forget: Forget = Forget()
     #: Lease of the node, in milliseconds from the sending of an answered heartbeat. The runner ends all jobs 10 s before the lease is over
     #: (a lease below 20 s: halfway), so that the jobs can be given to other nodes afterwards.
-    lease_ms: Millis = 600_000
+    lease_ms: UnixMillis = 600_000
     #: False if this tree's allocator does not know the node; the node must enrol first.
     enrolled: bool = True
     #: Why the tree gives the node no jobs, even if it has free resources; empty if it may get jobs.

@@ -128,7 +128,7 @@ class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How much of its fair share a pool used over a stretch of time."""
+    """The use of a pool's fair share over a stretch of time."""
 
     #: Mean of min(usage, fair share): usage above the fair share does not compensate for other times.
     delivered: Finite

@@ -14,7 +14,7 @@ from headrace.wire.nodes import NodeTerms, PublicKey
 from headrace.wire.version import Counter
 
 #: A JWT: a signed credential for a key. A server accepts no longer JWT in the first line of a connection.
-Word = Annotated[str, msgspec.Meta(max_length=32 * 1024)]
+CredentialText = Annotated[str, msgspec.Meta(max_length=32 * 1024)]
 
 
 def proof_of(token: str) -> bytes:
@@ -38,7 +38,7 @@ class MakeToken(msgspec.Struct, frozen=True):
 class TokenMade(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The credential with which the holder of the token may make a single request: to join."""
 
-    jwt: Word
+    jwt: CredentialText
     expires_at_ms: Counter
 
 
@@ -57,7 +57,7 @@ class Joined(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
     node: NodeName
     tree: TreeName
-    jwt: Word
+    jwt: CredentialText
 
 
 class Renew(msgspec.Struct, frozen=True):
@@ -71,4 +71,4 @@ class Renew(msgspec.Struct, frozen=True):
 class Renewed(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The credential for the node's key, with the rights that nodes have now."""
 
-    jwt: Word
+    jwt: CredentialText

@@ -23,7 +23,7 @@ FIRST_BLOCK = 256
 
 
 class StateCause(enum.StrEnum):
-    """Why an operation changed its state."""
+    """Causes of changes of an operation's state."""
 
     ADMITTED = "admitted"
     WAITING = "waiting"

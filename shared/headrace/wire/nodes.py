@@ -291,7 +291,7 @@ class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
 
 
 class StopMode(enum.StrEnum):
-    """How an agent that stops treats its jobs, from the gentlest mode to the most urgent."""
+    """Modes in which an agent that stops treats its jobs, from the gentlest mode to the most urgent."""
 
     #: Jobs run on to their end, then the agent ends.
     WAIT = "wait"

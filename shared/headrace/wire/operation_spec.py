@@ -33,7 +33,7 @@ class OnLostNode(enum.StrEnum):
 
 
 class PreemptionMode(enum.StrEnum):
-    """How an operation gives back resources above its fair share."""
+    """Modes in which an operation gives back resources above its fair share."""
 
     #: Its jobs are interrupted when other operations starve.
     NORMAL = "normal"

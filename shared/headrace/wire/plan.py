@@ -23,7 +23,7 @@ class PlanRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused
 
 
 class BoundKind(enum.StrEnum):
-    """Why an element is owed no more than its fair share."""
+    """Reasons for which an element's fair share is not larger."""
 
     #: It wants nothing.
     IDLE = "idle"

@@ -27,7 +27,7 @@ class ExplainPool(msgspec.Struct, frozen=True):
 
 
 class Division(enum.StrEnum):
-    """How a pool that gives out less than its children want arrived at the share of a child."""
+    """Ways in which a pool that gives out less than its children want determines the share of a child."""
 
     #: The pool gives out all that the child wants and can have, or the child is the root.
     NONE = ""
@@ -53,7 +53,7 @@ class Sibling(msgspec.Struct, frozen=True):
     demand: Resources
 
 
-class Savings(msgspec.Struct, frozen=True):
+class IntegralGuarantee(msgspec.Struct, frozen=True):
     """The integral guarantee of a pool, in shares of the cluster."""
 
     flow_ratio: Finite
@@ -92,7 +92,7 @@ class ShareStep(msgspec.Struct, frozen=True):
     limits: PartialResources = NOTHING
     #: True if the limits follow from the nodes that match tag filters.
     limited_by_nodes: bool = False
-    savings: Savings | None = None
+    savings: IntegralGuarantee | None = None
     starvation_status: StarvationStatus = StarvationStatus.NON_STARVING
     #: Sum of the weights of the children that share by weight, including this pool; and their number.
     weights: Finite = 0.0
@@ -139,7 +139,7 @@ class Holders(msgspec.Struct, frozen=True):
 
 
 class PoolExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Why a pool gets what it gets, according to the last update."""
+    """The explanation of a pool's fair share, from the last update."""
 
     tree: TreeName
     at_ms: Counter

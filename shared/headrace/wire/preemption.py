@@ -46,7 +46,7 @@ def parse_signal(text: str, *, place: str) -> InterruptSignal:
 
 
 class PreemptionReason(enum.StrEnum):
-    """Why the allocator preempts an allocation."""
+    """Reasons for which the allocator preempts an allocation."""
 
     #: For a starving operation, in the normal preemptive stage.
     PREEMPTION = "preemption"

@@ -118,7 +118,7 @@ class ComparedPool(msgspec.Struct, frozen=True):
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """How well the replay under the recorded configuration agrees with what happened."""
+    """The agreement of the replay under the recorded configuration with what happened."""
 
     #: Usage of all pools, in hours of the resource.
     recorded_usage: Finite

@@ -78,14 +78,14 @@ _OPERATION: Final = ElementKind.OPERATION
 
 
 class SchedulingStatus(enum.StrEnum):
-    """Whether an element has its fair share now."""
+    """Statuses of an element by its present usage: below its fair share, or not."""
 
     NORMAL = "normal"
     BELOW_FAIR_SHARE = "below_fair_share"
 
 
 class StarvationStatus(enum.StrEnum):
-    """Whether an element has been below what it is owed for too long."""
+    """Statuses of an element by the time for which it was below its fair share or guarantee."""
 
     NON_STARVING = "non_starving"
     STARVING = "starving"
@@ -93,7 +93,7 @@ class StarvationStatus(enum.StrEnum):
 
 
 class StarvationReason(enum.StrEnum):
-    """Which share a starving element is short of."""
+    """The share that a starving element is short of."""
 
     NONE = ""
     FAIR_SHARE = "fair_share"

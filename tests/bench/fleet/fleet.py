@@ -99,9 +99,9 @@ class Fleet:
 
     def start(self) -> None:
         """Starts all agents at once: nodes that come back after a power cut."""
-        moment = self._clock.moment()
+        now = self._clock.now()
         for node in self.nodes.values():
-            node.start(moment)
+            node.start(now)
 
     def let_first_jobs_end(self, end_every_s: float) -> None:
         """Every place is taken: a slow machine would never come so far if jobs ended meanwhile. On each node one ends in so long.
@@ -130,7 +130,7 @@ class Fleet:
     async def run(self) -> None:
         """Does what is due, for ever."""
         while True:
-            while due := self._events.take(self._clock.moment().steady_ns, _EVENTS_IN_A_ROW):
+            while due := self._events.take(self._clock.now().steady_ns, _EVENTS_IN_A_ROW):
                 for at_ns, _, do, args in due:
                     do(at_ns, *args)
                 self._connection.flush()
@@ -142,7 +142,7 @@ class Fleet:
     # --- what nodes ask for ---------------------------------------------------------------------------------------
 
     def send_heartbeat(self, node: FleetNode, heartbeat: Heartbeat, due_ns: int) -> None:
-        now_ns = self._clock.moment().steady_ns
+        now_ns = self._clock.now().steady_ns
         self.sent_late_ms.append((now_ns - due_ns) / NS_PER_MS)
         self._in_flight[node.name] = (heartbeat.seq, due_ns)
         self.send(node, heartbeat.seq, encode(heartbeat))
@@ -163,7 +163,7 @@ class Fleet:
 
     def end_after(self, node: FleetNode, job: JobKey, left_ns: int) -> None:
         if self._first_jobs is None:
-            self.end_at(node, job, self._clock.moment().steady_ns + left_ns)
+            self.end_at(node, job, self._clock.now().steady_ns + left_ns)
         else:
             self._first_jobs.append((node, job, left_ns))
 
@@ -188,21 +188,21 @@ class Fleet:
     def _wake(self, at_ns: int, node: FleetNode) -> None:
         if self._wakes_ns.get(node.name) == at_ns:
             del self._wakes_ns[node.name]
-            node.on_time(self._clock.moment(), at_ns)
+            node.on_time(self._clock.now(), at_ns)
 
     def _end(self, at_ns: int, node: FleetNode, job: JobKey) -> None:
         if self.jobs_end:
-            node.on_job_over(job, self._clock.moment(), at_ns)
+            node.on_job_over(job, self._clock.now(), at_ns)
 
     def _on_silence(self, _at_ns: int, node: FleetNode, seq: int) -> None:
         if self._in_flight.get(node.name, (0, 0))[0] == seq:
-            self._lose(node, seq, self._clock.moment())
+            self._lose(node, seq, self._clock.now())
 
-    def _lose(self, node: FleetNode, seq: int, moment: Moment) -> None:
+    def _lose(self, node: FleetNode, seq: int, now: Moment) -> None:
         _, due_ns = self._in_flight.pop(node.name)
         self.lost += 1
-        self.latencies_ms.append((moment.steady_ns - due_ns) / NS_PER_MS)
-        node.on_lost(seq, self._random.random(), moment)
+        self.latencies_ms.append((now.steady_ns - due_ns) / NS_PER_MS)
+        node.on_lost(seq, self._random.random(), now)
 
     def _enrol(self, _at_ns: int, node: FleetNode, attempt: int) -> None:
         if node.name in self.enrolled or self._enrolling.get(node.name) != attempt:
@@ -215,7 +215,7 @@ class Fleet:
         """After so long and a pause, which grows with each attempt."""
         attempt = self._enrolling[node.name] = self._enrolling[node.name] + 1
         pause_ns = min(_LONGEST_ENROL_PAUSE_NS, _FIRST_ENROL_PAUSE_NS << min(attempt - 1, 8))
-        at_ns = self._clock.moment().steady_ns + after_ns + int(pause_ns * (0.5 + self._random.random()))
+        at_ns = self._clock.now().steady_ns + after_ns + int(pause_ns * (0.5 + self._random.random()))
         self._at(at_ns, self._enrol, node, attempt)
 
     # --- what nodes are told --------------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ class Fleet:
     def _take(self, subject: str, data: bytes) -> None:
         words = subject.split(".")
         if words[0] != "_INBOX":
-            self.nodes[words[3]].on_nudge(decode(data, Nudge), self._clock.moment())
+            self.nodes[words[3]].on_nudge(decode(data, Nudge), self._clock.now())
         elif words[3] == "enrol":
             self._on_enrolled(self.nodes[words[2]], data)
         elif self.on_answer is not None:
@@ -245,7 +245,7 @@ class Fleet:
             return
         if data and isinstance(decode_answer(data, Enrolled), Enrolled):
             self.enrolled.add(node.name)
-            node.on_enrolled(self._clock.moment())
+            node.on_enrolled(self._clock.now())
         else:
             self._enrol_again(node, 0)
 
@@ -253,17 +253,17 @@ class Fleet:
         sent_seq, due_ns = self._in_flight.get(node.name, (0, 0))
         if sent_seq != seq:
             return
-        moment = self._clock.moment()
+        now = self._clock.now()
         answer = decode_answer(data, Orders) if data else None
         if not isinstance(answer, Orders):
             self.refused += 1
-            self._lose(node, seq, moment)
+            self._lose(node, seq, now)
             return
         del self._in_flight[node.name]
         if answer.start or answer.extend or answer.take_back:
-            self._ordered_s = moment.steady_s
-        self.latencies_ms.append((moment.steady_ns - due_ns) / NS_PER_MS)
-        node.on_orders(answer, moment)
+            self._ordered_s = now.steady_s
+        self.latencies_ms.append((now.steady_ns - due_ns) / NS_PER_MS)
+        node.on_orders(answer, now)
         if node.engine.pulse.settled < seq:
             self.refused += 1
-            node.on_lost(seq, self._random.random(), moment)
+            node.on_lost(seq, self._random.random(), now)

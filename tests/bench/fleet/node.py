@@ -9,10 +9,10 @@ from headrace.ids import Incarnation, NodeName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobEnd, JobKey, JobResult, Nudge, Orders
-from headrace_agent.effects import AgentEffect, Beat, Enrol, Identity, LogRecord, Tell
+from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, LogRecord, SendToRunner
 from headrace_agent.engine import AgentEngine
 from headrace_agent.pulse import Pulse
-from headrace_agent.runner.protocol import Ended, Interrupt, Picture, Run, Started, ToRunner
+from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, Run, Started, ToRunner
 
 __all__ = ["FleetNode", "Surroundings"]
 
@@ -38,9 +38,9 @@ class _WatchedPulse(Pulse):
             self._wanted_ns = self.event_ns
         super().want(reason, may_wait=may_wait, is_last=is_last)
 
-    def take(self, now_ns: int) -> HeartbeatReason | None:
+    def begin_heartbeat(self, now_ns: int) -> HeartbeatReason | None:
         next_ns, wanted_ns = self.next_ns(), self._wanted_ns if self._wanted is not None else 0
-        reason = super().take(now_ns)
+        reason = super().begin_heartbeat(now_ns)
         if reason is not None and next_ns is not None:
             self.due_ns = min(now_ns, max(next_ns, wanted_ns, self._free_ns))
         return reason
@@ -87,30 +87,30 @@ class FleetNode:
     def running_jobs(self) -> int:
         return len(self._running)
 
-    def start(self, moment: Moment) -> None:
+    def start(self, now: Moment) -> None:
         """Starts the agent, beside a runner without jobs."""
-        self._do(self.engine.on_start, moment, moment.steady_ns)
-        picture = Picture([], [], "none", "simulated", pid=1)
-        self._do(lambda at: self.engine.on_runner(picture, at), moment, moment.steady_ns)
+        self._do(self.engine.on_start, now, now.steady_ns)
+        picture = FullReport([], [], "none", "simulated", pid=1)
+        self._do(lambda at: self.engine.on_runner(picture, at), now, now.steady_ns)
 
-    def on_enrolled(self, moment: Moment) -> None:
-        self._do(self.engine.on_enrolled, moment, moment.steady_ns)
+    def on_enrolled(self, now: Moment) -> None:
+        self._do(self.engine.on_enrolled, now, now.steady_ns)
 
-    def on_time(self, moment: Moment, due_ns: int) -> None:
+    def on_time(self, now: Moment, due_ns: int) -> None:
         """Something was due at `due_ns`."""
-        self._do(self.engine.on_tick, moment, due_ns)
+        self._do(self.engine.on_tick, now, due_ns)
 
-    def on_orders(self, orders: Orders, moment: Moment) -> None:
-        self._do(lambda at: self.engine.on_orders(orders, at), moment, moment.steady_ns)
+    def on_orders(self, orders: Orders, now: Moment) -> None:
+        self._do(lambda at: self.engine.on_orders(orders, at), now, now.steady_ns)
 
-    def on_lost(self, seq: int, unit: float, moment: Moment) -> None:
+    def on_lost(self, seq: int, unit: float, now: Moment) -> None:
         """A heartbeat was not answered."""
-        self._do(lambda at: self.engine.on_heartbeat_lost(seq, unit, at), moment, moment.steady_ns)
+        self._do(lambda at: self.engine.on_heartbeat_lost(seq, unit, at), now, now.steady_ns)
 
-    def on_nudge(self, nudge: Nudge, moment: Moment) -> None:
-        self._do(lambda at: self.engine.on_nudge(nudge, at), moment, moment.steady_ns)
+    def on_nudge(self, nudge: Nudge, now: Moment) -> None:
+        self._do(lambda at: self.engine.on_nudge(nudge, at), now, now.steady_ns)
 
-    def on_job_over(self, job: JobKey, moment: Moment, due_ns: int) -> None:
+    def on_job_over(self, job: JobKey, now: Moment, due_ns: int) -> None:
         """The time of a job is over. One that was interrupted before has ended already."""
         if job not in self._running:
             return
@@ -126,48 +126,48 @@ class FleetNode:
             result,
             exit_code=0 if result is JobResult.COMPLETED else None,
             started_at_ms=started.started_at_ms,
-            ended_at_ms=moment.wall_ms,
+            ended_at_ms=now.wall_ms,
         )
-        self._do(lambda at: self.engine.on_runner(Ended(end), at), moment, due_ns)
+        self._do(lambda at: self.engine.on_runner(Ended(end), at), now, due_ns)
 
-    def _do(self, tell: Callable[[Moment], Outcome[None, AgentEffect]], moment: Moment, event_ns: int) -> None:
+    def _do(self, tell: Callable[[Moment], Outcome[None, AgentEffect]], now: Moment, event_ns: int) -> None:
         """Tells the engine of an event, and does what it asks."""
         self._pulse.event_ns = event_ns
-        for effect in tell(moment).effects:
-            self._perform(effect, moment)
+        for effect in tell(now).effects:
+            self._perform(effect, now)
         due_ns = self.engine.due_ns()
         if due_ns is not None:
             self._surroundings.wake_at(self, due_ns)
 
-    def _perform(self, effect: AgentEffect, moment: Moment) -> None:
+    def _perform(self, effect: AgentEffect, now: Moment) -> None:
         # The commonest first: each class that it is not costs time.
         match effect:
             case LogRecord():
                 pass
-            case Tell(message):
-                self._obey(message, moment)
+            case SendToRunner(message):
+                self._obey(message, now)
             case Beat(heartbeat):
                 self.heartbeat = heartbeat
                 self._surroundings.send_heartbeat(self, heartbeat, self._pulse.due_ns)
-            case Enrol(after_ms):
-                self._surroundings.send_enrolment(self, moment.steady_ns + after_ms * NS_PER_MS)
+            case EnrolNode(after_ms):
+                self._surroundings.send_enrolment(self, now.steady_ns + after_ms * NS_PER_MS)
             case _:
                 raise AssertionError(f"{self.name} does what nothing here calls for: {effect}")
 
-    def _obey(self, message: ToRunner, moment: Moment) -> None:
+    def _obey(self, message: ToRunner, now: Moment) -> None:
         """Does what a runner would do. The leases do not matter here."""
         if isinstance(message, Run):
-            self._launch(message, moment)
+            self._launch(message, now)
         elif isinstance(message, Interrupt) and message.job in self._running:
             self._interrupted.add(message.job)
             self.jobs_interrupted += 1
-            self._surroundings.end_at(self, message.job, moment.steady_ns + _OBEYS_NS)
+            self._surroundings.end_at(self, message.job, now.steady_ns + _OBEYS_NS)
 
-    def _launch(self, run: Run, moment: Moment) -> None:
+    def _launch(self, run: Run, now: Moment) -> None:
         """Starts a job: it runs at once, and for as long as the surroundings say, of which a part may be over already."""
         self._pid += 1
         over_ns, left_ns = self._surroundings.job_ns()
-        started = Started(run.job, self._pid, moment.wall_ms - over_ns // NS_PER_MS, moment.steady_ns - over_ns)
+        started = Started(run.job, self._pid, now.wall_ms - over_ns // NS_PER_MS, now.steady_ns - over_ns)
         self._running[run.job] = (run, started)
-        self._do(lambda at: self.engine.on_runner(started, at), moment, moment.steady_ns)
+        self._do(lambda at: self.engine.on_runner(started, at), now, now.steady_ns)
         self._surroundings.end_after(self, run.job, left_ns)

@@ -132,12 +132,14 @@ class Fleet:
         told = pool_tree.ShareSnapshot(
             cut.items, cut.items.keys(), [f"/{key}" for key in removed], cut.frame.total, cut.frame.options
         )
-        self.engine.on_shares(told, self.moment)
-        while self.engine.on_refresh_due(10_000, self.moment).answer:
+        self.engine.on_shares(told, self.now)
+        while self.engine.on_refresh_due(10_000, self.now).answer:
             pass
+        # Only this part of a tick: time passes between events without heartbeats, so a whole tick would give up nodes as silent.
+        self.engine.reservations.tick(self.now)
 
     @property
-    def moment(self) -> Moment:
+    def now(self) -> Moment:
         """The scenario's."""
         now_s = self.scenario.now_s + EPOCH_S
         return Moment(steady_ns=round(now_s * 1e6) * 1000, wall_ms=round(now_s * 1000))
@@ -367,14 +369,14 @@ class Fleet:
         allowed_s = options.get("allowed_node_resources_overcommit_duration", 15.0)
         most = options.get("max_started_allocations_per_heartbeat")
         engine = AllocatorEngine(TREE, _TERM, Timing(allowed_overcommit_s=allowed_s, most_starts=most))
-        engine.on_operations(left_running, self.moment)
+        engine.on_operations(left_running, self.now)
         if not left_running:
-            engine.on_nodes({}, self.moment)
+            engine.on_nodes({}, self.now)
         records = {
             NodeName(name): NodeRecord(NodeName(name), tags=[name, *self.scenario.tags.get(name, ())])
             for name in self._nodes()
         }
-        engine.on_nodes(records, self.moment)
+        engine.on_nodes(records, self.now)
         self.engine = engine
         for name in self._nodes() if not left_running else ():
             self._beat(name, paused=True, shown=False)
@@ -415,7 +417,7 @@ class Fleet:
                     OperationId(name), "user", spec, OperationState.RUNNING, False, False,
                     work.order, 0, _TERM,
                 )  # fmt: skip
-                self.engine.on_operations([*self._known(), live], self.moment)
+                self.engine.on_operations([*self._known(), live], self.now)
                 known = facts.operations[OperationId(name)]
             elif known.spec != spec:
                 facts.set_spec(known, spec)
@@ -479,10 +481,12 @@ class Fleet:
             reason=HeartbeatReason.PERIOD,
             total=self.scenario.nodes.get(node, ZERO),
             allocations=[one.report() for one in self.places.values() if shown and one.node == node],
+            # Every host was booted at the Unix epoch.
+            boottime_ms=self.now.wall_ms,
         )
         if shown and node in self.waiting:
             heartbeat.allocations.append(waiter_on(node))
-        answer = self.engine.on_heartbeat(heartbeat, self.moment).answer
+        answer = self.engine.on_heartbeat(heartbeat, self.now).answer
         assert answer is not None
         facts.starts_paused = facts.preemption_paused = False
         if not paused:
@@ -496,10 +500,12 @@ class Fleet:
 
     def _show(self, node: str) -> None:
         """The engine learns what the node has, and decides nothing."""
-        self._beat(node, paused=True)
+        orders = self._beat(node, paused=True)
         for place in [one for one in self.places.values() if one.node == node]:
             if place.state is AllocationState.ENDED:
                 del self.places[place.name]
+        # A pause does not hold up a gang for which all resources are held.
+        self._obey_starts(node, orders)
 
     def _end_overdue(self, node: str) -> None:
         for place in self.places.values():
@@ -536,6 +542,9 @@ class Fleet:
                 place.ends_s = min(ends_s, place.ends_s if place.ends_s is not None else ends_s)
             else:
                 place.state = AllocationState.ENDED
+        self._obey_starts(node, orders)
+
+    def _obey_starts(self, node: str, orders: Orders) -> None:
         for start in orders.start:
             self.happened.scheduled[start.operation] += 1
             self.happened.order.append(start.operation)

@@ -35,7 +35,8 @@ class Place:
     def report(self) -> AllocationReport:
         """Its lines in a heartbeat."""
         started = self.progress_s is not None and self.state is not AllocationState.WAITING
-        job = RunningJob(self.slot.index, self.slot.attempt, _ms(self.progress_s or 0), 1) if started else None
+        began_ms = _ms(self.progress_s or 0)
+        job = RunningJob(self.slot.index, self.slot.attempt, began_ms, began_ms) if started else None
         # What was taken back runs again: cases know no end of the job that ran in it.
         gone = started and self.state is AllocationState.ENDED
         return AllocationReport(

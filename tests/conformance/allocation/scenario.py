@@ -45,7 +45,7 @@ _CASE: Final = {
     "name", "source", "note", "total", "tolerance", "options", "nodes", "pools", "operations", "allocations", "events",
 }  # fmt: skip
 _OPERATION: Final = {
-    "name", "parent", "job", "pending", "tasks", "preemption_mode", "interruptible", "gang", "suspended", "always_schedulable",
+    "name", "parent", "job", "pending", "jobs", "tasks", "preemption_mode", "interruptible", "gang", "suspended", "always_schedulable",
     "scheduling_tag_filter", "resource_limits", "resource_limits_overcommit_tolerance", "allocation_preemption_timeout",
     "fair_share_starvation_tolerance", "fair_share_starvation_timeout", "non_preemptible_resource_usage_threshold",
 }  # fmt: skip
@@ -96,6 +96,8 @@ class Work:
             pool=pool_name_of(given["parent"]),
             argv=["work"],
             resources=self.tasks[0].job,
+            # A gang whose number of jobs a case does not give starts job by job, as in the published scheduler.
+            job_count=given.get("jobs", 1),
             is_gang=given.get("gang", False),
             resource_limits=_partial(given.get("resource_limits")),
             preemption_mode=PreemptionMode(given.get("preemption_mode", "normal")),
@@ -164,6 +166,10 @@ class Scenario:
     def total(self) -> Resources:
         """The cluster."""
         return self._total if self._total is not None else Resources.sum(self.nodes.values())
+
+    def resources_by_tags(self) -> dict[tuple[str, ...], Resources]:
+        """Return the resources of the nodes with each set of tags. The name of a node is one of its tags."""
+        return {(name, *self.tags[name]): limits for name, limits in self.nodes.items()}
 
     def add(self, given: Mapping[str, Any]) -> None:
         """More pools, operations and allocations, as the case or an event names them."""

@@ -25,8 +25,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareFrame, ShareItem, UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.hdrf.arrays import RESOURCES, Floats
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from headrace_fair_share.starvation.clocks import STARVATION, Clocks
 from headrace_fair_share.starvation.rules import PREEMPTION_PRIORITY, preemption_priorities
 from headrace_fair_share.update.input import InputMaker, UpdateInput
@@ -56,12 +55,13 @@ def update(scenario: Scenario, event: Mapping[str, Any], before: ShareSnapshot |
         operations={OperationId(name): _known(name, work) for name, work in scenario.operations.items()},
         usage={OperationId(name): _usage(name, work) for name, work in scenario.operations.items()},
         total=scenario.total,
+        rooms=scenario.resources_by_tags(),
         now_ms=scenario.now_ms,
         clock_ms=scenario.now_ms,
         usage_counts=True,
         clocks=before.clocks if before is not None else Clocks.none(),
     )
-    given = InputMaker().take(cut)
+    given = InputMaker().make(cut)
     shares = _prescribed(TreeUpdater().update(given.tree), given, event)
     results, judged = results_of(cut, given, shares)
     items = items_of(given.elements, results, np.arange(len(given.elements.names)))

@@ -34,9 +34,8 @@ from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, LARGEST_SPEC_BYTES, encode_event, size_bytes
 from headrace_admission.log.checkpoint import Checkpoint
-from headrace_admission.log.history import history_page
+from headrace_admission.log.pages import history_page, log_page
 from headrace_admission.log.recorder import encode_batch
-from headrace_admission.log.telling import log_page
 from headrace_admission.state.rules import GlobalRules, PoolRules, TreeRules, rules_of
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually

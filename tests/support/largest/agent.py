@@ -20,10 +20,10 @@ from headrace.wire.heartbeat import (
     Orders,
     Start,
 )
-from headrace_agent.effects import AgentEffect, Beat, Identity, Tell, Trouble
+from headrace_agent.effects import AgentEffect, Beat, Identity, SendToRunner, Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS, AgentEngine
 from headrace_agent.runner.frames import pack
-from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Ended, Picture, Run, Started
+from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Ended, FullReport, Run, Started
 from tests.support.largest.names import FAT, LONGEST_START, TREE, a_node, an_operation
 
 __all__ = ["LargeNode", "heartbeats"]
@@ -44,14 +44,14 @@ class LargeNode:
         self.term = 1
         self.beats: list[Heartbeat] = []
         self.do(self.engine.on_start(self.now))
-        self.do(self.engine.on_runner(Picture([], [], "rlimit", "", 2**22), self.now))
+        self.do(self.engine.on_runner(FullReport([], [], "rlimit", "", 2**22), self.now))
         self.do(self.engine.on_enrolled(self.now))
 
     def do(self, outcome: Outcome[None, AgentEffect]) -> None:
         for effect in outcome.effects:
             if isinstance(effect, Beat):
                 self.beats.append(effect.heartbeat)
-            elif isinstance(effect, Tell) and isinstance(effect.message, Run):
+            elif isinstance(effect, SendToRunner) and isinstance(effect.message, Run):
                 assert len(pack(effect.message)) <= LARGEST_REQUEST_BYTES
                 job = effect.message.job
                 started = Started(job, 2**22, self.now.wall_ms, self.now.steady_ns, account="u" * LONGEST_ACCOUNT)

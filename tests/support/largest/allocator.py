@@ -65,13 +65,13 @@ def live(number: int, *, command_bytes: int = 1, jobs: int = MANY) -> LiveOperat
 
 
 def an_engine(*operations: LiveOperation, nodes: int = 1) -> AllocatorEngine:
-    moment = Moment(2**60, 2**50)
+    now = Moment(2**60, 2**50)
     engine = AllocatorEngine(TREE, TERM, Timing())
-    engine.on_nodes({a_node(number): NodeRecord(a_node(number), TREE) for number in range(1, nodes + 1)}, moment)
-    engine.on_operations(operations, moment)
+    engine.on_nodes({a_node(number): NodeRecord(a_node(number), TREE) for number in range(1, nodes + 1)}, now)
+    engine.on_operations(operations, now)
     shares = {item.key: item for item in map(nothing_owed, operations)}
-    engine.on_shares(ShareSnapshot(shares, shares.keys(), total=Resources(*[2**60] * 5)), moment)
-    while engine.on_refresh_due(MANY, moment).answer:
+    engine.on_shares(ShareSnapshot(shares, shares.keys(), total=Resources(*[2**60] * 5)), now)
+    while engine.on_refresh_due(MANY, now).answer:
         pass
     return engine
 
@@ -125,12 +125,12 @@ def end_some(node: LargeNode) -> None:
         node.do(node.engine.on_runner(Ended(end), node.now))
 
 
-def of_usage(engine: AllocatorEngine, moment: Moment) -> Iterator[msgspec.Struct]:
+def of_usage(engine: AllocatorEngine, now: Moment) -> Iterator[msgspec.Struct]:
     """Parts of usage: what the engine tells, then 60,000 operations that come, and all of them gone."""
     publisher: SnapshotPublisher[UsageItem, UsageFrame] = SnapshotPublisher(
         UsagePart, TREE, TERM, UsageFrame(), key=lambda item: item.operation
     )
-    cut = engine.on_usage_due(MANY, moment).answer
+    cut = engine.on_usage_due(MANY, now).answer
     assert cut is not None
     (widest, *_) = sorted(cut.items, key=lambda item: -len(encode(item)))
     many = [replace(widest, operation=an_operation(number)) for number in range(60_000)]
@@ -143,13 +143,13 @@ def of_usage(engine: AllocatorEngine, moment: Moment) -> Iterator[msgspec.Struct
 
 def observed_preemptions() -> Iterator[msgspec.Struct]:
     """A thousand preemptions that were only observed."""
-    engine, log, moment = an_engine(live(1), live(2)), ObservedPreemptionLog(), Moment(2**60, 2**50)
+    engine, log, now = an_engine(live(1), live(2)), ObservedPreemptionLog(), Moment(2**60, 2**50)
     victim, beneficiary = (engine.facts.operations[an_operation(number)] for number in (1, 2))
     allocations = [
         Allocation(AllocationId(f"{number}".ljust(64, FAT)), victim.id, a_node(1), SIZE) for number in range(1_000)
     ]
     reason = PreemptionReason.AGGRESSIVE_PREEMPTION
-    log.note(engine.facts, [Preemption(one, reason, Group.PREEMPTIBLE, beneficiary) for one in allocations], moment)
+    log.note(engine.facts, [Preemption(one, reason, Group.PREEMPTIBLE, beneficiary) for one in allocations], now)
     yield log.page(engine.facts, ListObserved(limit=1_000))
 
 
@@ -160,14 +160,14 @@ def views_of_nodes() -> Iterator[msgspec.Struct]:
     records = {
         a_node(number): NodeRecord(a_node(number), TREE, tags, isolation_detail=detail) for number in range(2_000)
     }
-    engine, moment = AllocatorEngine(TREE, TERM, Timing()), Moment(2**60, 2**50)
-    engine.on_options(TreeOptions(require_isolation=True), moment)
-    engine.on_nodes(records, moment)
+    engine, now = AllocatorEngine(TREE, TERM, Timing()), Moment(2**60, 2**50)
+    engine.on_options(TreeOptions(require_isolation=True), now)
+    engine.on_nodes(records, now)
     for node in engine.facts.nodes.values():
         node.trouble = FAT * 4096
     first, more = 0, True
     while more:
-        page = engine.on_question(ListNodes(first), moment).answer
+        page = engine.on_question(ListNodes(first), now).answer
         assert isinstance(page, NodeList)
         yield page
         first, more = first + len(page.nodes), page.more
@@ -193,14 +193,14 @@ def reports() -> Iterator[msgspec.Struct]:
             return encode(answers[-1])
 
     over = replace(live(0, jobs=1), block=0, done=b"", state=OperationState.ABORTING)
-    engine, moment = an_engine(), Moment(2**60, 2**50)
+    engine, now = an_engine(), Moment(2**60, 2**50)
     ending = [replace(over, operation=an_operation(number)) for number in range(20_000)]
-    effects = engine.on_operations(ending, moment).effects
+    effects = engine.on_operations(ending, now).effects
     bus: Any = Ledger()
     an_end = JobEnd(an_operation(0), 2**30, 2**30, AllocationId("a" * 64), JobResult.FAILED, 1, 9)
 
     async def tell() -> None:
-        link = LedgerLink(bus, engine, Role("allocator", TERM, Deposition()), lambda _: None, lambda: moment)
+        link = LedgerLink(bus, engine, Role("allocator", TERM, Deposition()), lambda _: None, lambda: now)
         for words in (FAT * 4096, "e" * 2_000, ""):
             end = replace(an_end, reason=words, stderr_tail=words, start=LONGEST_START)
             link.report(

@@ -45,7 +45,7 @@ from headrace.wire.version import NEVER, Version
 from headrace.wire.what_if import SupposedNodes, WhatIf
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
@@ -194,7 +194,7 @@ def configurations() -> Iterator[msgspec.Struct]:
     for number in range(8):
         name = TreeName(f"tree-{number:03}".ljust(63, "t"))
         bucket.write(name, write_tree(msgspec.structs.replace(made.tree, tree=name)))
-    yield from anyio.run(trees_of, OtherTrees(bucket, TREE, Bounds(), HandClock(), not_judged))
+    yield from anyio.run(trees_of, OtherTrees(bucket, TREE, TreeBounds(), HandClock(), not_judged))
 
 
 async def not_judged(change: Change) -> None:
@@ -230,7 +230,7 @@ def histories() -> Iterator[msgspec.Struct]:
     }
     frame = ShareFrame(usage_version=Version(1, 1), total=TOTAL, at_ms=2**45)
     given = SampleInput(engine.configuration.pools, frame, items, results, volumes, 86_400.0)
-    pages = Sampler(TREE, HistoryOptions()).take(given).pages
+    pages = Sampler(TREE, HistoryOptions()).sample(given).pages
     samples = [decode(page, HistorySample) for page in pages]
     yield from samples
     request = GetHistory(a_name(0), 0, 2**46, "memory", MOST_POINTS, TREE)

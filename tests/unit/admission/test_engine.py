@@ -31,8 +31,8 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES
 from headrace_admission.nodes.enrolment import node_record
 from headrace_admission.state.operation import Operation
-from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import PoolRules, TreeRules
+from headrace_admission.state.state import Page, Restored
 from headrace_admission.state.tree_book import TreeBook
 from tests.support.clocks import at
 from tests.unit.admission.desk import Desk, oid

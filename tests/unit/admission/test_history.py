@@ -16,9 +16,9 @@ from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import NotFound
 from headrace.wire.start_stages import StartRecord, StartStage
-from headrace_admission.log import history
+from headrace_admission.log import pages as log_pages
 from headrace_admission.log.byte_budget import encode_event
-from headrace_admission.log.history import history_page
+from headrace_admission.log.pages import history_page
 from headrace_admission.log.recorder import encode_batch
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
@@ -137,8 +137,8 @@ def test_pages_hold_together_what_one_page_would(
     bytes_of_page: int, most_entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = told(read(a_desk()))
-    monkeypatch.setattr(history, "_PAGE_BYTES", bytes_of_page)
-    monkeypatch.setattr(history, "_MOST_ENTRIES", most_entries)
+    monkeypatch.setattr(log_pages, "_HISTORY_PAGE_BYTES", bytes_of_page)
+    monkeypatch.setattr(log_pages, "_MOST_ENTRIES_OF_HISTORY", most_entries)
 
     pages = read(a_desk())
 

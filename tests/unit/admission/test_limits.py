@@ -12,8 +12,8 @@ from headrace.wire.operations import OperationState
 from headrace.wire.placements import WaitingFor
 from headrace.wire.refusals import BadRequest, LimitBroken, NotAllowed, NotFound, OverLimit, WrongState
 from headrace_admission import queries
-from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import GlobalRules
+from headrace_admission.state.state import Page, Restored
 from headrace_admission.state.tree_book import TreeBook
 from tests.support.clocks import NOW
 from tests.unit.admission.desk import TREE, Desk, oid

@@ -18,7 +18,7 @@ from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import Checkpoint, read_page
 from headrace_admission.lost_work import LostWorkBook
-from headrace_admission.state.restored import Page, Restored
+from headrace_admission.state.state import Page, Restored
 from tests.support.clocks import at
 from tests.unit.admission.desk import TREE, Desk, oid
 

@@ -15,13 +15,12 @@ from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, LoggedEnd, OperationStarted, OperationStateChanged, StateCause
 from headrace.wire.operations import OperationSpec, OperationState, StartAnswer
 from headrace.wire.refusals import OverLimit
-from headrace_admission.decisions.ends_and_retries import DroppedCommands
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import KEPT_STDERR_TAILS, Ledger
 from headrace_admission.state.operation import OperationRecord
-from headrace_admission.state.restored import Page, Restored
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.spec_size import spec_bytes, without_command
+from headrace_admission.state.state import Page, Restored
 from tests.support.clocks import at
 from tests.unit.admission.desk import Desk, oid
 
@@ -172,13 +171,13 @@ def test_a_log_from_before_there_were_quotas_is_read_within_a_bound_and_what_is_
     assert len(dropped) > 7_000
     assert engine.state.operations[dropped[0]].spec.argv == ["run"]
 
-    events = engine.on_return(DroppedCommands(), at(0, 5)).effects
+    events = engine.on_commands_dropped(at(0, 5)).effects
 
     assert len(events) == len(dropped)
     assert {engine.state.operations[name].state for name in dropped} == {OperationState.ABORTING}
     assert "admission did not load its command from the log" in engine.state.operations[dropped[0]].reason
     assert engine.state.operations[oid("00000")].state is OperationState.RUNNING
-    assert not engine.on_return(DroppedCommands(), at(0, 6)).effects
+    assert not engine.on_commands_dropped(at(0, 6)).effects
 
 
 def jobs_ended(end: JobEnd) -> JobsEnded:

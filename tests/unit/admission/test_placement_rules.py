@@ -15,7 +15,7 @@ from headrace.pools.placement_rules import PlacementRule, RuleName, misplaced, p
 from headrace.wire import operations as wire
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import BadRequest, LimitBroken, NotAllowed, NotFound, OverLimit
-from headrace_admission.decisions.pool_by_rules import Asking, Chosen, Rejected, pool_by_rules
+from headrace_admission.decisions.pool_by_rules import Chosen, Rejected, StartFacts, pool_by_rules
 from headrace_admission.state.rules import GlobalRules, PoolRules, rules_of
 from tests.unit.admission.desk import TREE, Desk, oid
 
@@ -82,7 +82,7 @@ def test_the_first_rule_that_does_not_pass_on_chooses(
 )
 def test_groups_choose_where_somebody_tells_them(rule: str, groups: list[str], pool: str | None) -> None:
     pools = rules_of(Desk(POOLS).trees[TREE]).pools
-    found = pool_by_rules([parse_rule(rule, "")], Asking("", "boris", groups), pools)
+    found = pool_by_rules([parse_rule(rule, "")], StartFacts("", "boris", groups), pools)
 
     assert (found.pool if isinstance(found, Chosen) else found) == (pool or Rejected(None))
 
@@ -287,7 +287,9 @@ TREES = st.dictionaries(
         st.booleans(),
     ),
 )
-ASKING = st.builds(Asking, st.just("") | NAMES, st.sampled_from(["u", "b"]), st.none() | st.lists(NAMES, max_size=3))
+ASKING = st.builds(
+    StartFacts, st.just("") | NAMES, st.sampled_from(["u", "b"]), st.none() | st.lists(NAMES, max_size=3)
+)
 
 
 @given(RULES)
@@ -306,7 +308,7 @@ def test_what_is_read_as_a_rule_is_written_with_its_words(text: str) -> None:
 
 @given(st.lists(RULES, min_size=1, max_size=5), ASKING, TREES)
 def test_all_rules_before_the_one_that_decides_pass_on(
-    rules: list[PlacementRule], asking: Asking, pools: dict[PoolName, PoolRules]
+    rules: list[PlacementRule], asking: StartFacts, pools: dict[PoolName, PoolRules]
 ) -> None:
     found = pool_by_rules(rules, asking, pools)
 
@@ -326,7 +328,7 @@ def test_all_rules_before_the_one_that_decides_pass_on(
 
 @given(st.lists(RULES, min_size=1, max_size=5), ASKING, TREES)
 def test_a_list_that_may_be_set_leaves_nobody_without_a_decision(
-    rules: list[PlacementRule], asking: Asking, pools: dict[PoolName, PoolRules]
+    rules: list[PlacementRule], asking: StartFacts, pools: dict[PoolName, PoolRules]
 ) -> None:
     if misplaced(rules):
         return

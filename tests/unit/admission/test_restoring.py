@@ -19,7 +19,7 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import encode_event
 from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore
 from headrace_admission.log.recorder import encode_batch
-from headrace_admission.log.restoring import LogReader
+from headrace_admission.log.restoring import LogFollower
 from tests.contract.waiting import eventually
 from tests.simulation.bus import connect_to
 from tests.simulation.clock import LoopClock
@@ -44,11 +44,11 @@ class _SilentTwice:
         return getattr(self._log, name)
 
 
-def a_reader(bus: Bus, loop: VirtualLoop) -> LogReader:
-    return LogReader(bus, AdmissionEngine(), LoopClock(loop))
+def a_reader(bus: Bus, loop: VirtualLoop) -> LogFollower:
+    return LogFollower(bus, AdmissionEngine(), LoopClock(loop))
 
 
-async def finish(reader: LogReader, bus: Bus, term: int, log: Any = None) -> int:
+async def finish(reader: LogFollower, bus: Bus, term: int, log: Any = None) -> int:
     """Takes the lead with this term."""
     store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
     log = log or await bus.log(subjects.STREAM, subjects.LOG)
@@ -66,7 +66,7 @@ async def append(bus: Bus, last: int, names: Sequence[str], term: int = 1) -> in
     return last
 
 
-async def save(reader: LogReader, bus: Bus, term: int) -> None:
+async def save(reader: LogFollower, bus: Bus, term: int) -> None:
     """Writes a checkpoint of all that the reader knows, and lets the log forget it."""
     store = CheckpointStore(await bus.key_value(subjects.CHECKPOINT_BUCKET), term)
     await store.claim()
@@ -183,7 +183,7 @@ def test_without_the_checkpoint_nobody_leads_what_the_log_alone_cannot_tell() ->
     run_virtually(1, course)
 
 
-async def a_checkpointed_log(bus: Bus, loop: VirtualLoop, *, forgotten: bool) -> LogReader:
+async def a_checkpointed_log(bus: Bus, loop: VirtualLoop, *, forgotten: bool) -> LogFollower:
     """Two operations in the log and in a checkpoint. `forgotten`: the log has let go of what the checkpoint covers."""
     reader = a_reader(bus, loop)
     await append(bus, await finish(reader, bus, 1), ["one", "two"])

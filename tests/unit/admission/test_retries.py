@@ -10,12 +10,11 @@ from headrace.wire import ledger
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.log import JobsRetried
 from headrace.wire.operations import GetJobs, GetOperation, JobPage, OperationState, OperationView
-from headrace_admission.decisions.ends_and_retries import RetriesDue
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.queries import get_operation, jobs_of, live_operation
 from headrace_admission.state import ledger as ledger_module
 from headrace_admission.state.ledger import Ledger, LedgerRecord
-from headrace_admission.state.restored import Page, Restored
+from headrace_admission.state.state import Page, Restored
 from tests.support.clocks import at
 from tests.unit.admission.desk import TREE, Desk, oid
 
@@ -30,7 +29,7 @@ def ended(desk: Desk, attempt: int, now_ms: int, result: JobResult = JobResult.F
 
 def retried(desk: Desk, now_ms: int) -> list[JobSlot]:
     """The attempts that are let out at a moment."""
-    events = desk.engine.on_report(RetriesDue(), at(0, now_ms)).effects
+    events = desk.engine.on_retries_due(at(0, now_ms)).effects
     desk.record(events)
     return [slot for event in events if isinstance(event, JobsRetried) for slot in event.slots]
 
@@ -137,8 +136,8 @@ def test_the_pause_is_over_when_it_was_to_be_whoever_leads_by_then() -> None:
     engine = desk.replayed()
 
     assert seen(engine) == seen(desk.engine)
-    assert engine.on_report(RetriesDue(), at(0, SECOND - 1)).effects == []
-    events = engine.on_report(RetriesDue(), at(0, SECOND)).effects
+    assert engine.on_retries_due(at(0, SECOND - 1)).effects == []
+    events = engine.on_retries_due(at(0, SECOND)).effects
     assert [event.slots for event in events if isinstance(event, JobsRetried)] == [[JobSlot(0, 2)]]
     assert engine.check() == []
 

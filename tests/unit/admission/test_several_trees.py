@@ -26,7 +26,6 @@ from headrace.wire.operations import OnLostNode, OperationSpec, OperationState, 
 from headrace.wire.placements import TreePlacement
 from headrace.wire.refusals import BadRequest, WrongState
 from headrace_admission import queries
-from headrace_admission.decisions.ends_and_retries import AllocatorGone
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.operation import Operation, OperationRecord
 from tests.support.clocks import NOW
@@ -61,7 +60,7 @@ class Trees(Desk):
 
     def lose_allocator(self, tree: TreeName) -> None:
         """Its nodes had none for their whole lease."""
-        self._done(self.engine.on_return(AllocatorGone(tree), NOW))
+        self.record(self.engine.on_allocator_gone(tree, NOW).effects)
 
     def remove(self, tree: TreeName) -> None:
         del self.trees[tree]

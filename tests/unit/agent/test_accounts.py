@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import BadInput
 from headrace_agent.host import facts
-from headrace_agent.host.accounts import Accounts, parse_accounts
+from headrace_agent.host.account_mapping import AccountMapping, parse_accounts
 from headrace_agent.settings import AgentSettings
 
 
@@ -38,13 +38,13 @@ def test_an_agent_that_is_not_root_maps_nobody(monkeypatch: pytest.MonkeyPatch) 
     settings = AgentSettings(users="same")
     monkeypatch.setattr(facts, "is_root", lambda: False)
 
-    assert settings.accounts() == Accounts()
+    assert settings.accounts() == AccountMapping()
     assert "only root" in settings.warning_of_accounts()
     assert not AgentSettings().warning_of_accounts()
 
     monkeypatch.setattr(facts, "is_root", lambda: True)
 
-    assert settings.accounts() == Accounts(is_same=True, lowest_uid=facts.lowest_uid_of_people())
+    assert settings.accounts() == AccountMapping(is_same=True, lowest_uid=facts.lowest_uid_of_people())
     assert not settings.warning_of_accounts()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.ids import AllocationId, OperationId
 from headrace.wire.heartbeat import JobKey, RunningJob
-from headrace_agent.host.accounts import Accounts
+from headrace_agent.host.account_mapping import AccountMapping
 from headrace_agent.host.environment import DEADLINE, PROGRESS, exchange_file
 from headrace_agent.host.job_exchange import JobExchange, parse_progress
 from headrace_agent.run_order import run_order
@@ -25,8 +25,8 @@ OURS = JobKey(OperationId("operation-1"), 3, 2)
 def look_at(folder: Path, jobs: dict[JobKey, str]) -> dict[JobKey, int]:
     """The second of two looks: what belongs to no job is gone."""
     exchange = JobExchange(str(folder))
-    exchange.look(exchange.names(), jobs)
-    return exchange.look(exchange.names(), jobs)
+    exchange.read_progress(exchange.names(), jobs)
+    return exchange.read_progress(exchange.names(), jobs)
 
 
 def names_in(folder: Path) -> set[str]:
@@ -89,9 +89,9 @@ def test_what_belongs_to_no_job_stays_for_one_look_in_case_the_agent_has_not_hea
     exchange = JobExchange(str(tmp_path))
     Path(exchange_file(str(tmp_path), OURS, PROGRESS)).write_text("1/8")
 
-    assert exchange.look(exchange.names(), {}) == {}
-    assert exchange.look(exchange.names(), {OURS: ""}) == {OURS: 125}
-    assert exchange.look(exchange.names(), {}) == {}
+    assert exchange.read_progress(exchange.names(), {}) == {}
+    assert exchange.read_progress(exchange.names(), {OURS: ""}) == {OURS: 125}
+    assert exchange.read_progress(exchange.names(), {}) == {}
     assert len(names_in(tmp_path)) == 1
 
 
@@ -135,7 +135,7 @@ def test_a_job_is_told_the_names_of_its_files_and_only_one_that_understands_the_
 def test_a_job_of_an_account_has_a_folder_of_its_own_if_the_runner_makes_one(makes_folders: bool) -> None:
     desk = Desk(exchange_folder="/x")
     desk.turn(start("a", [0]))
-    identity = msgspec.structs.replace(desk.identity, accounts=Accounts({"someone": "research"}))
+    identity = msgspec.structs.replace(desk.identity, accounts=AccountMapping({"someone": "research"}))
     told, allocation = msgspec.structs.replace(spec(), user="someone"), desk.engine.held.by_id[AllocationId("a")]
 
     order = run_order(identity, allocation, job(0), told, "", None, makes_folders=makes_folders)

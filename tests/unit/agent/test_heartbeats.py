@@ -366,12 +366,12 @@ def test_nothing_is_told_again_sooner_than_an_allocator_that_asked_for_time_can_
 ) -> None:
     pulse = Pulse()
     pulse.open()
-    pulse.take(0)
+    pulse.begin_heartbeat(0)
     pulse.answered(told_ms, 0)
 
     for pause_ms in [*pauses_ms, pauses_ms[-1]]:
         pulse.want(HeartbeatReason.JOB_ENDED)
         now_ns = pulse.next_ns() or 0
-        assert pulse.take(now_ns)
+        assert pulse.begin_heartbeat(now_ns)
         pulse.lost(0.5, now_ns, stopping=False)
         assert pulse.next_ns() == now_ns + pause_ms * NS_PER_MS

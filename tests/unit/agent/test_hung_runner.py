@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace_agent.to_runner.hung_runner import LOOK_S, Finding, RunnerProcess, Silence
+from headrace_agent.to_runner.hung_runner import LOOK_S, Finding, RunnerProcess, RunnerSilence
 
 
 def test_a_runner_that_was_asked_and_says_nothing_is_hung_and_killed_once() -> None:
-    silence = Silence()
-    found = [silence.look(is_asked=True) for _ in range(80)]
+    silence = RunnerSilence()
+    found = [silence.judge(is_asked=True) for _ in range(80)]
 
     said = {number: finding for number, finding in enumerate(found, 1) if finding is not Finding.NOTHING}
     assert said == {10: Finding.HUNG, 20: Finding.KILL, 40: Finding.HUNG, 80: Finding.HUNG}
@@ -21,30 +21,30 @@ def test_a_runner_that_was_asked_and_says_nothing_is_hung_and_killed_once() -> N
 
 
 def test_a_runner_that_was_asked_nothing_may_be_silent_for_ever() -> None:
-    silence = Silence()
+    silence = RunnerSilence()
 
-    assert {silence.look(is_asked=False) for _ in range(1_000)} == {Finding.NOTHING}
+    assert {silence.judge(is_asked=False) for _ in range(1_000)} == {Finding.NOTHING}
 
 
 def test_a_runner_that_is_always_behind_and_says_something_at_each_look_is_not_hung() -> None:
     """20,000 short jobs kept a runner busy for half a minute, and its agent said that it was gone."""
-    silence = Silence()
+    silence = RunnerSilence()
     found = set()
     for _ in range(1_000):
         silence.heard()
-        found.add(silence.look(is_asked=True))
+        found.add(silence.judge(is_asked=True))
 
     assert found == {Finding.NOTHING}
 
 
 @pytest.mark.parametrize(("looks", "finding"), [(9, Finding.NOTHING), (10, Finding.ANSWERS), (30, Finding.ANSWERS)])
 def test_a_runner_that_speaks_again_is_there_again(looks: int, finding: Finding) -> None:
-    silence = Silence()
+    silence = RunnerSilence()
     for _ in range(looks):
-        silence.look(is_asked=True)
+        silence.judge(is_asked=True)
     silence.heard()
 
-    assert silence.look(is_asked=True) is finding
+    assert silence.judge(is_asked=True) is finding
     assert silence.length_s == 0
 
 

@@ -11,13 +11,13 @@ import pytest
 from headrace.errors import BadInput
 from headrace.wire.nodes import StopMode
 from headrace_agent.install.installation import units_of
-from headrace_agent.install.units import Unit, agent_unit, runner_unit
+from headrace_agent.install.units import SystemdUnit, agent_unit, runner_unit
 from headrace_agent.runner.settings import parse
 from headrace_agent.selftest.in_unit import properties_of
 from headrace_agent.settings import AgentSettings
 
 
-def read(unit: Unit) -> configparser.ConfigParser:
+def read(unit: SystemdUnit) -> configparser.ConfigParser:
     parser = configparser.ConfigParser(interpolation=None)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read_string(unit.text)

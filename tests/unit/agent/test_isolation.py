@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace_agent.effects import LogRecord
-from headrace_agent.host.isolation import isolation_of
+from headrace_agent.host.isolation_from_jobs import isolation_of
 from tests.support.agent_desk import Desk
 
 

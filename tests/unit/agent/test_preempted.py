@@ -8,9 +8,9 @@ from headrace.ids import AllocationId, OperationId
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import MOST_RECORDS_PER_HEARTBEAT, AllocationState, Forget
 from headrace.wire.preemption import InterruptSignal, PreemptionReason, PreemptionRecord
-from headrace_agent.runner.effects import About, Tell
+from headrace_agent.runner.effects import About, SendToAgent
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import Interrupt, NodeLease, Picture, Run
+from headrace_agent.runner.protocol import FullReport, Interrupt, NodeLease, Run
 from tests.support.agent_desk import Desk, end_of, job, kept, spec, start, take_back
 from tests.support.clocks import at
 
@@ -123,8 +123,8 @@ def test_a_job_that_closes_already_says_after_a_restart_what_it_was_preempted_fo
     for order in told:
         runner.on_interrupt(order, at(0.1))
     (picture,) = runner.on_hello(About("none", "", 77), at(0.2)).effects
-    assert isinstance(picture, Tell)
-    assert isinstance(picture.message, Picture)
+    assert isinstance(picture, SendToAgent)
+    assert isinstance(picture.message, FullReport)
 
     desk = Desk(incarnation="life-2", picture=False)
     desk.picture(picture.message.running)

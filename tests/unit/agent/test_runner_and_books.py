@@ -11,7 +11,7 @@ from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState, Forget, JobKey, JobResult, JobSlot
 from headrace_agent.allocations.allocation import TRANSITIONS, AllocationEvent
-from headrace_agent.effects import LogRecord, Reconnect, Tell, Trouble
+from headrace_agent.effects import LogRecord, Reconnect, SendToRunner, Trouble
 from headrace_agent.runner.protocol import Interrupt, KeptJob, NodeLease, Run, Started
 from tests.support.agent_desk import OPERATION, Desk, end_of, extend, job, kept, spec, start, take_back
 
@@ -327,7 +327,7 @@ def test_a_new_runner_is_told_the_lease_before_any_job() -> None:
     desk.do(desk.engine.on_trouble(Trouble.RUNNER_AWAY, "killed", desk.now()))
     desk.picture(ended=[end_of(job(0), result=JobResult.LOST)], pid=78)
 
-    told = [effect.message for effect in desk.effects[before:] if isinstance(effect, Tell)]
+    told = [effect.message for effect in desk.effects[before:] if isinstance(effect, SendToRunner)]
     assert [lease, run_of(desk, job(1))] == told
 
 

@@ -19,9 +19,9 @@ from headrace_agent.runner.frames import SOCKET_NAME, FrameReader, connect, pack
 from headrace_agent.runner.protocol import (
     LARGEST_REQUEST_BYTES,
     EndAll,
+    FullReport,
     Hello,
     NodeLease,
-    Picture,
     Recalled,
     ToAgent,
     ToRunner,
@@ -32,7 +32,7 @@ from headrace_agent.to_runner import link as link_module
 from headrace_agent.to_runner.link import RunnerLink
 
 CONVERSATIONS = 8
-PICTURE = pack(Picture([], [], "none", "", 1))
+PICTURE = pack(FullReport([], [], "none", "", 1))
 
 
 @contextmanager
@@ -54,7 +54,7 @@ async def test_what_is_told_while_the_runner_goes_away_is_dropped(
 
     def on_message(message: ToAgent) -> None:
         nonlocal pictures
-        pictures += isinstance(message, Picture)
+        pictures += isinstance(message, FullReport)
         if pictures == CONVERSATIONS:
             enough.set()
 
@@ -67,7 +67,7 @@ async def test_what_is_told_while_the_runner_goes_away_is_dropped(
             tasks.start_soon(link.run)
             with anyio.fail_after(60):
                 while not enough.is_set():
-                    link.tell(EndAll(0, "now"))
+                    link.send(EndAll(0, "now"))
                     link.flush()
                     await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
@@ -116,7 +116,7 @@ async def test_a_runner_that_reads_nothing_any_more_is_trouble(tmp_path: Path, m
         link = RunnerLink(AgentSettings(state_folder=str(tmp_path)), "life-1", lambda _: tell(), on_trouble)
 
         def tell() -> None:
-            link.tell(NodeLease(1))
+            link.send(NodeLease(1))
             link.flush()
 
         async with anyio.create_task_group() as tasks:
@@ -180,8 +180,8 @@ async def test_what_is_told_together_is_written_at_once_and_what_the_runner_is_s
                 reader, decoder = FrameReader(LARGEST_REQUEST_BYTES), msgspec.msgpack.Decoder(ToRunner)
                 reader.feed(connection.recv(2**20))
                 assert isinstance(unpack(reader.next() or b"", decoder), Hello)
-                link.tell(told[0])
-                link.tell(told[1])
+                link.send(told[0])
+                link.send(told[1])
                 link.flush()
                 # Without a turn of the loop in between.
                 reader.feed(connection.recv(2**20))
@@ -189,7 +189,7 @@ async def test_what_is_told_together_is_written_at_once_and_what_the_runner_is_s
                     taken.append(unpack(frame, decoder))
                 assert taken == told[:2]
                 for lease in told[2:]:
-                    link.tell(lease)
+                    link.send(lease)
                     link.flush()
                 ended = anyio.Event()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.wire.heartbeat import AllocationState, Forget, HeartbeatReason, JobResult, JobSlot, NodeState
 from headrace.wire.nodes import StopMode
-from headrace_agent.effects import Leave, Tell, Trouble
+from headrace_agent.effects import Leave, SendToRunner, Trouble
 from headrace_agent.runner.protocol import EndAll, Interrupt
 from tests.support.agent_desk import Desk, end_of, job, kept, spec, start
 
@@ -182,7 +182,7 @@ def test_a_runner_that_was_away_at_the_kill_is_told_with_its_picture_and_nothing
 
     desk.picture([kept(desk, job(0))])
 
-    assert [Tell(EndAll(0, "the agent of this host stopped"))] == desk.effects[before:]
+    assert [SendToRunner(EndAll(0, "the agent of this host stopped"))] == desk.effects[before:]
 
 
 def test_a_runner_that_was_away_when_time_was_up_is_told_with_its_picture() -> None:
@@ -194,7 +194,7 @@ def test_a_runner_that_was_away_when_time_was_up_is_told_with_its_picture() -> N
 
     desk.picture([kept(desk, job(0))])
 
-    assert [Tell(EndAll(0, "the agent of this host stopped"))] == desk.effects[before:]
+    assert [SendToRunner(EndAll(0, "the agent of this host stopped"))] == desk.effects[before:]
 
 
 def test_a_runner_that_is_left_running_is_told_nothing_with_its_picture() -> None:

@@ -14,7 +14,7 @@ from headrace.wire.refusals import NotAllowed, WrongState
 from headrace.wire.trace import SpanContext, TraceHeartbeat, job_span, placement_span
 from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.job_spans import JobSpans
-from headrace_agent.runner.protocol import Ended, Picture, Run, Started
+from headrace_agent.runner.protocol import Ended, FullReport, Run, Started
 from tests.support.agent_desk import NODE, Desk, end_of, job, kept, spec, start
 from tests.support.spans import Spans, tracing_on
 
@@ -55,7 +55,7 @@ def test_a_job_that_a_former_life_of_the_agent_started_ends_in_its_span(spans: S
     (run,) = desk.told(Run)
     former.on_told(run)
     former.on_runner(Started(run.job, 500, 0, 0))
-    picture = Picture([kept(desk, run.job)], [], "none", "", 7)
+    picture = FullReport([kept(desk, run.job)], [], "none", "", 7)
     later = JobSpans(NODE)
     later.on_runner(picture)
     later.on_runner(picture)

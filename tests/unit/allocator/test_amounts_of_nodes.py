@@ -66,7 +66,7 @@ def test_nodes_that_together_say_they_have_more_than_a_message_carries_are_publi
 ):
     desk = Desk({f"n{number}": MOST_OF_A_NODE for number in range(4_097)})
     for name in desk.nodes:
-        desk.engine.on_heartbeat(msgspec.structs.replace(PLAIN, node=NodeName(name)), desk.moment)
+        desk.engine.on_heartbeat(msgspec.structs.replace(PLAIN, node=NodeName(name)), desk.now)
     assert desk.engine.check() == []
     cut = desk.cut_usage()
 
@@ -90,7 +90,7 @@ def test_whatever_a_node_shows_of_allocations_the_books_hold_and_messages_about_
         # `beat` checks that what is used is the sum over the nodes.
         desk.beat("n1", allocations=claims, total=ZERO)
 
-    nodes = desk.engine.on_question(ListNodes(), desk.moment).answer
+    nodes = desk.engine.on_question(ListNodes(), desk.now).answer
     assert isinstance(nodes, NodeList)
     assert decode(encode(nodes), NodeList) == nodes
 
@@ -99,7 +99,7 @@ def test_whatever_a_node_shows_of_allocations_the_books_hold_and_messages_about_
 def test_a_token_caps_every_resource(name: str) -> None:
     desk = Desk({"n1": MOST_OF_A_NODE})
     record = NodeRecord(NodeName("n1"), terms=msgspec.structs.replace(NodeTerms(), **{name: 7}))
-    desk.engine.on_nodes({record.node: record}, desk.moment)
+    desk.engine.on_nodes({record.node: record}, desk.now)
 
     desk.beat("n1")
 
@@ -132,11 +132,11 @@ def test_a_life_that_no_agent_has_is_refused(incarnation: str, expected: str | N
 def test_a_host_that_joins_by_a_new_token_is_heard_whatever_life_the_one_before_claimed() -> None:
     desk = Desk({"n1": ZERO})
     record = NodeRecord(NodeName("n1"), key="U1")
-    desk.engine.on_nodes({record.node: record}, desk.moment)
+    desk.engine.on_nodes({record.node: record}, desk.now)
     desk.beat("n1", incarnation=Incarnation("9"))
     assert not desk.node("n1").is_newest(msgspec.structs.replace(PLAIN, incarnation=Incarnation("5")))
 
-    desk.engine.on_nodes({record.node: msgspec.structs.replace(record, key="U2")}, desk.moment)
+    desk.engine.on_nodes({record.node: msgspec.structs.replace(record, key="U2")}, desk.now)
 
     assert desk.beat("n1", incarnation=Incarnation("5"))[0].enrolled
 
@@ -144,10 +144,10 @@ def test_a_host_that_joins_by_a_new_token_is_heard_whatever_life_the_one_before_
 def test_the_agent_of_a_node_is_heard_again_a_lease_after_a_life_that_somebody_made_up() -> None:
     """One heartbeat with a number years ahead shut the honest agent out until somebody removed the node."""
     desk = Desk({"n1": ZERO})
-    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, desk.moment)
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, desk.now)
     desk.beat("n1", incarnation=Incarnation("9"))
     honest = msgspec.structs.replace(PLAIN, incarnation=Incarnation("5"))
-    lease_s, heard_s = desk.facts.longest_lease_s, desk.moment.steady_s
+    lease_s, heard_s = desk.facts.longest_lease_s, desk.now.steady_s
 
     during = desk.engine.on_heartbeat(honest, at(heard_s + lease_s))
     repeated = desk.engine.on_heartbeat(

@@ -45,7 +45,7 @@ def a_desk_with_a_job_on_a_node(**spec: Any) -> Desk:
 
 
 def drain(desk: Desk) -> None:
-    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), drained=True)}, desk.moment)
+    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), drained=True)}, desk.now)
 
 
 def give_up(desk: Desk, now_s: float) -> tuple[object, list[tuple[int, JobResult, str]]]:
@@ -73,12 +73,12 @@ def test_the_room_of_a_drained_node_leaves_the_total_once_it_reported_empty() ->
     before = desk.facts.total
     ended = JobEnd(OperationId("op"), 0, 1, AllocationId("5-1"), JobResult.COMPLETED)
     desk.beat("n", ends=[ended])
-    desk.engine.on_recorded([ReportedEnd(NodeName("n"), ended)], desk.moment)
+    desk.engine.on_recorded([ReportedEnd(NodeName("n"), ended)], desk.now)
     while_told = desk.facts.total
     desk.beat("n", ends=[ended])
     desk.beat("n")
     empty = desk.facts.total
-    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"))}, desk.moment)
+    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"))}, desk.now)
 
     assert (before, while_told, empty, desk.facts.total) == (cores(1, slots=9), before, ZERO, before)
     assert desk.engine.check() == []

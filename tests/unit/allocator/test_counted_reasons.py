@@ -35,9 +35,9 @@ def test_operations_out_of_the_order_are_counted_by_their_first_reason() -> None
     before = counted(desk, "held_back_")
     desk.beat("n")
     busy = counted(desk, "held_back_")
-    desk.engine.on_events([OperationSuspended(OperationId("idle"), suspended=True, at_ms=0)], desk.moment)
+    desk.engine.on_events([OperationSuspended(OperationId("idle"), suspended=True, at_ms=0)], desk.now)
     suspended = counted(desk, "held_back_")
-    desk.engine.on_operations([], desk.moment)
+    desk.engine.on_operations([], desk.now)
 
     assert before == {}
     assert busy == {"operation_limit_reached": 1, "no_job_ready": 1}
@@ -62,7 +62,7 @@ def test_a_room_that_no_job_fits_and_one_with_other_tags_are_told_apart(size: in
     desk = a_node()
     picky = an_operation("picky", 9, size=cores(size))
     spec = msgspec.structs.replace(picky.spec, scheduling_tag_filter="ssd")
-    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), tags=tags)}, desk.moment)
+    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), tags=tags)}, desk.now)
     desk.start(msgspec.structs.replace(picky, spec=spec))
     desk.tell([a_share("picky", 1.0, demand=20)])
     desk.beat("n")

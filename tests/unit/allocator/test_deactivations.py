@@ -38,7 +38,7 @@ def test_each_class_that_does_not_fit_counts_once_a_heartbeat_however_many_opera
     desk.beat("n")
     assert passed_over(desk) == {"min_needed_resources_unsatisfied": 1}
 
-    desk.engine.on_more_operations([an_operation("small", 1)], desk.moment)
+    desk.engine.on_more_operations([an_operation("small", 1)], desk.now)
     names = ["small", *(f"large-{number}" for number in range(3))]
     desk.tell([a_share(name, 1, demand=40) for name in names], total=FOUR)
     assert desk.beat("n")[0].start
@@ -56,7 +56,7 @@ def test_classes_whose_filters_differ_from_the_tags_are_told_apart_from_those_to
     picky = an_operation("picky")
     picky = msgspec.structs.replace(picky, spec=msgspec.structs.replace(picky.spec, scheduling_tag_filter="ssd"))
     desk = a_desk(picky, an_operation("large", size=cores(5)))
-    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), tags=[])}, desk.moment)
+    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), tags=[])}, desk.now)
     desk.beat("n")
 
     assert passed_over(desk) == {"min_needed_resources_unsatisfied": 1, "unmatched_scheduling_tag": 1}
@@ -85,7 +85,7 @@ def test_a_pool_that_is_forgotten_holds_nothing_back() -> None:
     tree.engine.ranking.order.settle()
     assert tree.engine.ranking.order.shut_classes == 1
 
-    tree.engine.on_operations([], tree.moment)
+    tree.engine.on_operations([], tree.now)
 
     assert tree.engine.ranking.order.shut_classes == 0
 
@@ -113,7 +113,7 @@ AGGRESSIVE = msgspec.structs.replace(
 
 def beside(host: Host, *, starving: ShareItem) -> None:
     """Beside the one that starves another waits that does not."""
-    host.engine.on_more_operations([an_operation("large", size=cores(9))], host.moment)
+    host.engine.on_more_operations([an_operation("large", size=cores(9))], host.now)
     host.tell([a_share("rich", 2), a_share("large", 1, demand=40), starving], total=FOUR)
 
 
@@ -156,7 +156,7 @@ def test_pools_that_a_walk_leaves_without_an_operation_count() -> None:
     tree.beat("n")
     # Its pool comes before the other, and its job would fit an empty node.
     later = [in_pool(an_operation("large", size=cores(10)), "p"), in_pool(an_operation("small", 1), "q")]
-    tree.engine.on_more_operations(later, tree.moment)
+    tree.engine.on_more_operations(later, tree.now)
     tree.told += [a_share("large", 0.9, demand=10), a_share("small", 0.5)]
     tree.tell([])
     before = passed_over(tree).get("no_best_leaf_descendant", 0)
@@ -171,7 +171,7 @@ def test_what_a_walk_meets_where_preemption_is_only_observed_is_not_counted_once
     for switch in ("observe", "off"):
         host = on_a_full_node({"preemption": switch})
         large = in_pool(an_operation("large", size=cores(9)), "a")
-        host.engine.on_more_operations([large], host.moment)
+        host.engine.on_more_operations([large], host.now)
         # Its pool comes first, and is left without it.
         host.tell([a_share("rich", 2), a_share("large", 4, demand=40), NORMAL], total=FOUR)
         host.next_beat()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName
 from headrace.wire.happenings import MOST_DECISIONS, AllocationPreempted, AllocationStarted
 from headrace.wire.preemption import ObservedPreemption, PreemptionReason, PreemptionRecord
-from headrace_allocator import published_decisions as decisions_made
+from headrace_allocator import published_decisions
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.preemption.audit.counts import PreemptionCounts
 from headrace_allocator.published_decisions import DecisionsMade
@@ -20,7 +20,7 @@ def test_starts_and_preemptions_are_told_once() -> None:
     host.tell([a_share("rich", 2), a_share("poor", 2, starves=True)], total=FOUR)
     host.next_beat()
 
-    told = host.engine.answers.on_decisions_due(host.moment).answer
+    told = host.engine.answers.on_decisions_due(host.now).answer
 
     assert told is not None
     assert (told.term, told.first) == (TERM, 0)
@@ -31,14 +31,14 @@ def test_starts_and_preemptions_are_told_once() -> None:
     ]
     assert isinstance(taken := told.decisions[4], AllocationPreempted)
     assert (taken.slot, taken.record.beneficiary, taken.node) == (host.starts[3].slots[0], "poor", "n")
-    assert host.engine.answers.on_decisions_due(host.moment).answer is None
+    assert host.engine.answers.on_decisions_due(host.now).answer is None
 
 
 def test_more_than_a_message_holds_travel_in_several_and_what_is_dropped_is_counted() -> None:
     made = DecisionsMade(TREE)
     record = PreemptionRecord(PreemptionReason.PREEMPTION)
     one = ObservedPreemption(NodeName("n"), AllocationId("a"), OperationId("op"), PoolName("p"), record)
-    made.note_observed([one] * (decisions_made._MOST_WAITING + 100))
+    made.note_observed([one] * (published_decisions._MOST_WAITING + 100))
 
     messages = []
     while message := made.take(TERM):
@@ -48,7 +48,7 @@ def test_more_than_a_message_holds_travel_in_several_and_what_is_dropped_is_coun
     assert all(len(message.decisions) <= MOST_DECISIONS for message in messages)
     ends = [message.first + len(message.decisions) for message in messages]
     assert ends[:-1] == [message.first for message in messages[1:]]
-    assert ends[-1] - messages[0].first == decisions_made._MOST_WAITING
+    assert ends[-1] - messages[0].first == published_decisions._MOST_WAITING
 
 
 def test_preemptions_are_counted_by_reason_and_group_below_each_pool() -> None:

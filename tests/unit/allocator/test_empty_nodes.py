@@ -32,7 +32,7 @@ def recorded(effects: Sequence[Effect]) -> list[str] | None:
 
 def written(desk: Desk, *, durable: bool = True) -> Sequence[Effect]:
     """The record is written."""
-    return desk.engine.on_empty_nodes_recorded(durable=durable, moment=desk.moment).effects
+    return desk.engine.on_empty_nodes_recorded(durable=durable, now=desk.now).effects
 
 
 def a_desk(*nodes: str, **timing: Any) -> Desk:
@@ -46,9 +46,9 @@ def succeeded(desk: Desk, left: LongestLeaseRecord, *operations: Any) -> Desk:
     """The next allocator, to which the one before left this. No node has spoken to it."""
     later = Desk(desk.nodes)
     later.engine = AllocatorEngine(TREE, TERM, later.facts.timing)
-    later.engine.on_operations(operations, later.moment)
-    later.engine.on_left(left, later.moment)
-    later.engine.on_nodes({NodeName(name): NodeRecord(NodeName(name)) for name in desk.nodes}, later.moment)
+    later.engine.on_operations(operations, later.now)
+    later.engine.on_left(left, later.now)
+    later.engine.on_nodes({NodeName(name): NodeRecord(NodeName(name)) for name in desk.nodes}, later.now)
     Desk.tell(later, [nothing_owed(each) for each in operations], total=cores(1000, slots=1000))
     return later
 
@@ -130,7 +130,7 @@ def test_a_node_that_may_still_obey_an_order_is_not_recorded_before_its_lease_is
     over = desk.tick(desk.now_s + 101)
     (report,) = [one for one in over if isinstance(one, Report)]
     before = desk.tick(desk.now_s + 102)
-    desk.engine.on_recorded(report.ends, desk.moment)
+    desk.engine.on_recorded(report.ends, desk.now)
     after = desk.tick(desk.now_s + 103)
 
     assert recorded(silent) is recorded(over) is None
@@ -193,7 +193,7 @@ def test_a_lost_node_is_not_recorded_while_a_job_that_may_have_run_there_is_in_d
     lost = desk.tick(desk.now_s + 601)
     (report,) = [one for one in lost if isinstance(one, Report)]
     before = desk.tick(desk.now_s + 602)
-    desk.engine.on_recorded(report.ends, desk.moment)
+    desk.engine.on_recorded(report.ends, desk.now)
 
     assert recorded(lost) is recorded(before) is None
     assert recorded(desk.tick(desk.now_s + 603)) == ["gone"]
@@ -223,7 +223,7 @@ def test_jobs_that_an_allocator_never_gave_out_are_ready_for_the_next_one_whiche
     live = an_operation("op", jobs=400)
     desk.start(live)
     desk.beat("dead", term=TERM)
-    left = desk.engine.on_stopping(desk.moment).answer
+    left = desk.engine.on_stopping(desk.now).answer
     nothing = desk.beat("n", term=TERM)[0]
 
     later = succeeded(desk, LongestLeaseRecord(not_given_out=left), drawn_before(live))
@@ -239,14 +239,14 @@ def test_an_allocator_that_recovers_itself_hands_over_no_job_that_is_in_doubt() 
     desk = Desk({"n": cores(1), "dead": cores(1)}, recovering=True)
     desk.start(drawn_before(an_operation("op", jobs=400)))
 
-    assert desk.engine.on_stopping(desk.moment).answer == {"op": [IndexRun(256, 400)]}
+    assert desk.engine.on_stopping(desk.now).answer == {"op": [IndexRun(256, 400)]}
 
 
 def test_what_an_allocator_hands_over_fits_a_message() -> None:
     desk = Desk({"n": cores(1)})
     desk.start(*[an_operation(f"operation-{number:050}", jobs=1000) for number in range(3_000)])
 
-    left = desk.engine.on_stopping(desk.moment).answer
+    left = desk.engine.on_stopping(desk.now).answer
 
     assert 1_000 < len(left) < 3_000
     assert len(msgspec.json.encode(LongestLeaseRecord(not_given_out=left))) < 200 * 1024

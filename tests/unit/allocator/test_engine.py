@@ -36,6 +36,7 @@ from headrace.wire.log import (
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.preemption import PreemptionReason
+from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.effects import (
     Draw,
     NudgeNode,
@@ -225,7 +226,7 @@ def test_a_repeated_or_overtaken_heartbeat_gets_no_answer_and_changes_nothing(vo
         NodeName("n1"), TREE, Incarnation("life-1"), void["seq"], 0, 0, HeartbeatReason.PERIOD, cores(2, slots=9)
     )
 
-    assert desk.engine.on_heartbeat(heartbeat, desk.moment) == Outcome(None)
+    assert desk.engine.on_heartbeat(heartbeat, desk.now) == Outcome(None)
     assert desk.node("n1").allocations == before
     assert desk.engine.void_heartbeats == 1
 
@@ -236,7 +237,7 @@ def test_a_former_life_of_an_agent_is_not_listened_to() -> None:
     desk.beat("n1", incarnation=Incarnation("life-2"), seq=1, applied=0)
     late = Heartbeat(NodeName("n1"), TREE, Incarnation("life-1"), 99, 0, 0, HeartbeatReason.PERIOD, cores(2, slots=9))
 
-    assert desk.engine.on_heartbeat(late, desk.moment) == Outcome(None)
+    assert desk.engine.on_heartbeat(late, desk.now) == Outcome(None)
 
 
 def test_an_allocator_that_never_heard_a_former_life_does_not_take_its_late_heartbeat_for_a_new_one() -> None:
@@ -244,7 +245,7 @@ def test_an_allocator_that_never_heard_a_former_life_does_not_take_its_late_hear
     desk.beat("n1", incarnation=Incarnation("life-2"), seq=1, applied=0)
     late = Heartbeat(NodeName("n1"), TREE, Incarnation("life-1"), 99, 0, 0, HeartbeatReason.PERIOD, cores(2, slots=9))
 
-    assert desk.engine.on_heartbeat(late, desk.moment) == Outcome(None)
+    assert desk.engine.on_heartbeat(late, desk.now) == Outcome(None)
     for seq in (2, 3):
         living, _ = desk.beat("n1", incarnation=Incarnation("life-2"), seq=seq, applied=seq - 1)
         assert living.seq == seq
@@ -263,7 +264,7 @@ def test_a_node_that_obeys_a_higher_term_makes_this_allocator_step_down() -> Non
     desk = Desk({"n1": cores(2)})
     heartbeat = Heartbeat(NodeName("n1"), TREE, Incarnation("x"), 1, 0, TERM + 1, HeartbeatReason.PERIOD, cores(2))
 
-    assert desk.engine.on_heartbeat(heartbeat, desk.moment) == Outcome(None, [StepDown(TERM + 1)])
+    assert desk.engine.on_heartbeat(heartbeat, desk.now) == Outcome(None, [StepDown(TERM + 1)])
 
 
 def test_an_allocator_that_hears_of_jobs_drawn_for_a_later_term_steps_down_and_gives_nothing_out() -> None:
@@ -307,7 +308,7 @@ def test_an_end_is_told_to_the_ledger_once_and_forgotten_when_the_ledger_has_it(
     second, effects = desk.beat("n1", ends=[an_end(start)])
     assert not [effect for effect in effects if isinstance(effect, Report)]
     assert second.forget.ends == []
-    desk.engine.on_recorded(report.ends, desk.moment)
+    desk.engine.on_recorded(report.ends, desk.now)
     third, _ = desk.beat("n1", ends=[an_end(start)])
 
     assert third.forget.ends == [an_end(start).key]
@@ -434,7 +435,7 @@ def test_pages_of_nodes_are_cut_by_bytes() -> None:
     seen: list[str] = []
     more = True
     while more:
-        page = list_nodes(desk.facts, len(seen), 1_000, desk.moment)
+        page = list_nodes(desk.facts, len(seen), 1_000, desk.now)
         assert len(encode(page)) <= LARGEST_MESSAGE_BYTES
         seen += [view.node for view in page.nodes]
         more = page.more
@@ -507,7 +508,7 @@ def test_more_indexes_are_drawn_before_they_run_out_and_only_once_at_a_time() ->
     (draw,) = [effect for effect in effects if isinstance(effect, Draw)]
     assert draw == Draw(OperationId("operation-1"), 512)
     assert not [e for e in desk.tick(101.0) if isinstance(e, Draw)]
-    desk.engine.on_drawn(draw.operation, None, desk.moment)
+    desk.engine.on_drawn(draw.operation, None, desk.now)
 
     assert [e for e in desk.tick(102.0) if isinstance(e, Draw)] == [draw]
 
@@ -540,7 +541,7 @@ def test_neither_a_tick_nor_a_cut_of_usage_goes_through_all_operations() -> None
     desk.tick(101.0)
     desk.facts.operations = NeverWalked(desk.facts.operations)
 
-    desk.engine.on_drawn(OperationId("operation-1"), None, desk.moment)
+    desk.engine.on_drawn(OperationId("operation-1"), None, desk.now)
     desk.cut_usage()
 
     assert [effect.operation for effect in desk.tick(102.0) if isinstance(effect, Draw)] == ["operation-1"]
@@ -585,8 +586,8 @@ def test_while_recovering_a_doubtful_job_waits_until_every_node_has_spoken_in_th
     desk.engine = AllocatorEngine(TREE, TERM, desk.facts.timing)
     desk.nodes = {"n1": cores(1, slots=9)}
     desk.seq, desk.applied = {"n1": 0}, {"n1": 0}
-    desk.engine.on_operations([an_operation("operation-1", jobs=1, term=TERM - 1)], desk.moment)
-    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, desk.moment)
+    desk.engine.on_operations([an_operation("operation-1", jobs=1, term=TERM - 1)], desk.now)
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"))}, desk.now)
     desk.tell([a_share("operation-1", 1.0)], total=cores(1, slots=9))
     assert "recovering: 0 of 1" in desk.reasons("operation-1")[0]
 
@@ -638,11 +639,11 @@ def test_a_large_cut_of_usage_is_made_in_slices_and_tells_all_at_once() -> None:
     desk = Desk({"n1": cores(4, slots=9)})
     desk.start(*(an_operation(f"operation-{number}") for number in range(5)))
 
-    assert desk.engine.on_usage_due(2, desk.moment).answer is None
+    assert desk.engine.on_usage_due(2, desk.now).answer is None
     over = OperationStateChanged(OperationId("operation-0"), OperationState.ABORTED, StateCause.ABORTED_BY_USER, "", 1)
     desk.learn(over, OperationSuspended(OperationId("operation-1"), suspended=True, at_ms=1))
-    assert desk.engine.on_usage_due(2, desk.moment).answer is None
-    cut = desk.engine.on_usage_due(2, desk.moment).answer
+    assert desk.engine.on_usage_due(2, desk.now).answer is None
+    cut = desk.engine.on_usage_due(2, desk.now).answer
 
     assert cut is not None
     assert [item.operation for item in cut.items] == [f"operation-{number}" for number in range(1, 5)]
@@ -657,9 +658,9 @@ def test_new_shares_are_taken_in_slices_and_by_operations_without_a_share_first(
     desk.share(operation_0=0.1, operation_1=0.1, operation_2=0.1)
     desk.node("n1").nudged = False
     items = {item.key: item for item in (a_share(f"operation-{number}", 0.2) for number in range(4))}
-    desk.engine.on_shares(ShareSnapshot(items, items.keys(), options=desk.options), desk.moment)
+    desk.engine.on_shares(ShareSnapshot(items, items.keys(), options=desk.options), desk.now)
 
-    more, effects = msgspec.structs.astuple(desk.engine.on_refresh_due(1, desk.moment))
+    more, effects = msgspec.structs.astuple(desk.engine.on_refresh_due(1, desk.now))
     owed = [desk.operation(f"operation-{number}").fair_share[1] for number in range(4)]
 
     assert (more, owed) == (True, [0.1, 0.1, 0.1, 0.2])
@@ -741,7 +742,10 @@ def test_every_sum_and_every_place_in_the_order_is_checked() -> None:
         "total cpu differs": lambda desk: setattr(desk.facts, "total", cores(3)),
         "used memory differs": lambda desk: setattr(desk.facts, "used", desk.facts.used + Resources(memory=1)),
         "online_nodes differs": lambda desk: setattr(desk.facts, "online_nodes", 3),
-        "does not follow from the facts": lambda desk: setattr(desk.operation("operation-1"), "rank", 7),
+        "position in the order does not follow": lambda desk: setattr(desk.operation("operation-1"), "rank", 7),
+        "job class does not follow": lambda desk: setattr(
+            desk.operation("operation-1"), "preemption_priority", PreemptionPriority.NORMAL
+        ),
         "is in the order and is not known": lambda desk: desk.facts.operations.clear(),
     }
     for words, damage in damages.items():
@@ -840,10 +844,6 @@ def test_figures_count_what_there_is() -> None:
         "preempted_unused_network": 0,
         "preempted_too_much_operation_below_fair_share": 0,
         "preempted_too_much_pool_below_guarantee": 0,
-        "heartbeats_checked": 0,
-        "heartbeats_differing": 0,
-        "choices_checked": 0,
-        "choices_differing": 0,
         "preempted_again": 0,
         "preempted_again_and_again": 0,
         "shares_are_old": 0,

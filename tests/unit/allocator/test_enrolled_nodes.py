@@ -33,27 +33,27 @@ def enrolled_nodes() -> EnrolledNodes:
 
 def test_only_the_entries_that_changed_are_read() -> None:
     nodes = enrolled_nodes()
-    nodes.take(bucket := entries(NodeRecord(N1), NodeRecord(N2)), bucket.keys())
+    nodes.read(bucket := entries(NodeRecord(N1), NodeRecord(N2)), bucket.keys())
     drained = NodeRecord(N1, drained=True)
     unreadable = Entry(N2, b"", 1)
 
-    assert nodes.take({**entries(drained), N2: unreadable}, [N1]) == {N1: drained}
+    assert nodes.read({**entries(drained), N2: unreadable}, [N1]) == {N1: drained}
     assert nodes.records == {N1: drained, N2: NodeRecord(N2)}
 
 
 def test_a_node_that_is_removed_or_goes_to_another_tree_is_in_this_one_no_more() -> None:
     nodes = enrolled_nodes()
-    nodes.take(bucket := entries(NodeRecord(N1), NodeRecord(N2)), bucket.keys())
+    nodes.read(bucket := entries(NodeRecord(N1), NodeRecord(N2)), bucket.keys())
 
     moved = entries(NodeRecord(N2, TreeName("other")))
-    assert nodes.take(moved, [N1, N2]) == {N1: None, N2: None}
-    assert nodes.take(moved, [N1, N2]) == {}
+    assert nodes.read(moved, [N1, N2]) == {N1: None, N2: None}
+    assert nodes.read(moved, [N1, N2]) == {}
 
 
 def test_an_entry_that_cannot_be_read_is_reported_and_its_node_is_in_no_tree() -> None:
     endpoints = CountingBorder()
     nodes = EnrolledNodes(TREE, endpoints)  # type: ignore[arg-type]
-    nodes.take(bucket := entries(NodeRecord(N1)), bucket.keys())
+    nodes.read(bucket := entries(NodeRecord(N1)), bucket.keys())
 
-    assert nodes.take({N1: Entry(N1, b"{", 2)}, [N1]) == {N1: None}
+    assert nodes.read({N1: Entry(N1, b"{", 2)}, [N1]) == {N1: None}
     assert endpoints.malformed == [N1]

@@ -28,7 +28,7 @@ from tests.unit.allocator.test_preemption import FOUR, Host, a_share
 
 
 def explained(desk: Desk, operation: str) -> WaitingExplained:
-    answer = desk.engine.on_question(ExplainWaiting(OperationId(operation)), desk.moment).answer
+    answer = desk.engine.on_question(ExplainWaiting(OperationId(operation)), desk.now).answer
     assert isinstance(answer, WaitingExplained)
     return answer
 
@@ -83,7 +83,7 @@ def test_nodes_are_counted_by_what_of_a_job_fits() -> None:
     spec = msgspec.structs.replace(tagged.spec, scheduling_tag_filter="fast")
     desk = Desk({"a": cores(4), "b": cores(2), "c": cores(8)})
     tags = {"a": ["fast"], "b": ["fast"], "c": []}
-    desk.engine.on_nodes({NodeName(name): NodeRecord(NodeName(name), tags=tags[name]) for name in tags}, desk.moment)
+    desk.engine.on_nodes({NodeName(name): NodeRecord(NodeName(name), tags=tags[name]) for name in tags}, desk.now)
     for node in tags:
         desk.beat(node)
     desk.start(msgspec.structs.replace(tagged, spec=spec), an_operation("plain", size=cores(5)))
@@ -98,7 +98,7 @@ def test_a_node_that_could_run_a_job_and_accepts_none_is_named() -> None:
     desk = Desk({name: cores(size) for name, size in {"a": 2, "b": 8, "c": 8, "d": 3}.items()})
     tags = {"a": ["fast"], "b": ["fast"], "c": [], "d": ["fast"]}
     records = {name: NodeRecord(NodeName(name), tags=tags[name], drained=name != "a") for name in tags}
-    desk.engine.on_nodes({NodeName(name): record for name, record in records.items()}, desk.moment)
+    desk.engine.on_nodes({NodeName(name): record for name, record in records.items()}, desk.now)
     for node in tags:
         desk.beat(node)
     desk.start(tagged, an_operation("huge", size=cores(9)), an_operation("plain", size=cores(3)))
@@ -134,7 +134,7 @@ def test_nodes_that_match_and_take_no_jobs_are_told_apart_from_nodes_with_other_
         NodeRecord(NodeName("plain")),
         *(NodeRecord(NodeName(name), tags=["frac"], drained=True) for name in drained),
     ]
-    desk.engine.on_nodes({record.node: record for record in records}, desk.moment)
+    desk.engine.on_nodes({record.node: record for record in records}, desk.now)
     for record in records:
         desk.beat(record.node)
     desk.start(tagged)
@@ -209,7 +209,7 @@ def test_one_that_starves_while_preemption_is_paused_is_told_so() -> None:
     host = poor(3)
     assert "preemption_paused" not in [cause.kind for cause in explained(host, "poor").causes]
 
-    host.engine.on_options(TreeOptions(pause_preemption=True), host.moment)
+    host.engine.on_options(TreeOptions(pause_preemption=True), host.now)
 
     (paused,) = [cause for cause in explained(host, "poor").causes if cause.kind == "preemption_paused"]
     assert paused.cure == "`headrace resume preemption`"
@@ -292,7 +292,7 @@ def test_every_reason_has_a_cure() -> None:
 def test_an_operation_that_this_tree_does_not_know_is_not_found() -> None:
     desk = Desk({"n": cores(1)})
 
-    assert desk.engine.on_question(ExplainWaiting(OperationId("x")), desk.moment).answer == NotFound("operation", "x")
+    assert desk.engine.on_question(ExplainWaiting(OperationId("x")), desk.now).answer == NotFound("operation", "x")
 
 
 def test_an_explanation_costs_no_more_for_a_large_cluster_than_for_some_hundred_nodes() -> None:
@@ -305,7 +305,7 @@ def looked_at(count: int) -> Desk:
     """So many full nodes, each of which a preemptive stage looked at for an operation that starves."""
     desk = Desk({f"n{number}": cores(1) for number in range(count)})
     desk.engine.check = list  # type: ignore[method-assign]
-    desk.engine.on_operations([an_operation("rich", count), an_operation("poor")], desk.moment)
+    desk.engine.on_operations([an_operation("rich", count), an_operation("poor")], desk.now)
     for number, name in enumerate(desk.nodes):
         node = desk.node(name)
         desk.beat(name)

@@ -171,14 +171,14 @@ def test_ends_that_come_late_are_dropped_without_an_alarm() -> None:
     done = end_of(0, name=first.allocation)
     _, effects = desk.beat("n1", allocations=[shown(second.allocation, 1)], ends=[done])
     (report,) = [one for one in effects if isinstance(one, Report)]
-    desk.engine.on_recorded(report.ends, desk.moment)
+    desk.engine.on_recorded(report.ends, desk.now)
     desk.beat("n1", allocations=[shown(second.allocation, 1)], ends=[done])
     lost = [one for one in desk.tick(desk.now_s + 101) if isinstance(one, Report)]
     assert [one.end.result for one in lost[0].ends] == [JobResult.LOST]
 
     late = end_of(1, name=second.allocation)
     again, more = desk.beat("n1", ends=[done])
-    desk.engine.on_recorded(lost[0].ends, desk.moment)
+    desk.engine.on_recorded(lost[0].ends, desk.now)
     back, and_more = desk.beat("n1", ends=[late])
     desk.start()
     over, and_last = desk.beat("n1", ends=[end_of(0, name="4-1")])
@@ -195,7 +195,7 @@ def test_a_late_end_is_forgotten_only_after_the_loss_of_its_job_is_recorded() ->
     (lost,) = [one for one in desk.tick(desk.now_s + 601) if isinstance(one, Report)]
 
     early, effects = desk.beat("n1", ends=[end_of(0, name="4-1")])
-    desk.engine.on_recorded(lost.ends, desk.moment)
+    desk.engine.on_recorded(lost.ends, desk.now)
     late, _ = desk.beat("n1", ends=[end_of(0, name="4-1")])
 
     assert (early.forget.ends, effects) == ([], [])

@@ -25,7 +25,7 @@ def names(orders: Orders) -> list[str]:
 def test_nothing_of_an_operation_starts_before_a_snapshot_names_it() -> None:
     """Its pool may be as new as it is: nobody knows yet what limits it, and on which nodes its jobs may run."""
     desk = Desk({"n1": cores(3, slots=9)})
-    desk.engine.on_operations([an_operation("op", jobs=9)], desk.moment)
+    desk.engine.on_operations([an_operation("op", jobs=9)], desk.now)
     desk.refresh()
     early, _ = desk.beat("n1")
     told = desk.reasons("op")
@@ -86,7 +86,7 @@ def test_a_snapshot_of_another_cluster_gives_all_a_place_by_it_though_their_shar
     desk.beat("n1")
 
     cut = ShareSnapshot({"op": item}, [], total=cores(16, slots=9), options=desk.options)
-    desk.engine.on_shares(cut, desk.moment)
+    desk.engine.on_shares(cut, desk.now)
     desk.refresh()
 
     operation = desk.operation("op")

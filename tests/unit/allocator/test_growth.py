@@ -36,8 +36,8 @@ def test_the_last_slice_of_a_cut_costs_no_more_for_all_that_the_cut_tells() -> N
         desk = Desk({"n": cores(1)})
         desk.start(*(an_operation(f"operation-{number}") for number in range(operations)))
         for _ in range(operations // SLICE - 1):
-            assert desk.engine.on_usage_due(SLICE, desk.moment).answer is None
-        return lines_run(lambda: desk.engine.on_usage_due(SLICE, desk.moment))
+            assert desk.engine.on_usage_due(SLICE, desk.now).answer is None
+        return lines_run(lambda: desk.engine.on_usage_due(SLICE, desk.now))
 
     assert last_slice(MANY) < 1.1 * last_slice(FEW)
 
@@ -45,7 +45,7 @@ def test_the_last_slice_of_a_cut_costs_no_more_for_all_that_the_cut_tells() -> N
 def test_options_that_leave_the_node_filter_as_it_was_cost_no_look_at_the_nodes() -> None:
     def same_options(nodes: int) -> int:
         desk = of_nodes(nodes)
-        return lines_run(lambda: desk.engine.on_options(TreeOptions(), desk.moment))
+        return lines_run(lambda: desk.engine.on_options(TreeOptions(), desk.now))
 
     assert same_options(MANY) == same_options(FEW)
 
@@ -55,13 +55,13 @@ def test_another_node_filter_judges_few_nodes_at_a_time_and_each_node_that_speak
         desk = of_nodes(nodes)
         # A formula is read once.
         assert not matches("ssd", [])
-        asked = lines_run(lambda: desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.moment))
+        asked = lines_run(lambda: desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.now))
         assert desk.facts.total != ZERO
         return asked
 
     assert other_filter(MANY) == other_filter(FEW)
     desk = of_nodes(FEW)
-    desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.moment)
+    desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.now)
     last = list(desk.nodes)[-1]
     assert not desk.node(last).outside
     desk.beat(last)
@@ -117,17 +117,17 @@ def test_whoever_waits_for_a_busy_node_with_tags_costs_no_look_at_each_free_node
     def news_of_waiting(nodes: int) -> int:
         desk = of_nodes(nodes)
         names = [f"waits-{number}" for number in range(SLICE)]
-        desk.engine.on_nodes({NodeName("tagged"): NodeRecord(NodeName("tagged"), tags=["gpu"])}, desk.moment)
+        desk.engine.on_nodes({NodeName("tagged"): NodeRecord(NodeName("tagged"), tags=["gpu"])}, desk.now)
         desk.nodes["tagged"], desk.seq["tagged"], desk.applied["tagged"] = cores(0.5), 0, 0
         desk.beat("tagged")
         tagged = [an_operation(name) for name in names]
         spec = msgspec.structs.replace(tagged[0].spec, scheduling_tag_filter="gpu")
-        desk.engine.on_operations([msgspec.structs.replace(each, spec=spec) for each in tagged], desk.moment)
+        desk.engine.on_operations([msgspec.structs.replace(each, spec=spec) for each in tagged], desk.now)
         desk.refresh()
         items = {each.key: each for each in (a_share(name, 0.01) for name in names)}
         total = cores(nodes, slots=nodes)
-        desk.engine.on_shares(ShareSnapshot(items, items.keys(), total=total, options=desk.options), desk.moment)
-        return lines_run(lambda: desk.engine.on_refresh_due(SLICE, desk.moment))
+        desk.engine.on_shares(ShareSnapshot(items, items.keys(), total=total, options=desk.options), desk.now)
+        return lines_run(lambda: desk.engine.on_refresh_due(SLICE, desk.now))
 
     assert news_of_waiting(MANY) < 1.1 * news_of_waiting(FEW)
 
@@ -140,7 +140,7 @@ def test_whether_some_node_could_run_a_job_is_known_without_a_look_at_all_tags_a
         desk.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
         for number, name in enumerate(desk.nodes):
             record = NodeRecord(NodeName(name), tags=[f"host-{number}", "ssd"])
-            desk.engine.on_nodes({record.node: record}, desk.moment)
+            desk.engine.on_nodes({record.node: record}, desk.now)
             desk.nodes[name] = cores(1 + number / 100)
             desk.beat(name)
         lives = [an_operation(f"operation-{number}", size=cores(number + 10_000)) for number in range(SLICE)]
@@ -150,7 +150,7 @@ def test_whether_some_node_could_run_a_job_is_known_without_a_look_at_all_tags_a
 
         def change() -> None:
             desk.beat("other")
-            desk.engine.on_refresh_due(SLICE, desk.moment)
+            desk.engine.on_refresh_due(SLICE, desk.now)
 
         return lines_run(change)
 

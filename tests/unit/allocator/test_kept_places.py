@@ -10,9 +10,9 @@ import pytest
 
 from headrace.ids import OperationId
 from headrace.resources import Resources
-from headrace.wire.explanations import Cause, ExplainWaiting, KeptPlaces, WaitingExplained
+from headrace.wire.explanations import Cause, ExplainWaiting, ProtectedAllocations, WaitingExplained
 from headrace.wire.operation_spec import PreemptionMode
-from headrace_allocator.explain import protected as kept_places
+from headrace_allocator.explain import protected
 from headrace_allocator.explain.reasons import KeptBy
 from headrace_allocator.preemption import stages
 from tests.support.allocating import an_operation, cores
@@ -21,12 +21,12 @@ from tests.unit.allocator.test_preemption import FOUR, Host, a_share
 
 
 def explained(host: Host, operation: str = "poor") -> WaitingExplained:
-    answer = host.engine.on_question(ExplainWaiting(OperationId(operation)), host.moment).answer
+    answer = host.engine.on_question(ExplainWaiting(OperationId(operation)), host.now).answer
     assert isinstance(answer, WaitingExplained)
     return answer
 
 
-def protected(told: WaitingExplained) -> list[Cause]:
+def causes_of_protection(told: WaitingExplained) -> list[Cause]:
     return [one for one in told.causes if one.kind == "places_protected"]
 
 
@@ -83,7 +83,7 @@ def test_each_rule_that_keeps_places_is_a_reason_with_its_cure(rule: str, given:
 
     told = explained(host)
 
-    by_rule = {one.figures["kept_by"]: one for one in protected(told)}
+    by_rule = {one.figures["kept_by"]: one for one in causes_of_protection(told)}
     assert rule in by_rule
     assert by_rule[rule].cure.startswith(cure)
     (nearest,) = told.tries.nearest
@@ -110,9 +110,9 @@ def test_the_reason_says_how_many_places_of_which_pool_are_kept_beside_that_ther
         "nodes": 1,
         "pools": (("p", 4),),
     }
-    kept = KeptPlaces("allow_normal_preemption", "allow_normal_preemption is false there", 4)
+    kept = ProtectedAllocations("allow_normal_preemption", "allow_normal_preemption is false there", 4)
     assert told.tries.nearest[0].kept == [kept]
-    assert protected(explained(host, "rich")) == [], "it does not starve"
+    assert causes_of_protection(explained(host, "rich")) == [], "it does not starve"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_has_a_reason_of_its_own_is_told_once_and_counted_on_its_node(rule:
 
     told = explained(host)
 
-    assert rule not in [one.figures["kept_by"] for one in protected(told)]
+    assert rule not in [one.figures["kept_by"] for one in causes_of_protection(told)]
     assert rule in [one.rule for one in told.tries.nearest[0].kept]
 
 
@@ -139,23 +139,23 @@ def test_a_place_that_ends_already_is_told_as_such_to_the_next_that_starves() ->
     host.next_beat()
     host.tell([a_share("rich", 2), a_share("poor", 1), a_share("late", 1, starves=True)], total=FOUR)
 
-    kept = kept_places.kept_on(host.facts, host.engine.ranking.order, host.node("n"), host.operation("late"))
+    kept = protected.kept_on(host.facts, host.engine.ranking.order, host.node("n"), host.operation("late"))
 
-    assert kept[kept_places.Kept(KeptBy.ENDING, host.operation("rich").spec.pool)] == 1
+    assert kept[protected.ProtectingRule(KeptBy.ENDING, host.operation("rich").spec.pool)] == 1
 
 
 def test_where_the_rules_changed_since_the_node_was_looked_at_it_is_what_they_say_now() -> None:
     host = on_a_full_node(poor={"resources": Resources(user_slots=1, cpu=300)})
     host.next_beat()
-    before = {one.figures["kept_by"] for one in protected(explained(host))}
+    before = {one.figures["kept_by"] for one in causes_of_protection(explained(host))}
     host.tell([a_share("rich", 2, starves=True), a_share("poor", 2, starves=True)], total=FOUR)
 
     assert before == {"fair_share"}
-    assert [one.figures["kept_by"] for one in protected(explained(host))] == ["fair_share", "starving"]
+    assert [one.figures["kept_by"] for one in causes_of_protection(explained(host))] == ["fair_share", "starving"]
 
 
 def test_nothing_of_it_is_looked_for_on_heartbeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_places, "protecting_rule", None)
+    monkeypatch.setattr(protected, "protecting_rule", None)
     host = on_a_full_node(pool=NO_NORMAL)
 
     assert host.next_beat().start == []
@@ -163,11 +163,11 @@ def test_nothing_of_it_is_looked_for_on_heartbeats(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_more_than_a_thousand_places_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_places, "_MOST_LOOKED_AT", 1)
+    monkeypatch.setattr(protected, "_MOST_LOOKED_AT", 1)
     host = on_a_full_node(pool=NO_NORMAL)
     host.next_beat()
     node, order = host.node("n"), host.engine.ranking.order
 
-    (told,) = kept_places.places_protected(host.facts, order, [node, node], host.operation("poor"))
+    (told,) = protected.places_protected(host.facts, order, [node, node], host.operation("poor"))
 
     assert (told.places, msgspec.structs.astuple(told)[2]) == (4, 1)

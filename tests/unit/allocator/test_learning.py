@@ -55,12 +55,12 @@ def test_between_two_pages_nothing_is_over_and_what_is_told_already_starts() -> 
     desk.share(old=0.1, ended=0.1)
     starts = {start.operation: start for start in desk.beat("n")[0].start}
 
-    desk.engine.on_more_operations([new], desk.moment)
-    desk.engine.on_drawn(OperationId("new"), DrawAnswer(OperationId("new"), below=512), desk.moment)
+    desk.engine.on_more_operations([new], desk.now)
+    desk.engine.on_drawn(OperationId("new"), DrawAnswer(OperationId("new"), below=512), desk.now)
     desk.share(old=0.1, ended=0.1, new=0.1)
     between = desk.beat("n", allocations=[running(start) for start in starts.values()])[0]
     starts |= {start.operation: start for start in between.start}
-    desk.engine.on_operations([old], desk.moment)
+    desk.engine.on_operations([old], desk.now)
     after = desk.beat("n", allocations=[running(start) for start in starts.values()])[0]
 
     assert list(starts) == ["old", "ended", "new"]
@@ -108,9 +108,9 @@ def restarted(operations: int) -> Desk:
     desk = Desk({"n": cores(1, slots=9)})
     desk.engine = AllocatorEngine(TREE, TERM, Timing())
     desk.engine.on_operations(
-        [an_operation(f"operation-{number}", jobs=2, term=TERM - 1) for number in range(operations)], desk.moment
+        [an_operation(f"operation-{number}", jobs=2, term=TERM - 1) for number in range(operations)], desk.now
     )
-    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"))}, desk.moment)
+    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"))}, desk.now)
     desk.engine.check = list  # type: ignore[method-assign]  # checking everything is no part of a heartbeat
     desk.beat("n")
     return desk
@@ -187,9 +187,9 @@ def test_whoever_missed_that_a_job_runs_again_learns_it_from_the_whole() -> None
     end = JobEnd(start.operation, 0, 1, start.allocation, JobResult.FAILED)
     desk.beat("n", ends=[end])
 
-    desk.engine.on_operations([msgspec.structs.replace(live, done=bytes([1]))], desk.moment)
+    desk.engine.on_operations([msgspec.structs.replace(live, done=bytes([1]))], desk.now)
     assert desk.beat("n")[0].start == []
-    desk.engine.on_operations([msgspec.structs.replace(live, attempts=[JobSlot(0, 2)])], desk.moment)
+    desk.engine.on_operations([msgspec.structs.replace(live, attempts=[JobSlot(0, 2)])], desk.now)
 
     assert [each.slots for each in desk.beat("n")[0].start] == [[JobSlot(0, 2)]]
 

@@ -25,7 +25,7 @@ class Tagged(Desk):
 
     def tag(self, **tags: list[str]) -> None:
         records = {NodeName(name): NodeRecord(NodeName(name), tags=each) for name, each in tags.items()}
-        self.engine.on_nodes(records, self.moment)
+        self.engine.on_nodes(records, self.now)
 
     def started(self, node: str) -> int:
         return len(self.beat(node)[0].start)
@@ -43,20 +43,20 @@ def test_without_a_filter_every_node_is_the_trees() -> None:
 
 def test_a_node_that_the_filter_leaves_out_gets_nothing_and_is_no_part_of_the_total() -> None:
     tree = Tagged()
-    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.now)
 
     assert (tree.started("old"), tree.started("new")) == (0, 8)
     assert tree.total() == 8
-    assert [view.state for view in list_nodes(tree.facts, 0, 10, tree.moment).nodes] == ["online", "outside"]
+    assert [view.state for view in list_nodes(tree.facts, 0, 10, tree.now).nodes] == ["online", "outside"]
 
 
 def test_a_filter_that_changes_lets_nodes_in_and_out_at_once_and_what_runs_stays() -> None:
     tree = Tagged()
     assert tree.started("old") == 4
-    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.now)
     without = tree.total()
     held = len(tree.node("old").allocations)
-    tree.engine.on_options(TreeOptions(node_filter="!ssd"), tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="!ssd"), tree.now)
 
     assert (without, held, tree.total()) == (0, 4, 4)
     assert tree.started("new") == 0
@@ -64,7 +64,7 @@ def test_a_filter_that_changes_lets_nodes_in_and_out_at_once_and_what_runs_stays
 
 def test_tags_that_change_count_at_once() -> None:
     tree = Tagged()
-    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.now)
     tree.started("old")
     tree.tag(old=["ssd"], new=["ssd"])
 
@@ -74,9 +74,9 @@ def test_tags_that_change_count_at_once() -> None:
 
 def test_a_filter_that_is_none_is_refused_and_the_one_before_stays() -> None:
     tree = Tagged()
-    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="ssd"), tree.now)
     with pytest.raises(BadInput, match="ssd & "):
-        tree.engine.on_options(TreeOptions(node_filter="ssd & ", pause_starts=True), tree.moment)
+        tree.engine.on_options(TreeOptions(node_filter="ssd & ", pause_starts=True), tree.now)
 
     assert (tree.started("old"), tree.started("new")) == (0, 8)
 
@@ -85,6 +85,6 @@ def test_why_an_operation_waits_says_that_nodes_are_left_out() -> None:
     tree = Tagged()
     tree.beat("old")
     tree.beat("new")
-    tree.engine.on_options(TreeOptions(node_filter="gpu"), tree.moment)
+    tree.engine.on_options(TreeOptions(node_filter="gpu"), tree.now)
 
     assert tree.reasons("a")[0] == "no node takes jobs (old outside, new outside)"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.ids import NodeName
+from headrace.ids import NodeName, OperationId
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PoolMode, PreemptionSwitch
 from headrace.pools.tree_options import PreemptionPolicy, ShareModel, YarnOptions
 from headrace.wire.operations import OperationState
@@ -53,7 +53,7 @@ def test_people_see_which_node_is_reserved_for_what_and_why_the_job_waits() -> N
     (node,) = fleet.reserved_nodes()
     name = node.record.node
 
-    views = {view.node: view.reserved for view in list_nodes(fleet.facts, 0, 10, fleet.moment).nodes}
+    views = {view.node: view.reserved for view in list_nodes(fleet.facts, 0, 10, fleet.now).nodes}
     assert views.pop(name).startswith("for whole-node, whose job is expected to fit in ")
     assert set(views.values()) == {""}
     words = f"node {name} is reserved for it: its job is expected to fit there in "
@@ -121,11 +121,28 @@ def test_no_node_is_reserved_for_a_job_that_its_operation_is_not_owed() -> None:
         assert not fleet.reserved_nodes()
 
 
+def test_a_pool_is_owed_a_node_though_each_of_its_operations_is_owed_a_part_of_one() -> None:
+    """Ten operations share what their pool is owed: 4 cores of guarantee and half of the other 8, two nodes. They have no third one."""
+    fleet = StreamFleet(Random(5), (20.0, 40.0), fair_share_starvation_timeout=2_000, preemption=PreemptionSwitch.OFF)
+    fleet.stream(200)
+    fleet.second()
+    names = [OperationId(f"large-{number}") for number in range(10)]
+    for name in names:
+        fleet.work(name, "whole", 1, cores(4), started_at_ms=2)
+    began: set[OperationId] = set()
+    for _ in range(150):
+        fleet.second()
+        running = {name for name in names if name in fleet.facts.operations and fleet.operation(name).allocations}
+        began |= running
+        assert len(fleet.reserved_nodes()) + len(running) <= 2
+    assert len(began) >= 3
+
+
 def test_a_node_that_takes_no_jobs_any_more_loses_its_reservation_to_another() -> None:
     fleet = reserving()
     (node,) = fleet.reserved_nodes()
     record = msgspec.structs.replace(node.record, drained=True)
-    fleet.engine.on_nodes({record.node: record}, fleet.moment)
+    fleet.engine.on_nodes({record.node: record}, fleet.now)
 
     fleet.second()
     assert node.reserved is None
@@ -148,7 +165,7 @@ def test_a_node_that_is_removed_loses_its_reservation() -> None:
 def test_an_operation_that_ends_lets_its_node_go() -> None:
     fleet = reserving()
     fleet.live[LARGE] = msgspec.structs.replace(fleet.live[LARGE], state=OperationState.ABORTING)
-    fleet.engine.on_operations(fleet.live.values(), fleet.moment)
+    fleet.engine.on_operations(fleet.live.values(), fleet.now)
 
     fleet.second()
     assert not fleet.reserved_nodes()
@@ -188,12 +205,12 @@ def test_a_reservation_moves_to_a_node_that_is_clearly_better_and_only_a_few_tim
     reservation.expected_s = fleet.now_s + 100.0
 
     reservation.moves = MOST_MOVES
-    fleet.engine.reservations.hear(other, 1_000, fleet.moment)
+    fleet.engine.reservations.hear(other, 1_000, fleet.now)
     assert reservation.node is node
 
     reservation.moves = 0
     other.boottime_ms = fleet.boottime_ms
-    fleet.engine.reservations.hear(other, 1_000, fleet.moment)
+    fleet.engine.reservations.hear(other, 1_000, fleet.now)
     assert (reservation.node, reservation.moves) == (other, 1)
     assert node.reserved is None
 

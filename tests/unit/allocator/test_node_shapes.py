@@ -38,7 +38,7 @@ def test_the_nodes_that_match_are_those_whose_tags_match_one_by_one(seed: int) -
     for _ in range(100):
         name = NodeName(random.choice(list(desk.nodes)))
         tags = random.sample(["a", "b", "c", f"host-{name}"], random.randint(0, 3))
-        desk.engine.on_nodes({name: NodeRecord(name, tags=tags)}, desk.moment)
+        desk.engine.on_nodes({name: NodeRecord(name, tags=tags)}, desk.now)
         desk.nodes[name] = cores(random.randint(1, 3))
         desk.beat(name)
         accepting = [node for node in desk.facts.nodes.values() if node.accepts_jobs]
@@ -80,7 +80,7 @@ def test_what_fits_only_on_a_node_that_is_drained_for_a_while_asks_for_its_room_
 
     def asked(*, drained: bool) -> int:
         large = NodeRecord(NodeName("large"), drained=drained)
-        desk.engine.on_nodes({large.node: large}, desk.moment)
+        desk.engine.on_nodes({large.node: large}, desk.now)
         desk.beat("large", allocations=shown)
         desk.refresh()
         (item,) = (item for item in desk.cut_usage().items if item.operation == "waits")
@@ -103,11 +103,11 @@ def test_shapes_follow_whatever_happens_to_nodes(seed: int) -> None:
         record = NodeRecord(NodeName(name), tags=tags, drained=drained)
         change = random.randrange(5)
         if change == 0:
-            desk.engine.on_nodes({NodeName(name): record}, desk.moment)
+            desk.engine.on_nodes({NodeName(name): record}, desk.now)
         elif change == 1:
-            desk.engine.on_nodes({NodeName(name): None}, desk.moment)
+            desk.engine.on_nodes({NodeName(name): None}, desk.now)
         elif change == 2:
-            desk.engine.on_options(TreeOptions(node_filter=random.choice(["", "ssd", "!ssd"])), desk.moment)
+            desk.engine.on_options(TreeOptions(node_filter=random.choice(["", "ssd", "!ssd"])), desk.now)
         elif change == 3:
             desk.tick(desk.now_s + random.choice([1, 70]))
         elif NodeName(name) in desk.facts.nodes:
@@ -140,7 +140,7 @@ def test_neither_a_change_of_one_node_nor_a_question_looks_at_all_nodes(monkeypa
     desk.nodes["n7"] = cores(8)
     desk.beat("n7")
     desk.refresh()
-    desk.engine.on_question(ExplainWaiting(OperationId("a")), desk.moment)
+    desk.engine.on_question(ExplainWaiting(OperationId("a")), desk.now)
 
     assert desk.operation("a").fits_somewhere
     assert looks < 20

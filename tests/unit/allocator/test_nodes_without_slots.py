@@ -52,14 +52,14 @@ def test_what_ends_with_the_slots_of_its_node_is_not_preempted(after_s: float) -
     # All of it may be taken, and somebody starves.
     host.tell([a_share("rich", 0), a_share("poor", 4, starves=True)], total=FOUR)
     answers = host.engine.answers
-    answers.on_decisions_due(host.moment)
+    answers.on_decisions_due(host.now)
     host.next_beat(total=NO_SLOTS, after_s=0, obeyed=False)
     taken = host.next_beat(total=NO_SLOTS, after_s=after_s, obeyed=False).take_back
 
     assert [(one.reason, one.preemption, one.timeout_ms) for one in taken] == [(TakeBackReason.LIMITS, None, 0)] * 4
     assert host.node("n").overcommitted_since_s is None
     assert answers.preemptions.total() == 0
-    assert answers.on_decisions_due(host.moment).answer is None, "nor is it in the stream of what happens"
+    assert answers.on_decisions_due(host.now).answer is None, "nor is it in the stream of what happens"
 
 
 def kept() -> Host:

@@ -59,11 +59,11 @@ def test_no_node_is_asked_while_heartbeats_wait_for_long() -> None:
     desk = Desk({"n1": cores(4, slots=9)})
     desk.beat("n1")
     desk.start(an_operation("a", 40))
-    desk.engine.pace.on_load(100.0, desk.moment)
+    desk.engine.pace.on_load(100.0, desk.now)
 
     assert list(desk.share(a=0.5)) == []
 
-    desk.engine.pace.on_load(1.0, desk.moment)
+    desk.engine.pace.on_load(1.0, desk.now)
     news = desk.start(an_operation("a", 40))
     assert [each.node for each in news if isinstance(each, NudgeNode)] == ["n1"]
 
@@ -91,7 +91,7 @@ def test_an_end_below_the_limit_of_its_operation_asks_another_node_where_its_own
     starts = desk.beat("n1")[0].start
     for node in desk.nodes:
         desk.beat(node, allocations=[running(each) for each in starts if node == "n1"])
-    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), drained=True)}, desk.moment)
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), drained=True)}, desk.now)
 
     orders, effects = desk.beat("n1", allocations=[running(starts[0])], ends=[end_of(starts[1])])
 
@@ -102,7 +102,7 @@ def test_an_end_below_the_limit_of_its_operation_asks_another_node_where_its_own
 def test_an_end_below_the_limit_of_a_pool_asks_the_node_on_which_a_job_of_another_operation_fits() -> None:
     desk = Desk({f"n{number}": cores(4, slots=9) for number in range(1, 5)})
     tags = {name: NodeRecord(name, tags=["fast"] if name == "n3" else []) for name in desk.facts.nodes}
-    desk.engine.on_nodes(tags, desk.moment)
+    desk.engine.on_nodes(tags, desk.now)
     for node in desk.nodes:
         desk.beat(node)
     desk.start(an_operation("a", 2), filtered(an_operation("b", 9), "fast"))
@@ -158,7 +158,7 @@ def test_where_very_many_wait_below_a_limit_few_are_looked_at_on_the_heartbeat_t
 
     monkeypatch.setattr(FreeResources, "fitting", counted)
 
-    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), drained=True)}, desk.moment)
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), drained=True)}, desk.now)
     _, effects = desk.beat("n1", ends=[end_of(each) for each in starts])
 
     assert [each.operation for each in starts] == ["a", "a"]
@@ -169,7 +169,7 @@ def test_where_very_many_wait_below_a_limit_few_are_looked_at_on_the_heartbeat_t
 def test_only_nodes_that_match_the_filter_are_asked() -> None:
     desk = Desk({"n1": cores(4, slots=9), "n2": cores(4, slots=9)})
     desk.engine.on_nodes(
-        {name: NodeRecord(name, tags=["fast"] if name == "n2" else []) for name in desk.facts.nodes}, desk.moment
+        {name: NodeRecord(name, tags=["fast"] if name == "n2" else []) for name in desk.facts.nodes}, desk.now
     )
     for node in desk.nodes:
         desk.beat(node)
@@ -188,7 +188,7 @@ def test_an_operation_whose_filter_no_node_matches_has_no_demand_and_is_told_why
     assert desk.reasons("a") == ["no node matches fast: 1 node that takes jobs has other tags"]
     assert [(item.pending_jobs, item.pending) for item in cut.items if item.nodes is None] == [(40, cores(0, slots=0))]
 
-    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), tags=["fast"])}, desk.moment)
+    desk.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), tags=["fast"])}, desk.now)
     desk.refresh()
     assert [item.pending != cores(0, slots=0) for item in desk.cut_usage().items if item.nodes is None] == [True]
 

@@ -39,10 +39,10 @@ def test_each_operation_gets_its_place_though_the_room_changes_before_every_slic
     assert len(desk.engine.ranking.order.pools()) > SLICE
 
     items = {item.key: item for item in a_snapshot(0.02)}
-    desk.engine.on_shares(ShareSnapshot(items, items.keys(), options=desk.options), desk.moment)
+    desk.engine.on_shares(ShareSnapshot(items, items.keys(), options=desk.options), desk.now)
     for _ in range(10 * COUNT // SLICE):
         desk.engine.ranking.mark_all()
-        desk.engine.on_refresh_due(SLICE, desk.moment)
+        desk.engine.on_refresh_due(SLICE, desk.now)
 
     owed = [desk.operation(f"operation-{number}").fair_share[1] for number in range(COUNT)]
     assert owed == [0.02] * COUNT
@@ -74,8 +74,8 @@ def test_a_pool_that_comes_changes_or_goes_moves_nobody_but_those_in_it() -> Non
             del items[key]
         keys = [item.key for item in changed]
         cut = ShareSnapshot(items, keys, removed, cores(1), desk.options)
-        desk.engine.on_shares(cut, desk.moment)
-        more = desk.engine.on_refresh_due(1, desk.moment).answer  # the operation: the pool has no turn of its own
+        desk.engine.on_shares(cut, desk.now)
+        more = desk.engine.on_refresh_due(1, desk.now).answer  # the operation: the pool has no turn of its own
         assert desk.engine.check() == []
         return not more, desk.operation("operation-7").fits_somewhere
 

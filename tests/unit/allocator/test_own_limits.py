@@ -60,7 +60,7 @@ def test_an_operation_at_its_limit_may_pass_it_once_the_tree_lets_it_though_its_
     desk.refresh()
 
     lenient = msgspec.structs.replace(desk.options, enable_infinite_resource_limits_overcommit=True)
-    desk.engine.on_shares(ShareSnapshot({share.key: share}, changed=[], total=FOUR, options=lenient), desk.moment)
+    desk.engine.on_shares(ShareSnapshot({share.key: share}, changed=[], total=FOUR, options=lenient), desk.now)
     desk.refresh()
     desk.now_s += 6
 

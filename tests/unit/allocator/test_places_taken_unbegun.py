@@ -47,7 +47,7 @@ def test_the_ledger_is_told_of_a_place_that_was_taken_before_its_job_began() -> 
 
     assert (end.index, end.attempt, end.result, end.started_at_ms) == (3, 1, JobResult.ABORTED, 0)
     assert (end.preemption, end.reason) == (record, "its allocation was preempted before it began")
-    assert end.ended_at_ms == host.moment.wall_ms
+    assert end.ended_at_ms == host.now.wall_ms
     assert end.start == host.starts[3].record is not None
 
 
@@ -58,7 +58,7 @@ def test_it_is_told_once_and_the_job_waits_for_the_ledger() -> None:
 
     assert told(host, ended, host.picture()[:3]) == []
     assert host.operation("rich").slots.ready_count == ready
-    host.engine.on_recorded([ReportedEnd(host.node("n").record.node, end)], host.moment)
+    host.engine.on_recorded([ReportedEnd(host.node("n").record.node, end)], host.now)
     assert told(host, ended, host.picture()[:3]) == []
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
-from headrace_allocator.facts.pool_tree import PoolTree, ShareSnapshot
+from headrace_allocator.facts.pool_tree import PoolStates, ShareSnapshot
 from tests.support.allocating import a_share, an_operation, cores
 from tests.unit.allocator.test_limits import TOTAL, Tree, a_pool
 
@@ -34,7 +34,7 @@ def test_the_shares_of_pools_and_of_the_root_are_those_of_the_newest_snapshot() 
 def test_a_pool_that_is_gone_takes_its_limit_with_it() -> None:
     tree = Tree([a_pool("p", cpu=0.3)], an_operation("a", 20))
     items = {item.key: item for item in tree.told}
-    tree.engine.on_shares(ShareSnapshot(items, [], ["/p"], TOTAL, tree.options), tree.moment)
+    tree.engine.on_shares(ShareSnapshot(items, [], ["/p"], TOTAL, tree.options), tree.now)
     tree.refresh()
     tree.beat("n")
 
@@ -44,7 +44,7 @@ def test_a_pool_that_is_gone_takes_its_limit_with_it() -> None:
 
 def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
     random = Random(8)
-    pools = PoolTree()
+    pools = PoolStates()
     items: dict[str, ShareItem] = {}
     names = [f"p{number}" for number in range(8)]
     held = [(PoolName(name), cores(number)) for number, name in enumerate(names)]
@@ -52,7 +52,7 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
     for name, amount in held:
         pools.use(name, amount, amount)
 
-    def limits_of(pools: PoolTree) -> object:
+    def limits_of(pools: PoolStates) -> object:
         return {
             name: [(pool.name, pool.most, pool.used, pool.in_doubt) for pool in pools.pool(PoolName(name)).path()]
             for name in names
@@ -70,9 +70,9 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
                 items[key] = a_pool(names[number], parent, cpu=random.choice([0.5, 1.0]))
                 changed.add(key)
         total = random.choice([TOTAL, cores(20, slots=100)])
-        pools.take(ShareSnapshot(items, changed, removed, total))
-        whole = PoolTree()
-        whole.take(ShareSnapshot(items, items.keys(), [], total))
+        pools.apply(ShareSnapshot(items, changed, removed, total))
+        whole = PoolStates()
+        whole.apply(ShareSnapshot(items, items.keys(), [], total))
         for name, amount in held:
             whole.use(name, amount, amount)
 
@@ -84,9 +84,9 @@ def test_always_the_same_tree_by_changes_as_by_the_whole() -> None:
 
 
 def test_shares_of_operations_are_no_pools() -> None:
-    pools = PoolTree()
+    pools = PoolStates()
     share = a_share("a", 0.5)
 
-    pools.take(ShareSnapshot({share.key: share}, [share.key], [], TOTAL))
+    pools.apply(ShareSnapshot({share.key: share}, [share.key], [], TOTAL))
 
     assert pools.pools == {}

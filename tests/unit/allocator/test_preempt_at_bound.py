@@ -56,7 +56,7 @@ class Course:
             fleet.update_shares()
         for _ in range(seconds):
             fleet.pass_time(1.0)
-            fleet.engine.on_tick(fleet.moment)
+            fleet.engine.on_tick(fleet.now)
             for host in hosts:
                 fleet.hear(host)
         operations = fleet.facts.operations

@@ -308,7 +308,7 @@ def test_a_shrunk_node_may_hold_allocations_of_an_operation_that_is_over() -> No
     host.next_beat()
     shrunk = cores(2, slots=4)
     host.next_beat(total=shrunk)
-    host.engine.on_operations([], host.moment)
+    host.engine.on_operations([], host.now)
     taken = host.next_beat(after_s=16, total=shrunk).take_back
 
     assert {(one.allocation, one.reason) for one in taken} == {

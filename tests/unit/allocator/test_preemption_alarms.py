@@ -84,7 +84,7 @@ def test_a_job_counts_as_preempted_once_it_ended_by_that() -> None:
 
     slot = host.starts[3].slots[0]
     end = JobEnd(OperationId("rich"), slot.index, slot.attempt, AllocationId(victim), JobResult.ABORTED)
-    host.engine.alarms.on_preempted([end.key], host.moment)
+    host.engine.alarms.on_preempted([end.key], host.now)
     gone = [one for one in host.picture() if one.id != victim]
     host.next_beat(after_s=1, allocations=gone, ends=[end])
     host.next_beat(after_s=1, allocations=gone, ends=[end])
@@ -114,4 +114,4 @@ def test_what_a_former_allocator_preempted_counts_when_its_end_tells_so() -> Non
     host.beat("n", ends=[end, done, lost])
     host.beat("n", ends=[end, done, lost])
 
-    assert host.engine.alarms.of(OperationId("rich"), host.moment) == {7: 1}
+    assert host.engine.alarms.of(OperationId("rich"), host.now) == {7: 1}

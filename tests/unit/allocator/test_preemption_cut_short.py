@@ -115,7 +115,7 @@ def test_a_node_that_is_drained_meanwhile_gives_the_start_back_that_has_not_begu
     now = preempting()
     now.host.next_beat(allocations=now.picture())
 
-    now.host.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), drained=True)}, now.host.moment)
+    now.host.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), drained=True)}, now.host.now)
     orders = now.host.next_beat(allocations=now.picture())
     ended = msgspec.structs.replace(now.waiting, state=AllocationState.ENDED)
     after = now.host.next_beat(allocations=[*now.picture()[:-1], ended])

@@ -34,7 +34,7 @@ def records(orders: Orders) -> list[PreemptionRecord]:
 
 
 def explained(desk: Desk, operation: str) -> WaitingExplained:
-    answer = desk.engine.on_question(ExplainWaiting(OperationId(operation)), desk.moment).answer
+    answer = desk.engine.on_question(ExplainWaiting(OperationId(operation)), desk.now).answer
     assert isinstance(answer, WaitingExplained)
     return answer
 
@@ -151,7 +151,7 @@ def test_nobody_is_told_to_wait_for_that_who_got_a_place_or_needs_more_than_ther
 
     host = on_a_full_node(MINUTE)
     beat(host, 15)
-    host.engine.on_options(TreeOptions(pause_starts=True), host.moment)
+    host.engine.on_options(TreeOptions(pause_starts=True), host.now)
     beat(host, 16, after_s=1, total=cores(8, slots=8))
     assert [one.kind for one in explained(host, "poor").causes] == ["starts_paused"], "there is room"
 

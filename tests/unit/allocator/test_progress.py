@@ -15,7 +15,7 @@ def shown(start: Start, progress: int | None) -> AllocationReport:
 
 
 def told(desk: Desk, *names: str) -> list[OperationProgress]:
-    answer = desk.engine.on_question(ListProgress([OperationId(name) for name in names]), desk.moment).answer
+    answer = desk.engine.on_question(ListProgress([OperationId(name) for name in names]), desk.now).answer
     assert isinstance(answer, ProgressList)
     return list(answer.operations)
 

@@ -16,8 +16,7 @@ from headrace.wire.log import OperationSuspended
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, ShareItem
 from headrace_allocator import heartbeat_answer
-from headrace_allocator.decide import Due, HeartbeatDecision, decide
-from headrace_allocator.decision.placing import Choice
+from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.view import Overlay, restless
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import AllocationGroups
@@ -34,9 +33,9 @@ class Decisions:
         self.count = 0
         monkeypatch.setattr(heartbeat_answer, "decide", self._decide)
 
-    def _decide(self, overlay: Overlay, due: Due, choose: Choice) -> HeartbeatDecision:
+    def _decide(self, overlay: Overlay, due: DueSteps) -> HeartbeatDecision:
         self.count += 1
-        return decide(overlay, due, choose)
+        return decide(overlay, due)
 
 
 def a_full_node() -> tuple[Desk, Start]:
@@ -193,7 +192,7 @@ def test_an_end_that_is_recorded_is_forgotten_without_a_decision(monkeypatch: py
     end = the_end_of(start)
     (other,) = desk.beat("n1", ends=[end])[0].start
     decisions = Decisions(monkeypatch)
-    desk.engine.on_recorded([ReportedEnd(NodeName("n1"), end)], desk.moment)
+    desk.engine.on_recorded([ReportedEnd(NodeName("n1"), end)], desk.now)
 
     orders, _ = desk.beat("n1", allocations=[running(other)], ends=[end])
 

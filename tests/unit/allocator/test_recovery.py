@@ -28,9 +28,9 @@ def after_a_restart(
     """An allocator that has just begun. Each of the nodes is drained or not; none has spoken."""
     desk = Desk(dict.fromkeys(nodes, cores(size, slots=9)))
     desk.engine = AllocatorEngine(TREE, TERM, desk.facts.timing)
-    desk.engine.on_operations(operations, desk.moment)
+    desk.engine.on_operations(operations, desk.now)
     records = {NodeName(name): NodeRecord(NodeName(name), drained=drained) for name, drained in nodes.items()}
-    desk.engine.on_nodes(records, desk.moment)
+    desk.engine.on_nodes(records, desk.now)
     if limits_known:
         desk.tell([nothing_owed(each) for each in operations], total=cores(size * len(nodes), slots=99))
     return desk
@@ -130,7 +130,7 @@ def test_jobs_that_a_removed_node_may_run_stay_in_doubt_until_its_lease_is_over(
     """Its record may have gone with the bucket, while its runner goes on."""
     desk = after_a_restart(former("op", jobs=1), nodes={"gone": False, "alive": False})
     desk.beat("alive", term=TERM)
-    desk.engine.on_nodes({NodeName("gone"): None}, desk.moment)
+    desk.engine.on_nodes({NodeName("gone"): None}, desk.now)
 
     early, _ = desk.beat("alive", term=TERM)
     lost = [effect for effect in desk.tick(701.0) if isinstance(effect, Report)]
@@ -144,7 +144,7 @@ def test_a_removed_node_that_still_holds_something_gets_nothing_new() -> None:
     desk = after_a_restart(nodes={"n1": False, "n2": False})
     desk.start(an_operation("op", jobs=1))
     (start,) = desk.beat("n1", term=TERM)[0].start
-    desk.engine.on_nodes({NodeName("n1"): None}, desk.moment)
+    desk.engine.on_nodes({NodeName("n1"): None}, desk.now)
     desk.start(an_operation("op", jobs=1), an_operation("next", jobs=1))
 
     orders, _ = desk.beat("n1", term=TERM, allocations=[running(start.allocation, "op", 0)])
@@ -199,7 +199,7 @@ def test_jobs_that_may_run_unseen_count_under_the_limits_of_their_operation() ->
     old = former("op", jobs=9, block=2)
     spec = msgspec.structs.replace(old.spec, resource_limits=PartialResources(cpu=300))
     desk = after_a_restart(msgspec.structs.replace(old, spec=spec), nodes={"n1": False, "n2": False})
-    desk.engine.on_drawn(OperationId("op"), DrawAnswer(OperationId("op"), 9), desk.moment)
+    desk.engine.on_drawn(OperationId("op"), DrawAnswer(OperationId("op"), 9), desk.now)
 
     during, _ = desk.beat("n1", term=TERM)
 

@@ -26,16 +26,16 @@ class Guarded(Desk):
         self.share(a=1.0)
 
     def enrol(self, *records: NodeRecord) -> None:
-        self.engine.on_nodes({record.node: record for record in records}, self.moment)
+        self.engine.on_nodes({record.node: record for record in records}, self.now)
 
     def require(self, *, isolation: bool = True) -> None:
-        self.engine.on_options(TreeOptions(require_isolation=isolation), self.moment)
+        self.engine.on_options(TreeOptions(require_isolation=isolation), self.now)
 
     def started(self, node: str) -> int:
         return len(self.beat(node)[0].start)
 
     def view(self, node: str) -> NodeView:
-        return next(view for view in list_nodes(self.facts, 0, 10, self.moment).nodes if view.node == node)
+        return next(view for view in list_nodes(self.facts, 0, 10, self.now).nodes if view.node == node)
 
 
 def test_unless_it_is_required_every_node_gets_jobs_and_says_what_it_has() -> None:

@@ -17,10 +17,10 @@ def test_the_room_of_all_online_nodes_is_exact_however_large_they_are() -> None:
         desk.beat(f"n{number}")
 
     assert desk.facts.rooms.online() == Resources(15, 5 * cpu, 0, 5 * (memory - 1), 35)
-    desk.engine.on_nodes({NodeName("n3"): None}, desk.moment)
+    desk.engine.on_nodes({NodeName("n3"): None}, desk.now)
     desk.tick(desk.now_s + 70)
     assert desk.facts.rooms.online() == desk.facts.total - desk.facts.used
-    desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.moment)
+    desk.engine.on_options(TreeOptions(node_filter="ssd"), desk.now)
     assert desk.facts.rooms.online() == Resources()
 
 
@@ -30,7 +30,7 @@ def test_tags_that_no_node_has_any_more_leave_their_number_to_others() -> None:
     for number in range(50):
         for node in desk.nodes:
             tags = [f"rack-{number % 7}-{node}", f"boot-{number}"]
-            desk.engine.on_nodes({NodeName(node): NodeRecord(NodeName(node), tags=tags)}, desk.moment)
+            desk.engine.on_nodes({NodeName(node): NodeRecord(NodeName(node), tags=tags)}, desk.now)
             desk.beat(node)
         found = [node.record.node for node in rooms.fitting(cores(1), (f"boot-{number}",))]
         assert sorted(found) == ["m", "n"]

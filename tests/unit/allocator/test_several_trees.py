@@ -70,7 +70,7 @@ class Tree(Desk):
     def wanted(self) -> list[Any]:
         return [
             effect
-            for effect in self.engine.on_wanted(Wanted(OTHER, [NAME]), self.moment).effects
+            for effect in self.engine.on_wanted(Wanted(OTHER, [NAME]), self.now).effects
             if isinstance(effect, Return)
         ]
 
@@ -113,7 +113,7 @@ def test_a_job_that_failed_is_nobodys_and_goes_out_with_its_next_attempt_where_i
 def test_a_tree_that_has_room_and_no_free_index_left_says_that_it_wants_some() -> None:
     tree = Tree()
     tree.beat("n")
-    tree.engine.on_drawn(NAME, DrawAnswer(NAME, 0), tree.moment)
+    tree.engine.on_drawn(NAME, DrawAnswer(NAME, 0), tree.now)
     tree.learn(drawn(OTHER, 1, 0, (0, 10)))
 
     assert tree.tick_effects(Want) == [Want([NAME])]

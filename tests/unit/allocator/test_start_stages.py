@@ -26,7 +26,7 @@ OTHER = StartRecord(StartStage.YARN_PLAN, (0.5,) * 5, (0.5,) * 5, 9)
 def starts_told(desk: Desk, operation: str) -> list[AllocationStarted]:
     """All starts of an operation that were not told yet."""
     told = []
-    while message := desk.engine.answers.on_decisions_due(desk.moment).answer:
+    while message := desk.engine.answers.on_decisions_due(desk.now).answer:
         told += [one for one in message.decisions if isinstance(one, AllocationStarted)]
     return [one for one in told if one.operation == operation]
 
@@ -36,7 +36,7 @@ def of_four(cores_used: float) -> Share:
 
 
 def places(desk: Desk, operation: str) -> OperationPlaces:
-    told = desk.engine.on_question(WhereRequest(OperationId(operation)), desk.moment).answer
+    told = desk.engine.on_question(WhereRequest(OperationId(operation)), desk.now).answer
     assert isinstance(told, OperationPlaces)
     return told
 
@@ -97,7 +97,7 @@ def test_where_guarantees_come_first_the_regular_stage_has_two_priorities() -> N
     desk.tell([_promised("promised"), a_share("other", 2)], total=FOUR)
     desk.beat("n")
 
-    told = desk.engine.answers.on_decisions_due(desk.moment).answer
+    told = desk.engine.answers.on_decisions_due(desk.now).answer
     assert told is not None
     assert [(one.operation, one.stage) for one in told.decisions if isinstance(one, AllocationStarted)] == [
         ("promised", StartStage.REGULAR_HIGH_PRIORITY),

@@ -21,7 +21,7 @@ OTHER = StartRecord(StartStage.YARN_PLAN, (0.5,) * 5, (0.5,) * 5, 9)
 
 def shown(desk: Desk) -> list[StartRecord | None]:
     """How the running jobs started, as people are told."""
-    told = desk.engine.on_question(WhereRequest(OperationId("rich")), desk.moment).answer
+    told = desk.engine.on_question(WhereRequest(OperationId("rich")), desk.now).answer
     assert isinstance(told, OperationPlaces)
     return [one.start for one in told.running]
 

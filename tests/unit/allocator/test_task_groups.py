@@ -6,7 +6,9 @@ import msgspec
 
 from headrace.pools import PartialResources
 from headrace.resources import Resources
-from headrace_allocator.facts.operations import TaskGroup
+from headrace_allocator.decision.placing import start_regularly
+from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.facts.operations import Operation, TaskGroup
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.support.taken_back import on_a_full_node
 
@@ -48,6 +50,25 @@ def test_an_operation_of_which_no_size_fits_holds_up_nobody() -> None:
 
     assert [start.operation for start in desk.beat("n")[0].start] == ["b"]
     assert desk.engine.answers.decided.refused == {"a"}
+
+
+def test_a_size_that_would_delay_a_reserved_job_does_not_start() -> None:
+    """The node is reserved for `whole`, which its own limit holds back for now."""
+    desk = Desk({"n": cores(4, slots=9)})
+    desk.beat("n")
+    whole = an_operation("whole", 1, cores(2))
+    spec = msgspec.structs.replace(whole.spec, resource_limits=PartialResources(cpu=100))
+    desk.start(an_operation("a", 4), msgspec.structs.replace(whole, spec=spec))
+    desk.operation("a").set_task_groups([TaskGroup(LARGE, 1), TaskGroup(SMALL, 3)])
+    desk.share(a=0.5, whole=0.5)
+    view = View.of(desk.facts, desk.node("n"), desk.engine.ranking.order, 1_000)
+
+    def sizes(reserved: Operation | None) -> list[Resources]:
+        overlay = Overlay(msgspec.structs.replace(view, reserved=reserved))
+        return [one.job for one in start_regularly(overlay)]
+
+    assert sizes(None) == [LARGE, SMALL]
+    assert sizes(desk.operation("whole")) == [SMALL, SMALL]
 
 
 def test_no_more_of_several_sizes_start_than_the_operation_may_have() -> None:

@@ -16,14 +16,14 @@ OFFERED = Resources(user_slots=9, cpu=800, memory=2**36)
 def a_desk(terms: NodeTerms | None) -> Desk:
     desk = Desk({"n": OFFERED})
     record = NodeRecord(NodeName("n"), tags=["gpu"], terms=terms, cut_tags=["fast"] if terms else [])
-    desk.engine.on_nodes({record.node: record}, desk.moment)
+    desk.engine.on_nodes({record.node: record}, desk.now)
     desk.beat("n")
     return desk
 
 
 def view_of(desk: Desk) -> NodeView:
     request = ListNodes()
-    return list_nodes(desk.facts, request.first, request.limit, desk.moment).nodes[0]
+    return list_nodes(desk.facts, request.first, request.limit, desk.now).nodes[0]
 
 
 def test_a_node_has_no_more_than_its_token_gives() -> None:
@@ -48,7 +48,7 @@ def test_new_terms_hold_from_the_next_heartbeat_on() -> None:
     desk = a_desk(None)
     assert desk.facts.total == OFFERED
     record = desk.node("n").record
-    desk.engine.on_nodes({record.node: msgspec.structs.replace(record, terms=NodeTerms(cpu=100))}, desk.moment)
+    desk.engine.on_nodes({record.node: msgspec.structs.replace(record, terms=NodeTerms(cpu=100))}, desk.now)
     desk.beat("n")
 
     assert (desk.facts.total.cpu, view_of(desk).cut.cpu) == (100, 700)

@@ -111,7 +111,7 @@ def test_whoever_is_due_something_in_vain_is_told_by_which_rules_places_are_kept
     for node in desk.nodes:
         assert not desk.beat(node, allocations=desk.shown[node])[0].take_back
 
-    told = desk.engine.on_question(ExplainWaiting(OperationId("poor")), desk.moment).answer
+    told = desk.engine.on_question(ExplainWaiting(OperationId("poor")), desk.now).answer
     assert isinstance(told, WaitingExplained)
     assert [(kept.rule, kept.places) for kept in told.tries.kept] == [(rule, len(desk.operation("hog").allocations))]
     kinds = {cause.kind: cause for cause in told.causes}
@@ -122,7 +122,7 @@ def test_whoever_is_due_something_in_vain_is_told_by_which_rules_places_are_kept
         )
     else:
         assert kinds["places_protected"].figures["kept_by"] == rule
-    rich = desk.engine.on_question(ExplainWaiting(OperationId("hog")), desk.moment).answer
+    rich = desk.engine.on_question(ExplainWaiting(OperationId("hog")), desk.now).answer
     assert isinstance(rich, WaitingExplained)
     assert rich.tries.kept == []
 
@@ -131,7 +131,7 @@ def test_places_that_may_be_had_are_not_kept() -> None:
     desk = YarnDesk()
     desk.tell([a_claim("hog", 0.0, 0), a_claim("poor", 0.5, 2)])
 
-    told = desk.engine.on_question(ExplainWaiting(OperationId("poor")), desk.moment).answer
+    told = desk.engine.on_question(ExplainWaiting(OperationId("poor")), desk.now).answer
     assert isinstance(told, WaitingExplained)
     assert told.tries.kept == []
 
@@ -172,7 +172,7 @@ def test_claims_that_a_snapshot_repeats_count_once_the_policy_is_yarns() -> None
     assert desk.claim(2) == []
     items = {item.key: item for item in (a_claim("hog", 0.5, 0), a_claim("poor", 0.5, 2))}
 
-    desk.engine.on_shares(ShareSnapshot(items, (), total=cores(8, slots=18), options=yarn), desk.moment)
+    desk.engine.on_shares(ShareSnapshot(items, (), total=cores(8, slots=18), options=yarn), desk.now)
 
     assert [each.node for each in desk.refresh() if isinstance(each, NudgeNode)] == ["n1"]
 
@@ -181,7 +181,7 @@ def test_a_node_that_is_drained_meanwhile_loses_nothing_for_others() -> None:
     desk = YarnDesk()
     desk.claim(2)
     drained = {name: NodeRecord(name, drained=name == "n1") for name in desk.facts.nodes}
-    desk.engine.on_nodes(drained, desk.moment)
+    desk.engine.on_nodes(drained, desk.now)
 
     orders, _ = desk.beat("n1", allocations=desk.shown["n1"])
 

@@ -11,7 +11,17 @@ from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import PreemptionPolicy
 from headrace.resources import Resources
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace.wire.explanations import Ahead, Cause, KeptPlaces, Level, NodesFit, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.explanations import (
+    Ahead,
+    Cause,
+    Level,
+    NodesFit,
+    PoolRoom,
+    ProtectedAllocations,
+    Tries,
+    Try,
+    WaitingExplained,
+)
 from headrace.wire.operations import OperationExplanation, OperationState
 from headrace.wire.placements import PoolLevel
 from headrace.wire.pools import StarvationOutlook
@@ -101,7 +111,7 @@ def test_under_a_yarn_policy_it_is_told_what_is_due_to_an_operation(*, claims: b
     share = msgspec.structs.replace(SHARE, **due, claims=claims)
 
     tries = Tries(
-        PreemptionPriority.NONE, PreemptionPolicy.YARN, kept=[KeptPlaces("preemption", "it is off there", 12)]
+        PreemptionPriority.NONE, PreemptionPolicy.YARN, kept=[ProtectedAllocations("preemption", "it is off there", 12)]
     )
     text = "\n".join(page(waiting(causes=[Cause("a", "x", "y", {})], tries=tries), share))
 
@@ -179,7 +189,10 @@ def test_what_has_nothing_of_nothing_has_not_more_than_it_is_owed(used: int, wor
                 1,
                 Resources(cpu=300),
                 Resources(cpu=100),
-                kept=[KeptPlaces("fair_share", "within a share", 3), KeptPlaces("starving", "they starve", 1)],
+                kept=[
+                    ProtectedAllocations("fair_share", "within a share", 3),
+                    ProtectedAllocations("starving", "they starve", 1),
+                ],
             ),
             "the free resources are cpu 3; protected: 3 (within a share), 1 (they starve); short of cpu 1",
         ),
@@ -249,8 +262,7 @@ def test_one_of_which_nothing_waits_says_so_and_no_more() -> None:
 
 def test_one_whose_allocator_is_silent_says_that() -> None:
     assert any(
-        "the allocator of this tree does not answer, or does not know the operation" in line
-        for line in page(None, None)
+        "the allocator of this tree has reported nothing about the operation yet" in line for line in page(None, None)
     )
 
 

@@ -49,7 +49,7 @@ def entry(sequence: int, *, events: int = 1, announced: int = 0) -> Recorded:
 
 def of_log(*told: Recorded) -> list[int | Missed]:
     tail = LogTail()
-    return [each if isinstance(each, Missed) else each.at_ms for one in told for each in tail.take(one, 7)]  # type: ignore[union-attr]
+    return [each if isinstance(each, Missed) else each.at_ms for one in told for each in tail.new_happenings(one, 7)]  # type: ignore[union-attr]
 
 
 def test_entries_that_did_not_come_are_counted_when_the_next_one_comes() -> None:
@@ -75,7 +75,7 @@ def of_allocator(*told: Decisions) -> list[int]:
     tail = DecisionTail()
     found: list[int] = []
     for one in told:
-        happenings = list(tail.take(one, 7))
+        happenings = list(tail.new_happenings(one, 7))
         missed = [-(each.count or 0) for each in happenings if isinstance(each, Missed)]
         found += [*missed, len(happenings) - len(missed)]
     return found
@@ -98,7 +98,7 @@ def part(epoch: int, *items: ShareItem, base: int | None = -1, number: int = 0, 
 def of_shares(known: Sequence[ShareItem], *parts: SharePart) -> list[Any]:
     tail = StarvationTail(TREE)
     tail.know(known)
-    told: list[Happening] = [each for one in parts for each in tail.take(one, 7)]
+    told: list[Happening] = [each for one in parts for each in tail.new_happenings(one, 7)]
     return [(each.at_ms, each.status) if isinstance(each, StarvationChanged) else "gap" for each in told]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.client import NotRunning, find_place
 from headrace.client.places.endpoint import Endpoint
-from headrace.client.places.kept import KeptPlaces
+from headrace.client.places.kept import SavedServers
 from headrace.errors import BadInput
 from headrace_cli.show.screen import Screen
 from headrace_cli.up.command import _welcome
@@ -24,7 +24,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def keep(environment: dict[str, str], name: str) -> None:
     credential = Path(environment["XDG_CONFIG_HOME"]).with_name("credential")
     credential.write_text("person-ada:secret")
-    KeptPlaces(environment).keep(name, Endpoint(f"nats://{name}:1", user="ada"), str(credential), "")
+    SavedServers(environment).keep(name, Endpoint(f"nats://{name}:1", user="ada"), str(credential), "")
 
 
 def test_the_last_login_is_used_or_the_one_that_is_chosen_and_what_is_said_goes_before_both(
@@ -51,13 +51,13 @@ def test_the_last_login_is_used_or_the_one_that_is_chosen_and_what_is_said_goes_
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../a", ".hidden", "A", "a" * 64])
 def test_a_name_leads_nowhere_else(environment: dict[str, str], name: str) -> None:
     with pytest.raises(BadInput, match="name of a server"):
-        KeptPlaces(environment).folder(name)
+        SavedServers(environment).folder(name)
 
 
 def test_an_unknown_name_is_answered_by_those_that_there_are(environment: dict[str, str]) -> None:
     keep(environment, "work")
     with pytest.raises(BadInput, match="did you mean work"):
-        KeptPlaces(environment).forget("wrk")
+        SavedServers(environment).forget("wrk")
     with pytest.raises(BadInput, match="HEADRACE_PLACE"):
         find_place(environment=environment | {"HEADRACE_PLACE": "wrk"})
 

@@ -11,7 +11,7 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName, UserName
 from headrace.pools.amounts import PartialResources
 from headrace.resources import ZERO, Resources
 from headrace.wire.plan import BoundKind
-from headrace.wire.pool_explanations import Division, Holder, Holders, PoolExplained, Savings, ShareStep
+from headrace.wire.pool_explanations import Division, Holder, Holders, IntegralGuarantee, PoolExplained, ShareStep
 from headrace.wire.version import NEVER
 from headrace_cli.commands.pools.explain_page import bound_words, differences, explanation, more_words, side_by_side
 from tests.unit.cli.test_render import shown
@@ -105,7 +105,7 @@ def test_every_step_has_its_words_and_what_would_give_more(changes: dict[str, An
 
 
 def test_a_guarantee_that_is_scaled_and_savings_that_are_used_up_are_told() -> None:
-    savings = Savings(flow_ratio=0.1, burst_ratio=0.4, accumulated_ratio_volume=6.0, granted_ratio=0.1)
+    savings = IntegralGuarantee(flow_ratio=0.1, burst_ratio=0.4, accumulated_ratio_volume=6.0, granted_ratio=0.1)
     step = a_step(configured_guarantee=PartialResources(cpu=500), guarantee=Resources(cpu=300), savings=savings)
 
     text = page(told(step))

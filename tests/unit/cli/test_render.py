@@ -15,14 +15,14 @@ from rich.text import Text
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import PoolConfig
 from headrace.resources import Resources
-from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import NodeView, OperationPlaces
-from headrace.wire.operations import OperationSpec, OperationState, OperationView
+from headrace.wire.operations import JobRow, OperationSpec, OperationState, OperationView
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
 from headrace_cli.commands.node_tables import node_facts, node_table
-from headrace_cli.commands.operations.tables import failure_lines, operation_facts, operation_table
+from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.show.plain_values import plain
 
@@ -102,10 +102,8 @@ def two_nodes() -> Table:
 @pytest.mark.parametrize(
     "made",
     [
-        lambda width: operation_table([a_view(), a_long_operation()], 61_000),
-        lambda width: pool_table(a_deep_tree()),
+        lambda width: job_table([JobRow(JobSlot(4), JobResult.FAILED, NodeName("n" * 45), account="a" * 30)] * 2, None),
         lambda width: tree_table(a_deep_tree(), width, bars=True),
-        lambda width: two_nodes(),
     ],
 )
 def test_a_narrow_list_loses_and_tears_no_word(made: Callable[[int], Table], width: int) -> None:
@@ -118,12 +116,31 @@ def test_a_narrow_list_loses_and_tears_no_word(made: Callable[[int], Table], wid
     )
 
 
-def test_branches_go_on_beside_what_stands_below_a_pool() -> None:
-    lines = shown(pool_table(a_deep_tree()), 60)
+@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize(
+    ("made", "rows"),
+    [
+        (lambda: operation_table([a_view(), a_long_operation()], 61_000), 2),
+        (lambda: pool_table(a_deep_tree()), 7),
+        (two_nodes, 2),
+    ],
+)
+def test_a_list_of_operations_pools_or_nodes_has_one_line_a_row(
+    made: Callable[[], Table], rows: int, width: int
+) -> None:
+    lines = shown(made(), width)
 
-    beside = {line.partition("fair share")[0].rstrip() for line in lines if "fair share" in line}
+    assert len(lines) == 1 + rows
+    assert max(map(len, lines)) <= width
+    assert "…" not in "".join(shown(made(), 10_000))
+
+
+def test_branches_go_on_beside_what_stands_below_a_pool() -> None:
+    lines = shown(tree_table(a_deep_tree(), 60, bars=False), 46)
+
+    beside = {line.partition(" of cpu")[0].rstrip() for line in lines if " of cpu" in line}
     assert beside == {"│", "│  │", "│     │", "│        │", "│           │", ""}
-    assert lines[-2].startswith("└─ last (ephemeral)")
+    assert "└─ last" in lines
 
 
 def test_whoever_may_not_see_the_command_is_told_so() -> None:

@@ -62,7 +62,7 @@ def test_a_tab_is_answered_from_the_table_of_commands_alone(words: list[str], an
         (["pool", "set", "research", "mo"], "p\tmode=\t"),
         (["pool", "get", "research", "us"], "w\tusage\t"),
         (["op", "set", "an-operation", "we"], "p\tweight=\t"),
-        (["op", "list", "--state", "ru"], "w\trunning\t"),
+        (["op", "list", "--in-state", "ru"], "w\trunning\t"),
     ],
 )
 def test_a_tab_at_settings_loads_their_tables_and_no_client(words: list[str], answer: str) -> None:

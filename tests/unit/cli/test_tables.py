@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -78,3 +79,35 @@ def test_rich_lays_out_no_row_of_a_long_list(monkeypatch: pytest.MonkeyPatch) ->
 
     assert len(printed(made, 80)) == 1_001
     assert laid_out.call_count <= 2 * len(made.columns)
+
+
+_SHORT = st.text(st.sampled_from("ab é漢字-./…"), min_size=1, max_size=40).map(lambda text: text.strip() or "x")
+
+
+@given(
+    st.lists(st.tuples(_SHORT, _SHORT, _SHORT, _SHORT), min_size=1, max_size=6),
+    st.integers(30, 120),
+    st.sampled_from(HEADS),
+)
+def test_always_a_cut_list_has_one_line_a_row_that_fits(rows: list[tuple[str, ...]], width: int, cut: str) -> None:
+    heads = tuple(head.replace("\n", " ") for head in HEADS)
+    made = table(*heads, cut=cut.replace("\n", " "))
+    for number, row in enumerate(rows):
+        made.add_row(f"{number}"[:1], *row[1:])
+
+    lines = printed(made, width)
+
+    assert len(lines) == 1 + len(rows)
+    assert all(cell_len(line) <= width for line in lines)
+    assert [line[0] for line in lines[1:]] == [f"{number}" for number in range(len(rows))]
+
+
+def test_what_is_cut_ends_in_an_ellipsis_and_columns_behind_go_first() -> None:
+    made = table("operation", "waits for", "done", "title", right=("done",), cut="waits for")
+    made.add_row("train", "no node has free resources for a job", "0/20", "the title")
+
+    assert printed(made, 46) == [
+        "operation  waits for                      done",
+        "train      no node has free resources f…  0/20",
+    ]
+    assert printed(made, 200)[1] == "train      no node has free resources for a job  0/20  the title"

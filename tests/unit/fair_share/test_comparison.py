@@ -9,12 +9,11 @@ import pytest
 
 from headrace_fair_share.effects import KeepBrokenTree
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from headrace_fair_share.update import run
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.run import Update
-from headrace_fair_share.update.unsaturated.outcome import Outcome, unsaturated_outcome
+from headrace_fair_share.update.unsaturated.outcome import UnsaturatedResults, unsaturated_outcome
 from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.support.clocks import at
 from tests.support.small_trees import SmallTree, Work
@@ -76,7 +75,7 @@ def test_shares_that_are_told_are_those_from_scratch() -> None:
 
 
 def test_plain_numbers_that_are_others_than_those_from_scratch_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(cut: UpdateFacts, given: UpdateInput) -> Outcome:
+    def mistaken(cut: UpdateFacts, given: UpdateInput) -> UnsaturatedResults:
         outcome = unsaturated_outcome(cut, given)
         assert outcome is not None
         return outcome._replace(items=outcome.items | {"x": msgspec.structs.replace(outcome.items["x"], weight=7.0)})

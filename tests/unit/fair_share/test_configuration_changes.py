@@ -14,7 +14,7 @@ from headrace.wire.pool_changes import Create, PoolChange, Set
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted
-from headrace_fair_share.configuration.rules import Bounds, broken_rules, misplaced
+from headrace_fair_share.configuration.rules import TreeBounds, broken_rules, misplaced
 from headrace_fair_share.configuration.tree_configuration import TreeConfiguration, configuration_warnings
 from tests.support.fair_share import stored
 from tests.support.pool_trees import (
@@ -48,7 +48,7 @@ def test_a_new_pool_stands_behind_its_siblings() -> None:
     tree = after(a_tree(a={}, b={}), create("c"))
 
     assert tree.children[ROOT_POOL] == ["a", "b", "c"]
-    assert misplaced(tree) == broken_rules(tree, Bounds()) == []
+    assert misplaced(tree) == broken_rules(tree, TreeBounds()) == []
 
 
 def test_a_name_is_taken_in_the_whole_tree() -> None:
@@ -95,7 +95,7 @@ def test_there_are_thirty_levels_and_no_more() -> None:
 
 
 def test_a_subtree_has_as_many_pools_as_are_allowed_and_no_more() -> None:
-    bounds = Bounds(largest_subtree=3)
+    bounds = TreeBounds(largest_subtree=3)
     tree = a_tree(a={}, aa={"parent": "a"}, b={}, bb={"parent": "b"})
 
     assert "at most 3 pools" in told(tree, move("b", "aa"), bounds=bounds)

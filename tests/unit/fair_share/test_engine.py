@@ -64,8 +64,7 @@ from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.hdrf.tree_shares import TreeShares
-from headrace_fair_share.hdrf.tree_update import TreeUpdater
+from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from headrace_fair_share.starvation.clocks import Age, Ages, clocks_of
 from headrace_fair_share.update.results import MAX_REBUILT_ITEMS
 from headrace_fair_share.update.run import FailedUpdate, Update, Updater

@@ -59,7 +59,7 @@ def a_tree(**pools: PoolConfig) -> PoolTree:
 
 
 def taken(sampler: Sampler, view: SampleInput) -> list[HistorySample]:
-    sample = sampler.take(view)
+    sample = sampler.sample(view)
     sampler.on_taken(view, sample)
     return [decode(page, HistorySample) for page in sample.pages]
 

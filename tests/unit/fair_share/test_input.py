@@ -31,7 +31,7 @@ def a_cut(*pools: str) -> UpdateFacts:
 
 def test_after_an_input_that_failed_half_way_the_next_is_made_of_nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     maker, cut = InputMaker(), a_cut("a", "b")
-    maker.take(a_cut("a"))
+    maker.make(a_cut("a"))
 
     def broken(_options: object) -> object:
         raise ValueError("broken")
@@ -39,6 +39,6 @@ def test_after_an_input_that_failed_half_way_the_next_is_made_of_nothing_kept(mo
     with monkeypatch.context() as patched:
         patched.setattr(update_input, "tree_options", broken)
         with pytest.raises(ValueError, match="broken"):
-            maker.take(cut)
+            maker.make(cut)
 
-    assert maker.take(cut).elements == InputMaker().take(cut).elements
+    assert maker.make(cut).elements == InputMaker().make(cut).elements

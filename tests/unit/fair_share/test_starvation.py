@@ -15,17 +15,17 @@ from headrace.runtime.engine import Moment
 from headrace.wire.codec import decode
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace_fair_share.starvation.clocks import (
-    NEVER,
+    NO_TIME,
     STARVATION,
     STARVATION_REASON,
     Age,
     Ages,
     Clocks,
+    CountedTime,
     clocks_of,
     coming,
     step,
 )
-from headrace_fair_share.starvation.counted_time import CountedTime
 from headrace_fair_share.starvation.rules import Timeouts
 
 NON_STARVING, STARVING, AGGRESSIVE = STARVATION
@@ -64,7 +64,7 @@ def reason(clocks: Clocks) -> StarvationReason:
 def test_what_is_normal_does_not_starve_and_has_no_clock(before: tuple[int, ...]) -> None:
     clocks = stepped(below_at(*before), 200, NORMAL)
 
-    assert (clocks.below_since[0], status(clocks), clocks.since[0]) == (NEVER, NON_STARVING, NEVER)
+    assert (clocks.below_since[0], status(clocks), clocks.since[0]) == (NO_TIME, NON_STARVING, NO_TIME)
 
 
 def test_the_first_time_below_starts_the_clock_and_nothing_else() -> None:
@@ -76,7 +76,7 @@ def test_the_first_time_below_starts_the_clock_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("moments", "expected", "since"),
     [
-        ((0, 30), NON_STARVING, NEVER),
+        ((0, 30), NON_STARVING, NO_TIME),
         ((0, 31), STARVING, 31),
         ((0, 31, 120), STARVING, 31),
         ((0, 31, 121), AGGRESSIVE, 31),
@@ -118,7 +118,7 @@ def test_a_pool_below_its_guarantee_starves_strictly_after_a_timeout_of_its_own_
 
     assert status(clocks) is expected
     assert reason(clocks) is (StarvationReason.NONE if expected is NON_STARVING else StarvationReason.MIN_SHARE)
-    assert clocks.below_since[0] == NEVER
+    assert clocks.below_since[0] == NO_TIME
 
 
 def test_starvation_for_a_guarantee_ends_when_the_pool_is_no_longer_short() -> None:
@@ -145,7 +145,7 @@ def test_ages_survive_a_restart_whatever_the_clock_shows_then() -> None:
 
     restored = clocks_of(saved, 0)
 
-    assert restored.below_since.tolist() == [-39_000, NEVER]
+    assert restored.below_since.tolist() == [-39_000, NO_TIME]
     assert restored.since.tolist() == [-8_500, -2_000]
     assert restored.ages(0) == saved
     assert restored.ages(500)[0] == Age("op", 39_500, STARVING, 9_000)
@@ -164,7 +164,7 @@ def test_clocks_follow_their_elements_to_other_places() -> None:
 
     after = before.of(["new", "b", "a"], {"new": 0, "b": 1, "a": 2})
 
-    assert after.below_since.tolist() == [NEVER, 8, 9]
+    assert after.below_since.tolist() == [NO_TIME, 8, 9]
     assert [STARVATION[code] for code in after.starvation] == [NON_STARVING, STARVING, NON_STARVING]
 
 
@@ -211,23 +211,23 @@ def test_the_moment_that_is_foretold_is_the_first_at_which_it_starves(
 
     def first(holds: Callable[[Clocks], bool]) -> int:
         if holds(clocks):
-            return NEVER
+            return NO_TIME
         later = range(now + 1, 200)
-        return next((ms for ms in later if holds(stepped(clocks, ms, BELOW, limits, short=True))), NEVER)
+        return next((ms for ms in later if holds(stepped(clocks, ms, BELOW, limits, short=True))), NO_TIME)
 
     foretold = [int(each[0]) for each in (told.starving, told.aggressive, told.short)]
     # Of what is over already nothing but the next update is to come.
-    assert [ms if ms == NEVER else max(ms, now + 1) for ms in foretold] == [
+    assert [ms if ms == NO_TIME else max(ms, now + 1) for ms in foretold] == [
         first(lambda after: bool(after.starving[0] > 0)),
         first(lambda after: bool(after.starving[0] == STARVATION.index(AGGRESSIVE))),
-        first(lambda after: bool(after.short_starving_since[0] != NEVER)),
+        first(lambda after: bool(after.short_starving_since[0] != NO_TIME)),
     ]
 
 
 def test_nothing_is_foretold_of_an_element_that_is_short_of_nothing() -> None:
     told = coming(Clocks.none(["x"]), timeouts(short=5))
 
-    assert (told.starving[0], told.aggressive[0], told.short[0]) == (NEVER, NEVER, NEVER)
+    assert (told.starving[0], told.aggressive[0], told.short[0]) == (NO_TIME, NO_TIME, NO_TIME)
 
 
 def at(ms: int, wall_ms: int | None = None) -> Moment:

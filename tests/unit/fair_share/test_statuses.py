@@ -19,7 +19,7 @@ from headrace.wire.snapshots import (
     StarvationReason,
     StarvationStatus,
 )
-from headrace_fair_share.configuration.rules import Bounds, broken_options, broken_rules
+from headrace_fair_share.configuration.rules import TreeBounds, broken_options, broken_rules
 from headrace_fair_share.starvation.clocks import Ages
 from tests.support.clocks import at
 from tests.support.small_trees import SmallTree, Work, a_tree, clocks
@@ -213,9 +213,9 @@ def test_a_timeout_for_guarantees_is_refused_where_nothing_would_follow_from_it(
         return [(each.place, each.rule) for each in found if isinstance(each, BadRequest)]
 
     refused = [("min_share_preemption_timeout", "needs_another_option")]
-    assert places(broken_rules(tree, Bounds())) == refused
+    assert places(broken_rules(tree, TreeBounds())) == refused
     assert places(broken_options(a_tree({}, SHORT | options).options)) == refused
-    assert broken_rules(PoolTree(a_tree({"a": SHORT}, {})), Bounds()) == []
+    assert broken_rules(PoolTree(a_tree({"a": SHORT}, {})), TreeBounds()) == []
 
 
 def test_a_pool_that_starves_for_its_guarantee_does_so_at_once_in_the_next_life_of_the_service() -> None:

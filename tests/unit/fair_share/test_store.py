@@ -22,7 +22,7 @@ from headrace.wire.trees import CreateTree, RemoveTree
 from headrace_fair_share.configuration import store
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.store import PoolStore
 from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from headrace_fair_share.starvation.clocks import Age
@@ -49,7 +49,7 @@ class Office:
         judge = NodeFilters(self.bucket, self._nodes).refusal
         configuration = self.configuration
         self.store = PoolStore(self.bucket, TREE, self.clock, configuration.on_stored, configuration.on_written, judge)
-        self.others = OtherTrees(self.bucket, TreeName("own"), Bounds(), HandClock(), judge)
+        self.others = OtherTrees(self.bucket, TreeName("own"), TreeBounds(), HandClock(), judge)
 
     async def _nodes(self) -> KeyValue:
         return self.nodes

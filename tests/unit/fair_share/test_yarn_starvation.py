@@ -12,11 +12,11 @@ from headrace.pools.tree_options import MinShareSpread
 from headrace.resources import Resources
 from headrace.wire.snapshots import PreemptionPriority, ShareItem, StarvationReason, StarvationStatus, UsageFrame
 from headrace.wire.version import Version
-from headrace.yarn_comparison import QueuePolicy, Sibling, serving_key
+from headrace.yarn_comparison import ComparedChild, QueuePolicy, serving_key
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.starvation.clocks import Ages
-from headrace_fair_share.yarn.shortage import Applicant, Clocks, Due, Queue, Rules, examine, part_of
+from headrace_fair_share.yarn.shortage import Applicant, Due, LeafQueue, Rules, ShareTimes, examine, part_of
 from tests.support.clocks import at
 from tests.support.small_trees import TOTAL, TREE, SmallTree, Work
 
@@ -145,21 +145,21 @@ def test_times_of_another_term_of_the_allocator_count_anew() -> None:
 
 
 def applicant(name: str, usage: int, demand: int, *, share: int = 0, began: int = 0) -> Applicant:
-    return Applicant(name, Sibling(name, memory(usage), memory(demand), memory(0), 1.0, began), memory(share))
+    return Applicant(name, ComparedChild(name, memory(usage), memory(demand), memory(0), 1.0, began), memory(share))
 
 
 def test_the_clock_of_whoever_is_content_begins_anew() -> None:
-    clocks, dues = Clocks({"x": 0}, {"/q": 0}), dict[str, Due]()
+    clocks, dues = ShareTimes({"x": 0}, {"/q": 0}), dict[str, Due]()
     for now_ms, usage, claims in ((0, 5, False), (6_000, 10, False), (9_000, 5, False), (11_000, 5, True)):
-        queue = Queue("/q", QueuePolicy.FAIR, memory(usage), memory(20), memory(10), memory(0), 1.0, 5_000.0)
+        queue = LeafQueue("/q", QueuePolicy.FAIR, memory(usage), memory(20), memory(10), memory(0), 1.0, 5_000.0)
         queue = queue._replace(applicants=[applicant("x", usage, 20, share=10)])
         examine(queue, clocks, dues, now_ms, Rules(memory(100)))
         assert dues["x"].claims is claims
 
 
 def test_what_is_due_to_the_fair_share_is_no_part_of_the_demand_that_a_minimum_is_spread_over() -> None:
-    clocks, dues = Clocks({}, {}), dict[str, Due]()
-    queue = Queue("/q", QueuePolicy.FAIR, memory(0), memory(9), memory(4), memory(9), 1.0, 0.0, 0.0)
+    clocks, dues = ShareTimes({}, {}), dict[str, Due]()
+    queue = LeafQueue("/q", QueuePolicy.FAIR, memory(0), memory(9), memory(4), memory(9), 1.0, 0.0, 0.0)
     queue = queue._replace(applicants=[applicant("x", 0, 5, share=3), applicant("y", 0, 4, began=1)])
 
     examine(queue, clocks, dues, 0, Rules(memory(100)))
@@ -175,11 +175,11 @@ def test_a_queue_that_lacks_cores_alone_of_its_minimum_spreads_them(
     policy: QueuePolicy, spread: MinShareSpread, due: Resources
 ) -> None:
     dues: dict[str, Due] = {}
-    app = Applicant("x", Sibling("x", amount(1_000, 1), amount(6_000, 6), memory(0), 1.0), amount(1_000, 0))
-    queue = Queue("/q", policy, amount(1_000, 1), amount(6_000, 6), amount(1_000, 0), amount(1_000, 4))
+    app = Applicant("x", ComparedChild("x", amount(1_000, 1), amount(6_000, 6), memory(0), 1.0), amount(1_000, 0))
+    queue = LeafQueue("/q", policy, amount(1_000, 1), amount(6_000, 6), amount(1_000, 0), amount(1_000, 4))
     queue = queue._replace(min_timeout_ms=0.0, applicants=[app])
 
-    examine(queue, Clocks({}, {}), dues, 5_000, Rules(amount(10_000, 10), spread))
+    examine(queue, ShareTimes({}, {}), dues, 5_000, Rules(amount(10_000, 10), spread))
 
     assert dues["x"] == Due(memory(0), due, claims=True)
 
@@ -210,15 +210,15 @@ def test_a_part_of_a_share_is_taken_in_32_bits(threshold: float, cores: int, meb
 
 
 def test_siblings_are_ordered_by_weights_of_32_bits() -> None:
-    light = Sibling("light", memory(10), memory(20), memory(0), 0.1)
-    heavy = Sibling("heavy", memory(100), memory(200), memory(0), 1.0)
+    light = ComparedChild("light", memory(10), memory(20), memory(0), 0.1)
+    heavy = ComparedChild("heavy", memory(100), memory(200), memory(0), 1.0)
 
     for policy in (QueuePolicy.FAIR, QueuePolicy.DRF):
         assert sorted([heavy, light], key=serving_key(policy, memory(1_000))) == [light, heavy]
 
 
 def test_whoever_is_below_its_minimum_is_served_before_whoever_has_less() -> None:
-    needy = Sibling("needy", memory(30), memory(100), memory(40), 0.01)
-    other = Sibling("other", memory(1), memory(100), memory(0), 1.0)
+    needy = ComparedChild("needy", memory(30), memory(100), memory(40), 0.01)
+    other = ComparedChild("other", memory(1), memory(100), memory(0), 1.0)
 
     assert sorted([other, needy], key=serving_key(QueuePolicy.FAIR, memory(1000))) == [needy, other]

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
-from headrace_fair_share.hdrf.layout import laid_out
+from headrace_fair_share.hdrf.input_arrays import laid_out
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput
 from tests.support.trees import random_tree
 

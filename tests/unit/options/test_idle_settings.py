@@ -15,7 +15,7 @@ from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan, Set, SetOptions
 from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.idle_settings import _RULES, Idle, idle_settings, in_words
-from headrace_fair_share.configuration.rules import Bounds
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from tests.support.effort import few_or_many
 from tests.support.fair_share import stored
@@ -88,7 +88,7 @@ def test_what_is_told_of_the_pools_that_were_touched_is_all_that_is_to_be_told(
 ) -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree(pools, {}), 1))
-    draft = Draft(configuration.pools, Bounds(), ANYBODY)
+    draft = Draft(configuration.pools, TreeBounds(), ANYBODY)
     for change in changes:
         draft.make(change)
 

@@ -18,7 +18,6 @@ from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.snapshots import StarvationStatus
-from headrace_admission.decisions.ends_and_retries import RetriesDue
 from headrace_admission.queries import get_operation
 from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
@@ -243,7 +242,7 @@ def failed_twice(options: Options) -> list[int]:
         report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
         desk.record(desk.engine.on_report(report, at(0)).effects)
         pauses.append(desk.state.operations[oid("one")].ledger.next_retry_at_ms)
-        desk.record(desk.engine.on_report(RetriesDue(), at(pauses[-1])).effects)
+        desk.record(desk.engine.on_retries_due(at(pauses[-1])).effects)
     return pauses
 
 

@@ -529,7 +529,7 @@ def places_kept_of_whoever_has_too_much_on_the_only_node(options: Options) -> li
     )
     read = TREE_ATTRIBUTES.changed(TreeOptions(fair_share_starvation_timeout=1_000), options).value
     tree.reconfigure([Pool(PoolName("p"), ROOT_POOL)], read, 2)
-    tree.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), tags=["ssd"])}, tree.moment)
+    tree.engine.on_nodes({NodeName("n1"): NodeRecord(NodeName("n1"), tags=["ssd"])}, tree.now)
     for name, filter_ in (("held", ""), ("picky", "ssd")):
         live_one = an_operation(name, 4, Resources(1, 100))
         spec = msgspec.structs.replace(live_one.spec, pool=PoolName("p"), scheduling_tag_filter=filter_)
@@ -663,7 +663,7 @@ def a_change_of_what_is_for_administrators(options: Options) -> str:
 def starts_on_a_node_without_a_tag(options: Options) -> int:
     read = a_tree({}, options).options
     desk = AllocatorDesk({"n1": cores(4, slots=10)})
-    desk.engine.on_options(read, desk.moment)
+    desk.engine.on_options(read, desk.now)
     desk.start(an_operation("a", 100))
     desk.share(a=1.0)
     return len(desk.beat("n1")[0].start)

@@ -196,7 +196,7 @@ operations:
             TOTAL + "options: {integral_guarantees: {smooth_period: 0s}}",
             [
                 "f:2: options.integral_guarantees.smooth_period: 0s cannot be used; "
-                "expected a length of time such as 30s or 500ms (a bare number is milliseconds), 1ms or more"
+                "expected a length of time with a unit, such as 30s or 500ms, 1ms or more"
             ],
         ),
         (

@@ -171,7 +171,7 @@ def test_an_old_name_replaces_what_stands_under_the_new_one() -> None:
         ({"strong_guarantee_resources/cpus": 1}, "did you mean cpu?"),
         ({"allowed_profiling_tags": [str(tag) for tag in range(201)]}, "at most 200"),
         ({"fair_share_starvation_tolerance": 1.1}, "a number from 0 to 1"),
-        ({"fair_share_starvation_timeout": "soon"}, "a length of time such as 30s"),
+        ({"fair_share_starvation_timeout": "soon"}, "a length of time with a unit, such as 30s"),
         ({"weight/cpu": 1}, "the key without a part"),
     ],
 )

@@ -25,10 +25,10 @@ from headrace_agent.runner.protocol import (
     Acknowledge,
     EndAll,
     Ended,
+    FullReport,
     Hello,
     Interrupt,
     NodeLease,
-    Picture,
     Started,
     ToAgent,
 )
@@ -37,7 +37,7 @@ from tests.unit.runner.builders import a_job, a_run
 PATIENCE_S = 20.0
 #: No test lives to see its end.
 LONG_LEASE = NodeLease(2**62)
-M = TypeVar("M", Started, Ended, Picture)
+M = TypeVar("M", Started, Ended, FullReport)
 
 
 class Agent:
@@ -65,9 +65,9 @@ class Agent:
                 return message
             self._heard.append(message)
 
-    def hello(self) -> Picture:
+    def hello(self) -> FullReport:
         self.say(Hello("incarnation-1"))
-        return self.hear(Picture)
+        return self.hear(FullReport)
 
     def run(self, index: int, *argv: str, **changes: object) -> Started:
         """Starts the job and waits until it runs."""

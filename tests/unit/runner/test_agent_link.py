@@ -44,7 +44,7 @@ def sizes_told(both: tuple[AgentLink, Agent], *messages: ToAgent) -> list[int]:
     """Bytes that the agent can read right after these messages, 4 ms later and 5 ms later."""
     link, agent = both
     for message in messages:
-        link.tell(message)
+        link.send(message)
     agent.socket.setblocking(False)
     sizes = []
     for now_ns in (0, 4 * NS_PER_MS, 5 * NS_PER_MS):

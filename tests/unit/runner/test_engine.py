@@ -18,8 +18,8 @@ from headrace_agent.runner.effects import (
     Keep,
     Launch,
     RunnerEffect,
+    SendToAgent,
     Signal,
-    Tell,
     TellDeadline,
 )
 from headrace_agent.runner.engine import KILL_TIMEOUT_MS, RunnerEngine
@@ -27,9 +27,9 @@ from headrace_agent.runner.job_states import JobState
 from headrace_agent.runner.protocol import (
     EndAll,
     Ended,
+    FullReport,
     Interrupt,
     NodeLease,
-    Picture,
     Recall,
     Recalled,
     Run,
@@ -57,9 +57,9 @@ def running(*indexes: int, engine: RunnerEngine | None = None) -> RunnerEngine:
 
 def the_end(effects: Sequence[RunnerEffect]) -> tuple[JobResult, str]:
     """What was kept, having checked that it was told after it was kept, and the same."""
-    assert [type(effect) for effect in effects[:2]] == [Keep, Tell]
+    assert [type(effect) for effect in effects[:2]] == [Keep, SendToAgent]
     assert isinstance(effects[0], Keep)
-    assert effects[1] in [Tell(Ended(effects[0].end, is_host_fault)) for is_host_fault in (False, True)]
+    assert effects[1] in [SendToAgent(Ended(effects[0].end, is_host_fault)) for is_host_fault in (False, True)]
     return effects[0].end.result, effects[0].end.reason
 
 
@@ -168,8 +168,8 @@ def test_the_picture_says_of_an_interrupted_job_why_and_what_time_is_left() -> N
 
     [told] = engine.on_hello(About("none", "", 1), at(500)).effects
 
-    assert isinstance(told, Tell)
-    assert isinstance(told.message, Picture)
+    assert isinstance(told, SendToAgent)
+    assert isinstance(told.message, FullReport)
     assert [kept.interrupted for kept in told.message.running] == [
         Interrupt(a_job(0), 200, "preempted", b"for others"),
         None,
@@ -240,7 +240,7 @@ def test_a_job_that_is_known_is_not_started_again_and_its_state_is_told() -> Non
     engine = running()
     started = Started(a_job(), 100, at(0).wall_ms, at(0).steady_ns)
 
-    assert engine.on_run(a_run(), at(1)).effects == [Tell(started)]
+    assert engine.on_run(a_run(), at(1)).effects == [SendToAgent(started)]
     end = engine.on_exited(a_job(), JobExit(exit_code=0), at(2)).effects
     assert engine.on_run(a_run(), at(3)).effects == end[1:]
 
@@ -250,15 +250,15 @@ def test_an_end_is_in_every_picture_until_it_is_acknowledged() -> None:
     engine.on_exited(a_job(1), JobExit(exit_code=0), at(2))
 
     picture = engine.on_hello(About("rlimit", "why", 7), at(3)).effects[0]
-    assert isinstance(picture, Tell)
-    assert isinstance(picture.message, Picture)
+    assert isinstance(picture, SendToAgent)
+    assert isinstance(picture.message, FullReport)
     assert [kept.run.job for kept in picture.message.running] == [a_job(0)]
     assert [end.key for end in picture.message.ended] == [a_job(1)]
 
     assert engine.on_acknowledge([a_job(1), a_job(0), a_job(5)], at(3)).effects == [Drop(a_job(1))]
     (picture,) = engine.on_hello(About("rlimit", "why", 7), at(3)).effects
-    assert isinstance(picture, Tell)
-    assert isinstance(picture.message, Picture)
+    assert isinstance(picture, SendToAgent)
+    assert isinstance(picture.message, FullReport)
     assert ([kept.run.job for kept in picture.message.running], picture.message.ended) == ([a_job(0)], [])
 
 
@@ -285,7 +285,7 @@ def test_a_job_that_its_host_cannot_start_or_confine_counts_against_nobody() -> 
     assert the_end(not_started) == (JobResult.ABORTED, words)
     assert the_end(ended) == (JobResult.ABORTED, "its limits could not be set")
     for effects in (not_started, ended):
-        assert [effect.message.is_host_fault for effect in effects if isinstance(effect, Tell)] == [True]  # type: ignore[union-attr]
+        assert [effect.message.is_host_fault for effect in effects if isinstance(effect, SendToAgent)] == [True]  # type: ignore[union-attr]
 
 
 def test_what_a_job_cannot_go_on_without_ends_it_as_failed_even_if_it_is_interrupted_later() -> None:
@@ -422,7 +422,7 @@ def test_ends_of_a_former_runner_are_told_again() -> None:
     engine = RunnerEngine()
     engine.on_recovered([kept.end], at(2))
 
-    assert engine.on_run(a_run(), at(2)).effects == [Tell(Ended(kept.end))]
+    assert engine.on_run(a_run(), at(2)).effects == [SendToAgent(Ended(kept.end))]
 
 
 def test_a_broken_invariant_is_told_in_words() -> None:
@@ -534,7 +534,7 @@ def launched(effects: Sequence[RunnerEffect]) -> list[Run]:
 
 
 def followers(effects: Sequence[RunnerEffect]) -> list[object]:
-    return [e.message.followed_by for e in effects if isinstance(e, Tell) and isinstance(e.message, Ended)]
+    return [e.message.followed_by for e in effects if isinstance(e, SendToAgent) and isinstance(e.message, Ended)]
 
 
 @pytest.mark.parametrize("exit_code", [0, 1])
@@ -565,7 +565,7 @@ def test_what_is_recalled_does_not_start_and_that_is_said() -> None:
     told = engine.on_recall(Recall("alloc-1"), at(1)).effects
     effects = engine.on_exited(a_job(0), JobExit(exit_code=0), at(5)).effects
 
-    assert [Tell(Recalled("alloc-1"))] == told
+    assert [SendToAgent(Recalled("alloc-1"))] == told
     assert (launched(effects), followers(effects)) == ([], [None])
 
 
@@ -577,7 +577,7 @@ def test_of_an_allocation_without_a_job_nothing_is_kept_ahead_and_a_recall_is_an
     running(0, engine=engine)
     effects = engine.on_exited(a_job(0), JobExit(exit_code=0), at(5)).effects
 
-    assert [Tell(Recalled("alloc-1"))] == told
+    assert [SendToAgent(Recalled("alloc-1"))] == told
     assert launched(effects) == []
 
 
@@ -587,8 +587,8 @@ def test_what_one_agent_told_ahead_does_not_start_once_another_has_come() -> Non
     [told] = engine.on_hello(About("none", "", 1), at(1)).effects
     effects = engine.on_exited(a_job(0), JobExit(exit_code=0), at(5)).effects
 
-    assert isinstance(told, Tell)
-    assert isinstance(told.message, Picture)
+    assert isinstance(told, SendToAgent)
+    assert isinstance(told.message, FullReport)
     assert told.message.runs_ahead
     assert launched(effects) == []
 

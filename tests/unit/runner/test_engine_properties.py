@@ -7,9 +7,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import JobKey
-from headrace_agent.runner.effects import About, JobExit, Keep, Launch, RunnerEffect, Signal, Tell
+from headrace_agent.runner.effects import About, JobExit, Keep, Launch, RunnerEffect, SendToAgent, Signal
 from headrace_agent.runner.engine import RunnerEngine
-from headrace_agent.runner.protocol import EndAll, Interrupt, NodeLease, Picture, Recall, RunAhead
+from headrace_agent.runner.protocol import EndAll, FullReport, Interrupt, NodeLease, Recall, RunAhead
 from tests.unit.runner.builders import a_job, a_run, at
 
 JOBS = st.integers(0, 4)
@@ -126,8 +126,8 @@ class RunnerMachine(RuleBasedStateMachine):
     def holds(self) -> None:
         assert not self.engine.check()
         [told] = self.engine.on_hello(About("none", "", 1), self.now).effects
-        assert isinstance(told, Tell)
-        assert isinstance(told.message, Picture)
+        assert isinstance(told, SendToAgent)
+        assert isinstance(told.message, FullReport)
         assert {kept.run.job for kept in told.message.running} == self.alive | self.launched
         assert {end.key for end in told.message.ended} == self.unacknowledged
 

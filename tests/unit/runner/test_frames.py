@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headrace.obs.logging import logger
 from headrace_agent.runner.agent_link import AgentLink
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
-from headrace_agent.runner.protocol import Hello, Interrupt, KeptJob, NodeLease, Picture, Run, Started, ToRunner
+from headrace_agent.runner.protocol import FullReport, Hello, Interrupt, KeptJob, NodeLease, Run, Started, ToRunner
 from tests.unit.runner.builders import a_job, a_run
 
 MESSAGES = [Hello("i"), a_run(0, "x", "ä" * 300, note=b"\0\xff"), Interrupt(a_job(), 5, "why"), NodeLease(2**60)]
@@ -90,10 +90,10 @@ def test_an_agent_that_is_still_reading_a_large_picture_is_not_taken_for_a_stuck
                     link.on_event(fd, mask)
             assert link.messages(9) == [Hello("life-1")]
             started = Started(a_job(), 1, 1, 1)
-            picture = Picture([KeptJob(a_run(0, "x" * 100 * 2**20), started)], [], "none", "", 1)
+            picture = FullReport([KeptJob(a_run(0, "x" * 100 * 2**20), started)], [], "none", "", 1)
 
-            link.tell(picture)
-            link.tell(started)
+            link.send(picture)
+            link.send(started)
             connected = link.connected
         link.close()
 

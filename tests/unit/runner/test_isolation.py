@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.linux_processes import LinuxProcesses
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import LinuxProcesses
 from headrace_agent.runner.jobs.isolation import Cgroup2, RlimitIsolation, choose_isolation
 from headrace_agent.runner.settings import IsolationChoice
 from tests.unit.runner.builders import OPERATION, a_job, a_run
@@ -134,12 +134,12 @@ def test_a_job_that_memory_ended_is_told_its_limit(kernel: FakeCgroups) -> None:
     isolation = Cgroup2(kernel, str(kernel.folder))
     run = a_run(memory_bytes=512 << 20)
     isolation.prepare(run)
-    assert isolation.account(run).out_of_memory == ""
+    assert isolation.usage(run).out_of_memory == ""
     (group(kernel) / "memory.events").write_text("low 0\nhigh 0\nmax 12\noom 1\noom_kill 1\noom_group_kill 1\n")
     (group(kernel) / "cpu.stat").write_text("usage_usec 1234567\nuser_usec 1000000\n")
     (group(kernel) / "memory.peak").write_text("536870912\n")
 
-    assert isolation.account(run) == ("out of memory: limit 512 MiB", 1234, 512 << 20)
+    assert isolation.usage(run) == ("out of memory: limit 512 MiB", 1234, 512 << 20)
 
 
 def test_a_group_that_is_still_in_use_is_removed_later(kernel: FakeCgroups, monkeypatch: pytest.MonkeyPatch) -> None:

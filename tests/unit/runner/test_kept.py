@@ -13,7 +13,7 @@ import pytest
 
 from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
-from headrace_agent.runner.files.kept_jobs import JobRecord, Kept, KeptJobs, Leftover, ProcessRecord, has_jobs
+from headrace_agent.runner.files.kept_jobs import EarlierRunner, JobRecord, KeptJobs, Leftover, ProcessRecord, has_jobs
 from headrace_agent.runner.host.files import LinuxFiles
 from tests.unit.runner.builders import OPERATION, a_job
 from tests.unit.runner.faulty_files import MortalFiles, PowerCut
@@ -32,7 +32,7 @@ def kept_jobs(folder: Path, host: LinuxFiles | None = None) -> KeptJobs:
     return KeptJobs(host or HOST, str(folder))
 
 
-def found_in(folder: Path) -> Kept:
+def found_in(folder: Path) -> EarlierRunner:
     """What the next runner reads."""
     return kept_jobs(folder).load()
 
@@ -45,13 +45,13 @@ def a_whole_life(kept: KeptJobs, job: JobRecord = RECORD) -> None:
 
 def test_each_record_is_read_back(tmp_path: Path) -> None:
     kept = kept_jobs(tmp_path)
-    assert kept.load() == Kept()
+    assert kept.load() == EarlierRunner()
     kept.write_job(RECORD)
     assert found_in(tmp_path).leftovers == [Leftover(RECORD, None)]
     kept.write_process(a_job(), PROCESS)
     assert found_in(tmp_path).leftovers == [Leftover(RECORD, PROCESS)]
     kept.write_end(an_end(a_job()))
-    assert found_in(tmp_path) == Kept(ends=[an_end(a_job())])
+    assert found_in(tmp_path) == EarlierRunner(ends=[an_end(a_job())])
     kept.forget(a_job())
     kept.close()
     assert list((tmp_path / "jobs").iterdir()) == []
@@ -76,11 +76,11 @@ def test_a_file_goes_from_job_to_job_and_says_nothing_of_the_one_before(tmp_path
     kept.forget(a_job())
     # As long as those before them, so that each stands where one of the other job stood.
     kept.write_job(NEXT)
-    assert found_in(tmp_path) == Kept(leftovers=[Leftover(NEXT, None)])
+    assert found_in(tmp_path) == EarlierRunner(leftovers=[Leftover(NEXT, None)])
     kept.write_process(a_job(1), PROCESS)
-    assert found_in(tmp_path) == Kept(leftovers=[Leftover(NEXT, PROCESS)])
+    assert found_in(tmp_path) == EarlierRunner(leftovers=[Leftover(NEXT, PROCESS)])
     kept.write_end(an_end(a_job(1)))
-    assert found_in(tmp_path) == Kept(ends=[an_end(a_job(1))])
+    assert found_in(tmp_path) == EarlierRunner(ends=[an_end(a_job(1))])
     assert [file.name for file in (tmp_path / "jobs").iterdir()] == ["1"]
 
 
@@ -92,7 +92,7 @@ def test_a_file_that_no_job_has_tells_of_none_and_goes_with_the_next_runner(tmp_
     kept.forget(a_job())
 
     assert not has_jobs(HOST, str(tmp_path))
-    assert found_in(tmp_path) == Kept()
+    assert found_in(tmp_path) == EarlierRunner()
     assert list((tmp_path / "jobs").iterdir()) == []
 
 
@@ -189,13 +189,13 @@ def test_a_file_of_an_older_version_is_read_and_gets_its_end(tmp_path: Path) -> 
     records = [len(data).to_bytes(4, "big") + zlib.crc32(data).to_bytes(4, "big") + data for data in payloads]
     (tmp_path / "jobs" / f"{OPERATION}.0.1").write_bytes(b"".join(records))
     kept = kept_jobs(tmp_path)
-    assert kept.load() == Kept(leftovers=[Leftover(RECORD, PROCESS)])
+    assert kept.load() == EarlierRunner(leftovers=[Leftover(RECORD, PROCESS)])
     kept.write_end(an_end(a_job()))
-    assert found_in(tmp_path) == Kept(ends=[an_end(a_job())])
+    assert found_in(tmp_path) == EarlierRunner(ends=[an_end(a_job())])
     kept.forget(a_job())
     a_whole_life(kept, NEXT)
 
-    assert found_in(tmp_path) == Kept(ends=[an_end(a_job(1))])
+    assert found_in(tmp_path) == EarlierRunner(ends=[an_end(a_job(1))])
 
 
 def test_files_that_cannot_be_read_are_put_aside_under_names_that_no_other_gets(tmp_path: Path) -> None:
@@ -253,11 +253,11 @@ def test_an_end_is_not_written_where_the_disk_says_so_when_its_file_is_closed(tm
     files.is_full = False
     kept.retry()
     assert kept.unwritten == 0
-    assert found_in(tmp_path) == Kept(ends=[an_end(a_job())])
+    assert found_in(tmp_path) == EarlierRunner(ends=[an_end(a_job())])
 
     files.is_full = True
     kept.forget(a_job())
-    assert found_in(tmp_path) == Kept()
+    assert found_in(tmp_path) == EarlierRunner()
     files.is_full = False
     kept.write_job(NEXT)
-    assert found_in(tmp_path) == Kept(leftovers=[Leftover(NEXT, None)])
+    assert found_in(tmp_path) == EarlierRunner(leftovers=[Leftover(NEXT, None)])

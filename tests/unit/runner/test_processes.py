@@ -15,12 +15,12 @@ from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.linux_processes import LinuxProcesses, Reaped
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import LinuxProcesses, Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers
-from headrace_agent.runner.jobs.processes import ProcessTable
+from headrace_agent.runner.jobs.process_table import ProcessTable
 from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import parse
 from tests.unit.runner.builders import a_job, a_run
@@ -58,7 +58,7 @@ def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> 
     assert gone(launch(table, a_run(0, "sh", "-c", "head -c 60000 /dev/zero; echo oh >&2; exit 4")))
     [pidfd] = table.ended_unseen([a_job()])
     table.on_main_ended(pidfd, LinuxProcesses().now())
-    [(job, exit)] = table.look(LinuxProcesses().now())
+    [(job, exit)] = table.collect_ended(LinuxProcesses().now())
 
     assert job == a_job()
     assert (exit.exit_code, exit.stderr_tail) == (4, "oh\n")
@@ -74,7 +74,7 @@ def test_a_job_whose_main_process_ended_takes_no_signal_any_more(tmp_path: Path)
 
     table.signal(a_job(), signal.SIGTERM)
     assert table.ended_unseen([a_job(), a_job(7)]) == []
-    assert len(table.look(LinuxProcesses().now())) == 1
+    assert len(table.collect_ended(LinuxProcesses().now())) == 1
 
 
 class WithOrphan(LinuxProcesses):
@@ -114,8 +114,8 @@ def test_a_job_is_not_over_while_a_process_becomes_a_program_of_which_nobody_kno
     now = LinuxProcesses().now()
     table.on_main_ended(pidfd, now)
 
-    first, killed_first = table.look(now), [*processes.killed]
-    second = table.look(Moment(now.steady_ns + 10**8, now.wall_ms))
+    first, killed_first = table.collect_ended(now), [*processes.killed]
+    second = table.collect_ended(Moment(now.steady_ns + 10**8, now.wall_ms))
     table.signal(a_job(1), signal.SIGKILL)
 
     assert (first, killed_first) == ([], [])

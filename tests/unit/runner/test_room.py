@@ -75,7 +75,7 @@ def test_a_deep_folder_goes_a_little_at_a_time(tmp_path: Path) -> None:
         (folder / "a" / f"{number}").touch()
     (folder / "a" / "b" / "link").symlink_to(outside)
     removal = Removal(LinuxFiles(), str(tmp_path / "trash"))
-    removal.take(str(folder))
+    removal.remove(str(folder))
     assert not folder.exists()
 
     steps = 0
@@ -107,7 +107,7 @@ def test_what_cannot_be_removed_does_not_keep_the_removal_busy(tmp_path: Path, m
 
     monkeypatch.setattr(host, "unlink", refuse)
     removal = Removal(host, str(tmp_path / "trash"))
-    removal.take(str(tmp_path / "job"))
+    removal.remove(str(tmp_path / "job"))
     removal.step()
 
     assert not removal.busy
@@ -134,7 +134,7 @@ def test_what_is_swapped_for_a_link_between_two_looks_is_not_followed(tmp_path: 
             return found
 
     removal = Removal(Swapping(), str(tmp_path / "trash"))
-    removal.take(str(folder))
+    removal.remove(str(folder))
     while removal.busy:
         removal.step()
 
@@ -150,7 +150,7 @@ def test_a_link_to_a_folder_goes_and_the_folder_stays(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Too many levels of symbolic links"):
         LinuxFiles().entries(str(tmp_path / "link"))
     removal = Removal(LinuxFiles(), str(tmp_path / "trash"))
-    removal.take(str(tmp_path / "link"))
+    removal.remove(str(tmp_path / "link"))
     removal.step()
 
     assert (list((tmp_path / "trash").iterdir()), removal.busy) == ([], False)
@@ -164,7 +164,7 @@ def test_what_a_job_locked_up_goes_too(tmp_path: Path) -> None:
     for each in (folder / "a" / "b", folder / "a", folder):
         each.chmod(0)
     removal = Removal(LinuxFiles(), str(tmp_path / "trash"))
-    removal.take(str(folder))
+    removal.remove(str(folder))
     while removal.busy:
         removal.step()
 
@@ -185,7 +185,7 @@ def test_a_step_looks_at_no_more_than_it_removes(tmp_path: Path) -> None:
     for number in range(100):
         (tmp_path / "scratch" / str(number)).touch()
     removal = Removal(Looking(), str(tmp_path / "trash"))
-    removal.take(str(tmp_path / "scratch"))
+    removal.remove(str(tmp_path / "scratch"))
     while removal.busy:
         removal.step(10)
 

@@ -12,11 +12,11 @@ from headrace_agent.runner.protocol import (
     LARGEST_REQUEST_BYTES,
     Acknowledge,
     Ended,
+    FullReport,
     Hello,
     Interrupt,
     KeptJob,
     NodeLease,
-    Picture,
     Run,
     RunAhead,
     Started,
@@ -85,11 +85,11 @@ def test_an_end_that_cannot_be_read_counts_as_a_failure() -> None:
 def test_of_a_picture_all_that_can_be_read_is_kept() -> None:
     well = KeptJob(a_run(0), Started(a_job(0), 10, 1, 1))
     ill = KeptJob(a_run(1, cpu=-1), Started(a_job(1), 11, 1, 1))
-    picture = Picture([well, ill], [an_end(2), an_end(3, reason="x" * 5_000)], "none", "", 7, runs_ahead=True)
+    picture = FullReport([well, ill], [an_end(2), an_end(3, reason="x" * 5_000)], "none", "", 7, runs_ahead=True)
 
     report = report_instead_of(pack(picture)[4:], "why")
 
-    assert isinstance(report, Picture)
+    assert isinstance(report, FullReport)
     assert report.running[0] == well
     assert [kept.run.job for kept in report.running] == [a_job(0), a_job(1)]
     assert report.ended[0] == an_end(2)

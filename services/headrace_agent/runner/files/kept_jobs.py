@@ -54,7 +54,7 @@ class EndRecord(msgspec.Struct, frozen=True, tag="end"):
     end: JobEnd
 
 
-Record = JobRecord | ProcessRecord | EndRecord
+KeptRecord = JobRecord | ProcessRecord | EndRecord
 
 
 class Leftover(msgspec.Struct, frozen=True):
@@ -65,7 +65,7 @@ class Leftover(msgspec.Struct, frozen=True):
     process: ProcessRecord | None
 
 
-class Kept(msgspec.Struct):
+class EarlierRunner(msgspec.Struct):
     """The ends and jobs that an earlier runner left."""
 
     ends: list[JobEnd] = []
@@ -75,7 +75,7 @@ class Kept(msgspec.Struct):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Record)
+_decoder = msgspec.msgpack.Decoder(KeptRecord)
 
 
 class _File(msgspec.Struct):
@@ -124,7 +124,7 @@ class KeptJobs:
     def unwritten(self) -> int:
         return len(self._unwritten)
 
-    def load(self) -> Kept:
+    def load(self) -> EarlierRunner:
         """Read what an earlier runner left. Files that cannot be read are moved to `spoiled`.
 
         Raises OSError only if the folder cannot be used.
@@ -134,7 +134,7 @@ class KeptJobs:
         with contextlib.suppress(OSError):
             self._serial = _newest(self._files, self._spoiled)
         self._serial = max(self._serial, _newest(self._files, self._folder))
-        kept = Kept()
+        kept = EarlierRunner()
         for entry in self._files.entries(self._folder):
             path = f"{self._folder}/{entry.name}"
             data = _read(self._files, path, _LARGEST_FILE_BYTES)
@@ -231,7 +231,7 @@ class KeptJobs:
             file = self._of_job[job] = self._free.pop() if self._free else _File(f"{self._folder}/{self._serial}")
         return file
 
-    def _write(self, file: _File, record: Record, *, is_last: bool = False) -> None:
+    def _write(self, file: _File, record: KeptRecord, *, is_last: bool = False) -> None:
         """Append a record to a file, and close the file after the last record.
 
         Raises OSError with the path in it; then the record counts as not written.
@@ -290,10 +290,10 @@ def _newest(files: LinuxFiles, folder: str) -> int:
     return max((int(entry.name) for entry in files.entries(folder) if entry.name.isdecimal()), default=0)
 
 
-def _records_in(path: str, data: bytes) -> tuple[list[Record], _File]:
+def _records_in(path: str, data: bytes) -> tuple[list[KeptRecord], _File]:
     """Return the complete records of one job, and the file to which the next record is appended."""
     file = _File(path)
-    records: list[Record] = []
+    records: list[KeptRecord] = []
     is_chained = _is_chained(path)
     while True:
         begin = file.size_bytes + _HEAD_BYTES

@@ -32,7 +32,7 @@ class Removal:
     def busy(self) -> bool:
         return bool(self._folders)
 
-    def take(self, path: str) -> None:
+    def remove(self, path: str) -> None:
         """Remove a folder: at once if it is empty, otherwise step by step. Raises OSError if it cannot even be moved."""
         try:
             self._files.remove_folder(path)

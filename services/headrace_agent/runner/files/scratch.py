@@ -43,4 +43,4 @@ class ScratchFolders:
         if is_left and len(self._spare) < _MOST_SPARE and self._files.is_fresh_folder(path):
             self._spare.append(path)
         else:
-            self._removal.take(path)
+            self._removal.remove(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from headrace_agent.runner.host.files import LinuxFiles
-from headrace_agent.runner.host.processes import LinuxProcesses
+from headrace_agent.runner.host.linux_processes import LinuxProcesses
 
 
 class Host(NamedTuple):

@@ -40,9 +40,9 @@ _THREAD_STACK_BYTES: Final = 256 * 1024
 _REPORT_BYTES: Final = 256
 
 #: Soft and hard limits by the number of the resource.
-Limits = Mapping[int, tuple[int, int]]
+ProcessLimits = Mapping[int, tuple[int, int]]
 #: The part of an order for which a process could not start.
-Part = Literal["limits", "account", "folder", "program", "interpreter", "process"]
+StartPart = Literal["limits", "account", "folder", "program", "interpreter", "process"]
 
 
 class Spawn(NamedTuple):
@@ -57,7 +57,7 @@ class Spawn(NamedTuple):
     account: Account | None = None
     #: Soft and hard limits that a process with an account sets for itself before it becomes its program. Setting them from
     #: outside requires a capability (CAP_SYS_RESOURCE) that root does not have in a container.
-    limits: Limits = MappingProxyType({})
+    limits: ProcessLimits = MappingProxyType({})
     #: The file of a cgroup that a process with an account joins before it becomes its program, so that every process which the
     #: program starts is inside; empty: none.
     cgroup_file: str = ""
@@ -66,7 +66,7 @@ class Spawn(NamedTuple):
 class CannotStart(HeadraceError):
     """A process did not become its program."""
 
-    def __init__(self, part: Part, error: int) -> None:
+    def __init__(self, part: StartPart, error: int) -> None:
         self.part = part
         #: The system's error number, as in `errno`.
         self.error = error
@@ -201,7 +201,7 @@ class Starter:
 
 def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> NoReturn:
     """Turn this process, a copy of the runner, into the program of an order."""
-    part: Part = "process"
+    part: StartPart = "process"
     try:
         # A signal for the account must end this process, and must not count as a signal to the runner.
         signal.set_wakeup_fd(-1)

@@ -23,9 +23,9 @@ from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host.files import LinuxFiles, write_file
+from headrace_agent.runner.host.linux_processes import LinuxProcesses
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import LinuxProcesses
-from headrace_agent.runner.host.starting import Limits
+from headrace_agent.runner.host.starting import ProcessLimits
 from headrace_agent.runner.protocol import Run
 
 _CPU_PERIOD_US = 100_000
@@ -37,7 +37,7 @@ class CannotIsolate(Exception):
     """This kind of isolation does not work here. The text says why."""
 
 
-class Account(NamedTuple):
+class JobUsage(NamedTuple):
     """The resource usage of a job that ended. 0: not known."""
 
     #: Text about the memory limit if that ended the job; else empty.
@@ -59,7 +59,7 @@ class Isolation:
     def prepare(self, run: Run) -> None:
         """Prepare a job's limits before its start. Raises OSError."""
 
-    def limits(self, run: Run) -> Limits:
+    def limits(self, run: Run) -> ProcessLimits:
         """Return the limits of single processes."""
         return {}
 
@@ -73,9 +73,9 @@ class Isolation:
     def kill(self, job: JobKey) -> None:
         """Kill all processes that are left of a job."""
 
-    def account(self, run: Run) -> Account:
+    def usage(self, run: Run) -> JobUsage:
         """Return the resource usage of a job that ended."""
-        return Account()
+        return JobUsage()
 
     def remove(self, job: JobKey) -> bool:
         """Remove what the job's limits needed, after its end. Return False if that is not possible yet."""
@@ -97,7 +97,7 @@ class RlimitIsolation(Isolation):
             raise CannotIsolate(f"prlimit is refused: {error.strerror}") from None
         self._most = hard
 
-    def limits(self, run: Run) -> Limits:
+    def limits(self, run: Run) -> ProcessLimits:
         if not run.memory_bytes:
             return {}
         bound = run.memory_bytes + self._headroom_bytes
@@ -145,11 +145,11 @@ class Cgroup2(Isolation):
     def kill(self, job: JobKey) -> None:
         self._write_if_there(f"{self._group(job)}/cgroup.kill", "1")
 
-    def account(self, run: Run) -> Account:
+    def usage(self, run: Run) -> JobUsage:
         group = self._group(run.job)
         events = self._table(f"{group}/memory.events")
         ended_by_memory = events.get("oom_kill", 0) > 0 or events.get("oom_group_kill", 0) > 0
-        return Account(
+        return JobUsage(
             out_of_memory=f"out of memory: limit {format_amount('memory', run.memory_bytes)}"
             if ended_by_memory
             else "",

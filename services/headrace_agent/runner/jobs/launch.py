@@ -18,9 +18,9 @@ from headrace_agent.runner.files.log_folders import LogFolders
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
+from headrace_agent.runner.host.linux_processes import MARKER, RUNNER_MARKER
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import MARKER, RUNNER_MARKER
-from headrace_agent.runner.host.starting import CannotStart, Limits, Spawn, Starting
+from headrace_agent.runner.host.starting import CannotStart, ProcessLimits, Spawn, Starting
 from headrace_agent.runner.job_ends import NOT_RUNNABLE
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.protocol import Run
@@ -182,10 +182,10 @@ class Launcher:
         until_ns = self._host.processes.now().steady_ns + self._settings.start_timeout_ms * NS_PER_MS
         return Begun(run, order, starting, out, err, scratch, until_ns)
 
-    def _limits(self, run: Run) -> Limits:
+    def _limits(self, run: Run) -> ProcessLimits:
         return {**self._isolation.limits(run), **({resource.RLIMIT_NOFILE: self._open_files} if self._raised else {})}
 
-    def _after_start(self, run: Run, pid: int, at: Moment, limits: Limits) -> str:
+    def _after_start(self, run: Run, pid: int, at: Moment, limits: ProcessLimits) -> str:
         failure = ""
         try:
             self._isolation.confine(run, pid)

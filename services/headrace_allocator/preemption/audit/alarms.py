@@ -33,13 +33,13 @@ class PreemptionAlarms:
         self.alarmed = 0
         self._shares_old = False
 
-    def on_preempted(self, jobs: list[JobKey], moment: Moment) -> list[Alarm]:
+    def on_preempted(self, jobs: list[JobKey], now: Moment) -> list[Alarm]:
         """Count jobs that were preempted. Return an alarm for each job that reached the limit of preemptions within an hour."""
         alarms = []
         for job in jobs:
-            self._forget(moment.steady_s - _WITHIN_S)
+            self._forget(now.steady_s - _WITHIN_S)
             key = (job.operation, job.index)
-            self._recent.append((moment.steady_s, key))
+            self._recent.append((now.steady_s, key))
             times = self._times.setdefault(job.operation, Counter())
             times[job.index] += 1
             self.repeated += times[job.index] > 1
@@ -50,14 +50,14 @@ class PreemptionAlarms:
                 alarms.append(Alarm("job is preempted again and again", said))
         return alarms
 
-    def of(self, operation: OperationId, moment: Moment) -> Mapping[int, int]:
+    def of(self, operation: OperationId, now: Moment) -> Mapping[int, int]:
         """Return how often each job of an operation was preempted within the last hour, by job index."""
-        self._forget(moment.steady_s - _WITHIN_S)
+        self._forget(now.steady_s - _WITHIN_S)
         return self._times.get(operation, {})
 
-    def on_tick(self, facts: Facts, moment: Moment) -> list[Alarm]:
+    def on_tick(self, facts: Facts, now: Moment) -> list[Alarm]:
         """Check the age of the shares. Return an alarm if they became too old since the last tick."""
-        before, self._shares_old = self._shares_old, facts.shares_heard_s is not None and facts.shares_are_old(moment)
+        before, self._shares_old = self._shares_old, facts.shares_heard_s is not None and facts.shares_are_old(now)
         if before or not self._shares_old:
             return []
         return [

@@ -13,7 +13,7 @@ from headrace.resources import ZERO
 from headrace.runtime.engine import Figure, by_label, counter
 from headrace.wire.preemption import PreemptionCount, PreemptionReason
 from headrace_allocator.facts.groups import Group
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 
 #: Upper bound of the pools with counts, since ephemeral pools come and go. Beyond it, the pool that lost an allocation first is
 #: forgotten.
@@ -52,7 +52,7 @@ class PreemptionCounts:
         """Return the number of all preemptions."""
         return self._all.total()
 
-    def below(self, pools: PoolTree, pool: PoolName) -> list[PreemptionCount]:
+    def below(self, pools: PoolStates, pool: PoolName) -> list[PreemptionCount]:
         """Return the counts of a pool and all pools below it, the largest first. The root and an empty name stand for the whole tree."""
         counts: Counter[tuple[PreemptionReason, Group]] = Counter()
         for name, of_pool in self._of_pools.items():

@@ -56,7 +56,7 @@ class ObservedPreemptionLog:
         self._last: deque[ObservedPreemption] = deque(maxlen=_MOST_REMEMBERED)
         self._counts: Counter[PreemptionReason] = Counter()
 
-    def note(self, facts: Facts, preemptions: Iterable[Preemption], moment: Moment) -> list[ObservedPreemption]:
+    def note(self, facts: Facts, preemptions: Iterable[Preemption], now: Moment) -> list[ObservedPreemption]:
         """Record the observed preemptions of one heartbeat. Return those that were not recorded before."""
         new = []
         gone: dict[OperationId, Resources] = {}
@@ -68,7 +68,7 @@ class ObservedPreemptionLog:
             if known is not None and (known.reason, known.beneficiary) == (one.reason, beneficiary):
                 continue
             boottime_ms = facts.nodes[allocation.node].boottime_ms
-            record = record_of(one, operation, facts.pools, moment, boottime_ms=boottime_ms, observed=True, gone=before)
+            record = record_of(one, operation, facts.pools, now, boottime_ms=boottime_ms, observed=True, gone=before)
             allocation.observed = record
             self._counts[one.reason] += 1
             new.append(ObservedPreemption(allocation.node, allocation.id, operation.id, operation.spec.pool, record))

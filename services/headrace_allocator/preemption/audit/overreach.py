@@ -15,7 +15,7 @@ from headrace.runtime.engine import Figure, by_label, counter
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import Pool, PoolTree
+from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 
 class Left(enum.StrEnum):
@@ -33,7 +33,7 @@ class Overreach:
     def __init__(self) -> None:
         self._counts: Counter[Left] = Counter()
 
-    def note(self, pools: PoolTree, loser: Operation, reason: PreemptionReason, group: Group) -> None:
+    def note(self, pools: PoolStates, loser: Operation, reason: PreemptionReason, group: Group) -> None:
         """Check an operation that has just lost an allocation of that group.
 
         Trees with the older victim rules are not checked, since these rules allow normal preemption to go below a share.
@@ -61,7 +61,7 @@ class Overreach:
         return by_label(family, "preempted_too_much", "left", {left.value: self._counts[left] for left in Left})
 
 
-def _is_below_guarantee(pool: Pool, pools: PoolTree) -> bool:
+def _is_below_guarantee(pool: PoolState, pools: PoolStates) -> bool:
     item = pool.item
     return item is not None and _is_below(
         pool.used.share_of(pools.total), item.strong_guarantee_share, item.fair_share.total, item.demand_share

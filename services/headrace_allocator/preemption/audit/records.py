@@ -12,7 +12,7 @@ from headrace.runtime.engine import Moment
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.preemption.victims import Preemption
 
 #: Reasons for which an allocation is preempted regardless of its group.
@@ -22,8 +22,8 @@ _WHATEVER_THE_GROUP: Final = frozenset({PreemptionReason.RESOURCE_OVERCOMMIT, Pr
 def record_of(
     preemption: Preemption,
     victim: Operation,
-    pools: PoolTree,
-    moment: Moment,
+    pools: PoolStates,
+    now: Moment,
     *,
     boottime_ms: int = 0,
     observed: bool = False,
@@ -46,7 +46,7 @@ def record_of(
         reason=preemption.reason,
         beneficiary=OperationId("") if beneficiary is None else beneficiary.id,
         properly=preemption.properly,
-        decided_at_ms=moment.wall_ms,
+        decided_at_ms=now.wall_ms,
         timeout_ms=own_timeout_ms if preemption.timeout_ms is None else preemption.timeout_ms,
         group=preemption.group,
         threshold=_threshold(preemption, pools),
@@ -59,7 +59,7 @@ def record_of(
     )
 
 
-def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: PoolTree) -> int:
+def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: PoolStates) -> int:
     """Return the exempt time that applied, in milliseconds.
 
     It is 0 where a node or a limit is repaired, and under a YARN policy, since the exempt time does not count there.
@@ -69,7 +69,7 @@ def _exempt_time_ms(preemption: Preemption, options: EffectiveOptions, pools: Po
     return options.preemption_exempt_time_ms if counts else 0
 
 
-def _threshold(preemption: Preemption, pools: PoolTree) -> float:
+def _threshold(preemption: Preemption, pools: PoolStates) -> float:
     """Return the satisfaction threshold that defines the group of the preempted allocation, or 0 if no threshold applies."""
     if preemption.reason in _WHATEVER_THE_GROUP or preemption.group is Group.NON_PREEMPTIBLE:
         return 0.0

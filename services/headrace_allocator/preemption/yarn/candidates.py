@@ -11,7 +11,7 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.pool_tree import PoolTree
+from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.preemption.yarn.containers import Container, Owner
 from headrace_allocator.preemption.yarn.plans import Plans
 from headrace_allocator.preemption.yarn.search import NodeContainers
@@ -31,7 +31,7 @@ def containers_on(facts: Facts, plans: Plans, node: Node) -> NodeContainers[Allo
     return NodeContainers(node.record.node, plans.room_on(node), found)
 
 
-def owner_of(operation: Operation, pools: PoolTree, kept: Resources) -> Owner:
+def owner_of(operation: Operation, pools: PoolStates, kept: Resources) -> Owner:
     """Return the operation as an owner of containers that holds `kept`."""
     fair = operation.total.part(operation.fair_share)
     return Owner(operation.id, kept, fair, policy_of(operation, pools), may_lose(operation, operation.options(pools)))
@@ -47,7 +47,7 @@ def is_master(operation: Operation, allocation: Allocation) -> bool:
     return operation.spec.first_job_is_master and 0 in allocation.slots
 
 
-def policy_of(operation: Operation, pools: PoolTree) -> QueuePolicy:
+def policy_of(operation: Operation, pools: PoolStates) -> QueuePolicy:
     """Return the scheduling policy of the operation's pool."""
     if operation.in_fifo_pool:
         return QueuePolicy.FIFO

@@ -51,13 +51,13 @@ class Claims:
                 amounts = (each for each in (item.due_to_fair_share, item.due_to_min_share) if each is not None)
                 self._due[name] = Resources.sum(amounts)
 
-    def some_may_be_seen_to(self, moment: Moment) -> bool:
+    def some_may_be_seen_to(self, now: Moment) -> bool:
         """True if at least one claim is not paused."""
-        return any(self._paused_until_s.get(name, 0.0) <= moment.steady_s for name in self._due)
+        return any(self._paused_until_s.get(name, 0.0) <= now.steady_s for name in self._due)
 
-    def handle_all(self, moment: Moment) -> Iterator[NodeName | None]:
+    def handle_all(self, now: Moment) -> Iterator[NodeName | None]:
         """Process the claims, one step for each node that is examined. Yield a node for which a plan was made, or None."""
-        now_s = moment.steady_s
+        now_s = now.steady_s
         self._paused_until_s = {name: until_s for name, until_s in self._paused_until_s.items() if until_s > now_s}
         waiting = [(smallest_first(due), name) for name, due in self._due.items() if name not in self._paused_until_s]
         for _, name in nsmallest(_MOST, waiting):

@@ -42,17 +42,17 @@ class YarnPasses:
         elif self._policy is PreemptionPolicy.YARN_LEGACY:
             self.rounds.on_shares(cut.items, keys)
 
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, now: Moment) -> bool:
         """True if a pass is running, or one may begin."""
-        return self._pass is not None or self._may_begin(moment)
+        return self._pass is not None or self._may_begin(now)
 
-    def on_due(self, most: int, moment: Moment) -> Outcome[bool, Effect]:
+    def on_due(self, most: int, now: Moment) -> Outcome[bool, Effect]:
         """Run up to `most` steps. The answer is True while the pass is not finished."""
         if self._pass is None:
-            self.plans.drop(before_s=moment.steady_s)
-        if self._pass is None and self._may_begin(moment):
+            self.plans.drop(before_s=now.steady_s)
+        if self._pass is None and self._may_begin(now):
             is_legacy = self._policy is PreemptionPolicy.YARN_LEGACY
-            self._pass = self.rounds.run(moment) if is_legacy else self.claims.handle_all(moment)
+            self._pass = self.rounds.run(now) if is_legacy else self.claims.handle_all(now)
         effects: list[Effect] = []
         steps: Iterator[NodeName | None] = self._pass or iter(())
         taken = list(islice(steps, most))
@@ -76,12 +76,12 @@ class YarnPasses:
             *by_label(plans, "plans", "outcome", {each: self.plans.counts[each] for each in ("made", "dropped")}),
         ]
 
-    def _may_begin(self, moment: Moment) -> bool:
+    def _may_begin(self, now: Moment) -> bool:
         facts, policy = self._facts, self._policy
         if policy is PreemptionPolicy.YTSAURUS or not facts.pools.options.yarn.enabled or not facts.term:
             return False
-        if not facts.recovery.complete or facts.superseded or facts.preemption_paused or facts.shares_are_old(moment):
+        if not facts.recovery.complete or facts.superseded or facts.preemption_paused or facts.shares_are_old(now):
             return False
         if policy is PreemptionPolicy.YARN_LEGACY:
-            return self.rounds.is_due(moment)
-        return self.claims.some_may_be_seen_to(moment)
+            return self.rounds.is_due(now)
+        return self.claims.some_may_be_seen_to(now)

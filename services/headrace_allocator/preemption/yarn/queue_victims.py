@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple
 
 from headrace.resources import ZERO, Resources
-from headrace.yarn_comparison import QueuePolicy, Sibling, is_less, serving_key
+from headrace.yarn_comparison import ComparedChild, QueuePolicy, is_less, serving_key
 from headrace_allocator.preemption.yarn.containers import Id
 
 
@@ -41,9 +41,9 @@ class Branch(Generic[Id]):
     containers: Iterator[Size[Id]] | None = None
 
     @property
-    def sibling(self) -> Sibling:
+    def sibling(self) -> ComparedChild:
         """The branch in the form in which siblings are compared: without its demand."""
-        return Sibling(self.name, self.usage, ZERO, self.least, self.weight, self.began)
+        return ComparedChild(self.name, self.usage, ZERO, self.least, self.weight, self.began)
 
     @property
     def has_queues(self) -> bool:

@@ -45,16 +45,16 @@ class Rounds:
         """The number of warned allocations."""
         return len(self._warned.listed)
 
-    def is_due(self, moment: Moment) -> bool:
+    def is_due(self, now: Moment) -> bool:
         """True if the interval since the last round is over and there is something to do."""
         if not (self._short or self._warned.listed):
             return False
         interval_s = self._facts.pools.options.yarn.legacy_interval / 1000
-        return self._began_s is None or moment.steady_s - self._began_s >= interval_s
+        return self._began_s is None or now.steady_s - self._began_s >= interval_s
 
-    def run(self, moment: Moment) -> Iterator[NodeName | None]:
+    def run(self, now: Moment) -> Iterator[NodeName | None]:
         """Run one round, one step for each pool, operation and allocation. Yield a node for which a plan was made, or None."""
-        self._began_s = moment.steady_s
+        self._began_s = now.steady_s
         amount = ZERO
         for name, item in self._short.items():
             to_fair, to_min = item.due_to_fair_share or ZERO, item.due_to_min_share or ZERO
@@ -69,9 +69,9 @@ class Rounds:
         options = self._facts.pools.options
         part, until_s = (
             Round(amount, root, self._facts.pools.total, needy_quirk=options.yarn.drf_needy_quirk),
-            moment.steady_s + options.yarn.legacy_interval / 1000,
+            now.steady_s + options.yarn.legacy_interval / 1000,
         )
-        now_ms = moment.steady_us // 1000
+        now_ms = now.steady_us // 1000
         for over in self._warned.take(part, find, now_ms, options.yarn.wait_before_kill):
             if over is not None and not self._plans.is_marked(over):
                 self._plans.add(Plan(over.node, (over,), until_s))

@@ -13,7 +13,7 @@ from headrace.near import hint
 from headrace.runtime.clock import SystemClock
 from headrace.wire.operations import OperationView
 from headrace_cli.commands.operations.key_values import parse_settings, parse_weight
-from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.tables import operation_table
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.screen import Screen
@@ -54,7 +54,7 @@ def set_(
         pools = client.pools.of(TreeName(tree)) if tree else client.pools
         pool = await pools.at(given["pool"]) if "pool" in given else None
         view = await client.update(name, weight=weight, pool=pool, tree=tree or "")
-        _show(screen, view)
+        _show(screen, [view])
         if view.ephemeral_pool and view.spec.pool == pool:
             near = hint(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
             screen.say(f"pool {view.spec.pool!r} is not configured: it is ephemeral; {near}", style="yellow")
@@ -62,39 +62,63 @@ def set_(
     return talk(common, work, bears_restarts=True)
 
 
-def suspend(operation: str, /, *, abort_running_jobs: Switch = False, common: Common | None = None) -> int:
-    """Suspend an operation: none of its jobs start until it is resumed. It keeps its running slot, and running jobs continue.
+def abort(
+    operations: Ids,
+    /,
+    *,
+    reason: str | None = None,
+    common: Common | None = None,
+) -> int:
+    """Abort operations: no new jobs start, and running jobs are interrupted.
+
+    Examples:
+
+        headrace op abort 69201a4f-0c1d2e3f4a5b --reason "wrong input"
 
     Parameters
     ----------
-    operation
-        The operation's id, or the beginning of the id.
+    operations
+        Ids of the operations, or the beginnings of the ids.
+    reason
+        Reason that the log records.
+    """
+
+    return _change(common, operations, lambda client, name: client.abort(name, reason or ""))
+
+
+def suspend(operations: Ids, /, *, abort_running_jobs: Switch = False, common: Common | None = None) -> int:
+    """Suspend operations: none of their jobs start until they are resumed. They keep their running slots, and running jobs continue.
+
+    Parameters
+    ----------
+    operations
+        Ids of the operations, or the beginnings of the ids.
     abort_running_jobs
-        End its running jobs too; they are retried when it is resumed.
+        End their running jobs too; they are retried when the operations are resumed.
     """
-    return _change(common, operation, lambda client, name: client.suspend(name, abort_running_jobs=abort_running_jobs))
+    return _change(common, operations, lambda client, name: client.suspend(name, abort_running_jobs=abort_running_jobs))
 
 
-def resume(operation: str, /, *, common: Common | None = None) -> int:
-    """Resume a suspended operation.
+def resume(operations: Ids, /, *, common: Common | None = None) -> int:
+    """Resume suspended operations.
 
     Parameters
     ----------
-    operation
-        The operation's id, or the beginning of the id.
+    operations
+        Ids of the operations, or the beginnings of the ids.
     """
-    return _change(common, operation, Client.resume)
+    return _change(common, operations, Client.resume)
 
 
-def complete(operation: str, /, *, common: Common | None = None) -> int:
-    """End a running operation as completed: its running jobs are interrupted.
+def complete(operations: Ids, /, *, common: Common | None = None) -> int:
+    """End running operations as completed: their running jobs are interrupted.
 
     Parameters
     ----------
-    operation
-        The operation's id, or the beginning of the id.
+    operations
+        Ids of the operations, or the beginnings of the ids.
     """
-    return _change(common, operation, Client.complete)
+    return _change(common, operations, Client.complete)
 
 
 def scan(*, common: Common | None = None) -> int:
@@ -108,13 +132,16 @@ def scan(*, common: Common | None = None) -> int:
 
 
 def _change(
-    common: Common | None, operation: str, ask: Callable[[Client, OperationId], Awaitable[OperationView]]
+    common: Common | None,
+    operations: Sequence[str],
+    ask: Callable[[Client, OperationId], Awaitable[OperationView]],
 ) -> int:
     async def work(client: Client, screen: Screen) -> None:
-        _show(screen, await ask(client, await whole_id(client, operation)))
+        names = [await whole_id(client, operation) for operation in operations]
+        _show(screen, [await ask(client, name) for name in names])
 
     return talk(common, work, bears_restarts=True)
 
 
-def _show(screen: Screen, view: OperationView) -> None:
-    screen.show({"operations": [view]}, operation_table([view], SystemClock().wall_ms()))
+def _show(screen: Screen, views: Sequence[OperationView]) -> None:
+    screen.show({"operations": views}, operation_table(views, SystemClock().wall_ms()))

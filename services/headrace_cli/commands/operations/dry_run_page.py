@@ -96,7 +96,7 @@ def _fit_rows(spec: OperationSpec, fit: OperationFit | None) -> Iterator[tuple[s
     each = f"{spec.job_count} of {amounts(spec.resources, leave_out=_SLOTS)} each"
     yield "jobs", f"{each}, a gang: all at once or none" if spec.is_gang and spec.job_count > 1 else each
     if fit is None:
-        yield "nodes", "not known: the allocator of this tree does not answer, or does not know any nodes yet"
+        yield "nodes", "not known: the allocator of this tree has reported no nodes yet"
         return
     nodes = fit.nodes
     match = f", {nodes.matching} match its tags" if nodes.matching < nodes.accepting else ""

@@ -13,7 +13,7 @@ from headrace.ids import ROOT_POOL, TreeName
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import Resources, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace.wire.explanations import Ahead, KeptPlaces, PoolRoom, Tries, Try, WaitingExplained
+from headrace.wire.explanations import Ahead, PoolRoom, ProtectedAllocations, Tries, Try, WaitingExplained
 from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationState
 from headrace.wire.placements import PoolLevel
 from headrace.wire.pools import StarvationOutlook
@@ -89,7 +89,7 @@ def _rows(here: ExplainedInTree) -> Iterator[Row]:
     if waiting is None:
         yield (
             "waits because",
-            "not known: the allocator of this tree does not answer, or does not know the operation yet",
+            "not known: the allocator of this tree has reported nothing about the operation yet",
         )
         return
     yield "nodes", _nodes(waiting)
@@ -220,7 +220,7 @@ def _tries(tries: Tries, share: ShareItem | None) -> list[tuple[str, ...]]:
     return [(f"{nodes} checked: {counted}",), *((_try(one),) for one in tries.nearest)]
 
 
-def _kept(kept: Sequence[KeptPlaces]) -> str:
+def _kept(kept: Sequence[ProtectedAllocations]) -> str:
     return f"protected: {', '.join(f'{one.places} ({one.words})' for one in kept)}"
 
 

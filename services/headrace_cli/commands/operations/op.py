@@ -16,14 +16,15 @@ from headrace.ids import PoolName, TreeName
 from headrace.near import near
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
-from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.job_output import print_output
-from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
+from headrace_cli.exit_statuses import Exit
 from headrace_cli.option_values import MaybeWhole, Whole, at_least
-from headrace_cli.session import Common, CommonOfLists, PoolOption, Switch, Watching, talk
+from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.shares import share_facts, share_table
@@ -37,11 +38,11 @@ def list_(
     *,
     pool: PoolOption = None,
     user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None,
-    op_state: Annotated[str | None, Parameter(name=["--state", "--in-state"])] = None,
+    in_state: str | None = None,
     live: Switch = False,
     limit: Whole = 50,
     watching: Watching | None = None,
-    common: CommonOfLists | None = None,
+    common: Common | None = None,
 ) -> int:
     """List operations, newest first.
 
@@ -49,7 +50,7 @@ def list_(
 
         headrace op list --live
 
-        headrace op list --pool research --state waiting
+        headrace op list --pool research --in-state waiting
 
     Parameters
     ----------
@@ -57,7 +58,7 @@ def list_(
         Only operations of this pool, by its name or its path.
     user
         Only operations of this user.
-    op_state
+    in_state
         Only operations in this state: pending (or waiting), running, completed, failed, aborted, …
     live
         Only operations that have not ended.
@@ -66,14 +67,17 @@ def list_(
     """
 
     at_least("--limit", limit, 1)
-    if op_state is not None and "/" in op_state:
-        raise BadInput(
-            "--state", op_state, "a state of operations; the option for the state folder is --state-folder here"
-        )
+    folder = str(common.state) if common is not None and common.state is not None else ""
+    if folder.lower() in {*OperationState, "waiting"}:
+        raise BadInput("--state", folder, f"the folder of `headrace up`, as in all commands; try --in-state {folder}")
 
     async def work(client: Client, screen: Screen) -> None:
         views = await client.list(
-            pool=await client.pools.at(pool or ""), state=op_state or "", user=user or "", live=live, limit=limit + 1
+            pool=await client.pools.at(pool or ""),
+            state=(in_state or "").lower(),
+            user=user or "",
+            live=live,
+            limit=limit + 1,
         )
         more, views = len(views) > limit, views[:limit]
         idle, all_told = await reasons_of_idle(client, views)
@@ -81,15 +85,15 @@ def list_(
         screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle))
         if more and not screen.json:
             screen.say(
-                f"only the newest {limit} are shown: raise --limit, or filter with --live, --pool, --user, --state"
+                f"only the newest {limit} are shown: raise --limit, or filter with --live, --pool, --user, --in-state"
             )
         if not all_told:
             screen.say("the allocator does not answer in time: no reasons of waiting are shown", style="yellow")
         if not views and not screen.json:
-            screen.say("no operations" + (" match these options" if pool or user or op_state or live else " yet"))
+            screen.say("no operations" + (" match these options" if pool or user or in_state or live else " yet"))
             await _say_if_no_pool(screen, client, pool or "")
 
-    return talk(common.common() if common else None, work, watching=watching)
+    return talk(common, work, watching=watching)
 
 
 async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
@@ -179,11 +183,12 @@ def logs(
     *,
     job: MaybeWhole = None,
     attempt: MaybeWhole = None,
+    stdout: Switch = False,
     stderr: Switch = False,
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
     common: Common | None = None,
 ) -> int:
-    """Print the output of jobs. With several jobs, each line begins with the index of its job.
+    """Print the output of jobs: stdout, and stderr to this command's stderr. With several jobs, each line begins with the index of its job.
 
     A node keeps the newest output of each job, up to its log cap. A line in brackets says how much is missing.
 
@@ -203,12 +208,17 @@ def logs(
         Only this job, by its index from 0.
     attempt
         Number of the attempt whose output is printed, from 1. Unless given: the newest attempt that ended, and the running one.
+    stdout
+        Print stdout only.
     stderr
-        Print stderr instead of stdout.
+        Print stderr only, to this command's stdout.
     follow
         Keep printing until the operation is over. If a job writes very fast, part of its output is left out.
     """
-    wishes: LogWishes = {"stderr": stderr, "follow": follow}
+    if stdout and stderr:
+        raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
+    both = not stdout and not stderr
+    wishes: LogWishes = {"stderr": stderr, "both": both, "follow": follow}
     if attempt is not None:
         wishes["attempt"] = at_least("--attempt", attempt, 1)
 
@@ -218,73 +228,51 @@ def logs(
     async def work(client: Client, screen: Screen) -> None:
         name = await whole_id(client, operation)
         several = job is None and (await client.get(name)).spec.job_count > 1
-        await print_output(screen, client.logs(name, job, **wishes), several=several)
+        await print_output(screen, client.logs(name, job, **wishes), several=several, both=both)
 
     return talk(common, work, bears_restarts=follow)
 
 
 @app.command
 def wait(
-    operation: str,
+    operations: Ids,
     /,
     *,
     abort_on_interrupt: Switch = False,
     common: Common | None = None,
 ) -> int:
-    """Wait until an operation is over. The exit status is 0 only if it completed.
+    """Wait until operations are over, one after the other. The exit status is 0 only if all of them completed.
 
-    Ctrl-C stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
+    Ctrl-C stops the waiting, not the operations, unless `--abort-on-interrupt` is given.
 
     Parameters
     ----------
-    operation
-        The operation's id, or the beginning of the id.
+    operations
+        Ids of the operations, or the beginnings of the ids.
     abort_on_interrupt
-        Ctrl-C aborts the operation.
+        Ctrl-C aborts the operation that is waited for.
     """
 
     # Progress bars take longer to import than a list takes to print.
     from headrace_cli.commands.operations.progress import follow as follow_to_end
 
     async def work(client: Client, screen: Screen) -> int:
-        view = await client.get(await whole_id(client, operation))
-        return await follow_to_end(screen, client.operation(view.operation), abort_on_interrupt=abort_on_interrupt)
-
-    return talk(common, work, bears_restarts=True)
-
-
-@app.command
-def abort(
-    operations: Annotated[Sequence[str], Parameter(negative=())],
-    /,
-    *,
-    reason: str | None = None,
-    common: Common | None = None,
-) -> int:
-    """Abort operations: no new jobs start, and running jobs are interrupted.
-
-    Examples:
-
-        headrace op abort 69201a4f-0c1d2e3f4a5b --reason "wrong input"
-
-    Parameters
-    ----------
-    operations
-        Ids of the operations, or the beginnings of the ids.
-    reason
-        Reason that the log records.
-    """
-
-    async def work(client: Client, screen: Screen) -> None:
-        names = [await whole_id(client, operation) for operation in operations]
-        views = [await client.abort(name, reason or "") for name in names]
-        screen.show({"operations": views}, operation_table(views, SystemClock().wall_ms()))
+        views = [await client.get(await whole_id(client, operation)) for operation in operations]
+        status = int(Exit.DONE)
+        for view in views:
+            operation = client.operation(view.operation)
+            ended = await follow_to_end(screen, operation, abort_on_interrupt=abort_on_interrupt)
+            if ended == Exit.INTERRUPTED:
+                return ended
+            status = max(status, ended)
+        return status
 
     return talk(common, work, bears_restarts=True)
 
 
 #: Commands in modules that are imported only when the command runs, because listing operations does not need them.
 _ELSEWHERE: Final = {
+    "abort": "changes:abort",
     "explain": "explain:explain",
     "history": "history:history",
     "set": "changes:set_",

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
+
+from cyclopts import Parameter
 
 from headrace.client import Client, Refused
 from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace.wire.refusals import NotFound
+
+#: The argument of commands that take several operations.
+Ids = Annotated[Sequence[str], Parameter(negative=())]
 
 #: The form of an id that a client makes. Such an id is complete, so no service is asked.
 _MADE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{12}\Z")
@@ -34,7 +39,7 @@ async def whole_id(client: Client, text: str) -> OperationId:
 def check_part(text: str) -> None:
     """Check that an id can begin with this text. Raises `BadInput`."""
     if not _PART.match(text):
-        raise BadInput("operation id", text, "8 to 64 characters of a-z, 0-9 and '-', or the beginning of an id")
+        raise BadInput("operation id", text, "1 to 64 characters of a-z, 0-9 and '-', or the beginning of an id")
 
 
 def only_one(text: str, ids: Sequence[str]) -> str | None:

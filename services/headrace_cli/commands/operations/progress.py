@@ -52,10 +52,21 @@ class _Display:
         self._reason = ""
         self._view: OperationView | None = None
         self._said = ""
+        self._has_told_failure = False
 
     def on_view(self, view: OperationView) -> None:
         self._view = view
+        if view.last_failures and not self._has_told_failure and view.state is OperationState.RUNNING:
+            self._has_told_failure = True
+            self._tell_first_failure(view)
         self._draw()
+
+    def _tell_first_failure(self, view: OperationView) -> None:
+        """Print the first failure at once: without it nobody would know for all the retries what is wrong."""
+        for line in failure_lines(view.last_failures[-1]):
+            self._screen.say(line)
+        most = view.spec.max_failed_job_count
+        self._screen.say(f"failed jobs are retried until {most} runs have failed (--max-failed-job-count)")
 
     def on_places(self, running: int, reasons: list[str]) -> None:
         self._running = running

@@ -25,7 +25,7 @@ from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OnLostNode, Op
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_pool_trees
-from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least, parse_memory
+from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.amounts import pool_words
 from headrace_cli.show.screen import Screen
@@ -74,7 +74,7 @@ class JobOptions:
             user_slots=1,
             cpu=parse_amount("cpu", self.cpu, place="--cpu"),
             gpu=at_least("--gpu", self.gpu, 0),
-            memory=parse_memory(self.memory, "--memory"),
+            memory=parse_amount("memory", self.memory, place="--memory"),
         )
 
 
@@ -106,7 +106,7 @@ class ShareOptions:
         return PartialResources(
             cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
             gpu=None if self.max_gpu is None else at_least("--max-gpu", self.max_gpu, 0),
-            memory=None if self.max_memory is None else parse_memory(self.max_memory, "--max-memory"),
+            memory=None if self.max_memory is None else parse_amount("memory", self.max_memory, place="--max-memory"),
         )
 
 

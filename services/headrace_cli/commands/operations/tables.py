@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -62,7 +63,7 @@ def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[s
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
     if idle or any(view.waiting for view in views):
         columns.insert(3, "waits for")
-    made = table(*columns, right=("done", "failed", "time"))
+    made = table(*columns, right=("done", "failed", "time"), cut="waits for" if "waits for" in columns else "title")
     for view in views:
         state = state_words(view)
         if view.operation in idle:
@@ -118,7 +119,7 @@ def operation_facts(
         facts.add_row("jobs run as", ", ".join(account_words(each) for each in sorted(accounts)))
     facts.add_row("time", time_words(view, now_ms))
     withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
-    facts.add_row("command", Text(" ".join(spec.argv) + withheld))
+    facts.add_row("command", Text(shlex.join(spec.argv) + withheld))
     if spec.files is not None:
         size = format_amount("memory", spec.files.size_bytes)
         facts.add_row("files", f"{spec.files.file_count}, {size} packed")

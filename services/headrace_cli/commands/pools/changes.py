@@ -20,7 +20,7 @@ from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.commands.pools.attributes import attribute_table
 from headrace_cli.commands.pools.key_values import assignments, checked, parse_figures
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.session import Common, Json, Switch, change, confirmed, talk
+from headrace_cli.session import Common, InTree, Json, Switch, change, confirmed, talk
 from headrace_cli.show.screen import Screen
 
 Unset = Annotated[list[str] | None, Parameter(negative=())]
@@ -65,7 +65,7 @@ def create(
     parent: str = ROOT_POOL,
     options: PoolOptions | None = None,
     dry_run: Switch = False,
-    common: Common | None = None,
+    common: InTree | None = None,
 ) -> int:
     """Make a pool. Its name must be new in the whole tree.
 
@@ -108,7 +108,7 @@ def set_(
     options: PoolOptions | None = None,
     unset: Unset = None,
     dry_run: Switch = False,
-    common: Common | None = None,
+    common: InTree | None = None,
 ) -> int:
     """Change attributes of a pool. All other attributes stay.
 
@@ -152,7 +152,7 @@ def remove(
     recursive: Switch = False,
     in_use: Switch = False,
     dry_run: Switch = False,
-    common: Common | None = None,
+    common: InTree | None = None,
 ) -> int:
     """Remove a pool that has no child pools and no operations.
 
@@ -229,7 +229,7 @@ def move(
     return change(common, _asking([asked], dry_run=dry_run), f"pool {name} moved")
 
 
-def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: Common | None = None) -> int:
+def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: InTree | None = None) -> int:
     """Rename a pool. Its operations stay in an ephemeral pool with the old name.
 
     Examples:
@@ -250,7 +250,7 @@ def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: Comm
 
 
 def transfer(
-    source: str, destination: str, /, *given: str, dry_run: Switch = False, common: Common | None = None
+    source: str, destination: str, /, *given: str, dry_run: Switch = False, common: InTree | None = None
 ) -> int:
     """Transfer part of a pool's guarantees and limits to another pool.
 
@@ -285,11 +285,10 @@ def import_(
     /,
     *,
     yarn_site: Path | None = None,
-    tree: str = "",
     keep: Switch = False,
     yes: Switch = False,
     dry_run: Switch = False,
-    common: Common | None = None,
+    common: InTree | None = None,
 ) -> int:
     """Replace the pools of the tree by the pools in a file, all or nothing. `headrace pool export` writes such files, YAML or JSON.
 
@@ -314,8 +313,6 @@ def import_(
         The file; `-` for standard input.
     yarn_site
         The yarn-site.xml that belongs to a fair-scheduler.xml. It says whether YARN preempts.
-    tree
-        The tree. Default: `$HEADRACE_TREE`, else the first tree that is served.
     keep
         Keep pools that the file does not name.
     yes
@@ -330,7 +327,7 @@ def import_(
     importing = Importing(str(file), read, keep=keep, dry_run=dry_run, confirmed=yes)
 
     def run() -> int:
-        return change(common, importing.ask, f"{file} is in force", whole=True, tree=tree)
+        return change(common, importing.ask, f"{file} is in force", whole=True)
 
     status = run()
     if importing.asks_about is None or status != Exit.DONE:
@@ -341,7 +338,7 @@ def import_(
     return run()
 
 
-def export(*, options: Switch = False, common: Common | None = None) -> int:
+def export(*, options: Switch = False, common: InTree | None = None) -> int:
     """Print all pools that are configured, as YAML that `headrace pool import` reads. With --json it is JSON.
 
     Examples:

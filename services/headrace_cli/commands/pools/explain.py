@@ -7,12 +7,12 @@ from rich.text import Text
 from headrace.client import Client
 from headrace.errors import BadInput
 from headrace_cli.commands.pools.explain_page import differences, explanation, side_by_side
-from headrace_cli.session import Common, talk
+from headrace_cli.session import InTree, talk
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 
 
-def explain(name: str, /, *, against: str | None = None, common: Common | None = None) -> int:
+def explain(name: str, /, *, against: str | None = None, common: InTree | None = None) -> int:
     """Explain a pool's fair share from the root down, and show what holds the resources that it lacks.
 
     Each line is a level: the fair share, usage and demand of the pool there, and what bounded its fair share. The bound is its demand, a

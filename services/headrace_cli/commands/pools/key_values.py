@@ -70,7 +70,7 @@ def read_written(text: str, kind: Kind | None, place: str) -> object:
     """Return the plain value of a text. Raises `BadInput`."""
     stripped = text.strip()
     if stripped[:1] in ("{", "["):
-        return _read_structure(stripped, place)
+        return _read_structure(stripped, place, str if isinstance(kind, ResourceAmounts | Record) else None)
     if isinstance(kind, ResourceAmounts):
         return parse_figures(place, text)
     if isinstance(kind, Words | Choices):
@@ -87,10 +87,15 @@ def kind_at(schema: Schema, key: str) -> Kind | None:
     return kind_at(attribute.kind.schema, "/".join(rest)) if isinstance(attribute.kind, Record) else None
 
 
-def _read_structure(text: str, place: str) -> object:
-    """Parse JSON or the looser form, in which each token has an equivalent in JSON. Raises `BadInput`."""
+def _read_structure(text: str, place: str, number: type[str] | None) -> object:
+    """Parse JSON or the looser form, in which each token has an equivalent in JSON. Raises `BadInput`.
+
+    If `number` is str, numbers stay texts.
+    """
     try:
-        return json.loads(_TOKEN.sub(_as_json, text), object_pairs_hook=_each_key_once)
+        return json.loads(
+            _TOKEN.sub(_as_json, text), object_pairs_hook=_each_key_once, parse_int=number, parse_float=number
+        )
     except (ValueError, RecursionError):
         raise BadInput(place, text, _EXPECTED) from None
 

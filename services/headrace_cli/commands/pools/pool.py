@@ -20,7 +20,7 @@ from headrace.wire.version import NEVER
 from headrace_cli.commands.pools.fields import field_of, read, words
 from headrace_cli.commands.pools.starving import observes, starving_in, starving_table
 from headrace_cli.commands.pools.tables import pool_table, tree_table
-from headrace_cli.session import Common, Switch, Watching, talk
+from headrace_cli.session import InTree, Switch, Watching, talk
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 
@@ -40,7 +40,7 @@ for _name in ("create", "set", "remove", "move", "rename", "transfer", "import",
 
 
 @app.command(name="list")
-def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
+def list_(*, watching: Watching | None = None, common: InTree | None = None) -> int:
     """Show the tree of pools: weight, guarantee, fair share and usage of each pool's dominant resource.
 
     Examples:
@@ -80,7 +80,7 @@ async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> Non
 
 
 @app.command
-def get(name: str, /, *fields: str, common: Common | None = None) -> int:
+def get(name: str, /, *fields: str, common: InTree | None = None) -> int:
     """Show one pool. For every resource: usage, demand, limit, guarantee and parts of the fair share. Other facts follow.
 
     With FIELDS it prints only these fields, one on each line. docs/reference/fields.md lists all fields. Write a part of a field after
@@ -180,7 +180,7 @@ def _show_fields(screen: Screen, pool: PoolView, fields: Sequence[str]) -> None:
 
 
 @app.command
-def tree(*, operations: Switch = False, watching: Watching | None = None, common: Common | None = None) -> int:
+def tree(*, operations: Switch = False, watching: Watching | None = None, common: InTree | None = None) -> int:
     """Draw the tree: usage, fair share and demand of each pool as shares of the cluster, by its dominant resource.
 
     Examples:
@@ -210,7 +210,7 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
 
 
 @app.command
-def starving(*, watching: Watching | None = None, common: Common | None = None) -> int:
+def starving(*, watching: Watching | None = None, common: InTree | None = None) -> int:
     """Show pools and operations that are starving: below their fair share or strong guarantee for too long.
 
     Each line shows since when an element starves, for which share, its satisfaction, and which operations may preempt for it. `!` marks

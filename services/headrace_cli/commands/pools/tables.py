@@ -34,6 +34,7 @@ def pool_table(pools: PoolList) -> Table:
         "operations",
         "starving",
         right=("weight", "operations"),
+        cut="pool",
     )
     leads = branches((pool.name, pool.parent) for pool in pools.pools)
     for lead, pool in zip(leads, pools.pools, strict=True):

@@ -21,7 +21,7 @@ from headrace_fair_share.hdrf.functions.by_fit_factor import (
 )
 from headrace_fair_share.hdrf.functions.by_suggestion import functions_by_suggestion
 from headrace_fair_share.hdrf.functions.curves import Curves, Functions, FunctionStore
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.weights import Offers
 
 #: Bounds of a batch, in points and in operations: its data then stay in the processor's cache.

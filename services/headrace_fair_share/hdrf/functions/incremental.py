@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints
-from headrace_fair_share.hdrf.fixed_attributes import FixedAttributes
 from headrace_fair_share.hdrf.functions.builder import FunctionBuilder
 from headrace_fair_share.hdrf.functions.by_fit_factor import BreakpointStore
 from headrace_fair_share.hdrf.functions.curves import FunctionStore
-from headrace_fair_share.hdrf.layout import Layout
+from headrace_fair_share.hdrf.incremental_input import FixedAttributes
+from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.weights import Offers
 
 

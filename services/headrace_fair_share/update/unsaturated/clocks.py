@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.ids import OperationId
 from headrace.resources import EPS
-from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.starvation.clocks import NO_TIME, Clocks
 from headrace_fair_share.starvation.rules import small_operation_factor
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
@@ -38,10 +38,10 @@ def unsaturated_clocks(
                 return None
     if since.count(None) == len(since):
         return Clocks.none(elements.keys)
-    moments = np.array([NEVER if moment is None else moment for moment in since], np.int64)
+    below_since = np.array([NO_TIME if time_ms is None else time_ms for time_ms in since], np.int64)
     none = Clocks.none(elements.keys)
     return Clocks(
-        elements.keys, moments, none.starving, none.starving_since, none.short_since, none.short_starving_since
+        elements.keys, below_since, none.starving, none.starving_since, none.short_since, none.short_starving_since
     )
 
 
@@ -50,7 +50,7 @@ def _running(clocks: Clocks) -> dict[str, int] | None:
     running = clocks.running
     if not len(running):
         return {}
-    if clocks.starving[running].any() or (clocks.short_since[running] != NEVER).any():
+    if clocks.starving[running].any() or (clocks.short_since[running] != NO_TIME).any():
         return None
     keys = (clocks.keys[place] for place in running.tolist())
     return dict(zip(keys, clocks.below_since[running].tolist(), strict=True))

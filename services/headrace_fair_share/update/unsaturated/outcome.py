@@ -18,21 +18,21 @@ from headrace.wire.snapshots import (
     StarvationReason,
     StarvationStatus,
 )
-from headrace_fair_share.starvation.clocks import NEVER, Clocks
+from headrace_fair_share.starvation.clocks import NO_TIME, Clocks
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import PoolResults
 from headrace_fair_share.update.unsaturated.clocks import unsaturated_clocks
-from headrace_fair_share.update.unsaturated.resting import PoolCounts
+from headrace_fair_share.update.unsaturated.resting import DirectCounts
 from headrace_fair_share.update.unsaturated.shares import PlainShares, unsaturated_shares
 from headrace_fair_share.update.update_facts import UpdateFacts
 
 #: Number of elements above which the numpy computation is faster.
 MOST_ELEMENTS: Final = 128
-_NOBODY_RESTS: Final[Mapping[PoolName, PoolCounts]] = {}
+_NOBODY_RESTS: Final[Mapping[PoolName, DirectCounts]] = {}
 
 
-class Outcome(NamedTuple):
+class UnsaturatedResults(NamedTuple):
     """The results of all elements that were computed."""
 
     #: Share items by key.
@@ -44,9 +44,9 @@ class Outcome(NamedTuple):
 def unsaturated_outcome(
     cut: UpdateFacts,
     given: UpdateInput,
-    resting: Mapping[PoolName, PoolCounts] = _NOBODY_RESTS,
+    resting: Mapping[PoolName, DirectCounts] = _NOBODY_RESTS,
     places: Sequence[int] | None = None,
-) -> Outcome | None:
+) -> UnsaturatedResults | None:
     """Compute all results of an unsaturated tree without numpy. Return None if the tree does not qualify.
 
     A tree does not qualify if something does not fit, has a guarantee, or starves; the caller then uses the numpy computation. `resting`
@@ -65,7 +65,7 @@ def unsaturated_outcome(
     if clocks is None:
         return None
     items = _items(cut, given, shares, clocks, schedulable, places)
-    return Outcome(items, _pool_results(given, shares, schedulable, resting, places), clocks)
+    return UnsaturatedResults(items, _pool_results(given, shares, schedulable, resting, places), clocks)
 
 
 def _items(
@@ -87,7 +87,7 @@ def _items(
     items, below_since = {}, clocks.below_since.tolist()
     for place in places:
         is_pool, fair, since = place < elements.pools, shares.fair_share[place], below_since[place]
-        is_below = since != NEVER
+        is_below = since != NO_TIME
         items[elements.keys[place]] = ShareItem(
             elements.kind(place),
             elements.names[place],
@@ -138,13 +138,13 @@ def _pool_results(
     given: UpdateInput,
     shares: PlainShares,
     schedulable: Sequence[bool],
-    resting: Mapping[PoolName, PoolCounts],
+    resting: Mapping[PoolName, DirectCounts],
     places: Sequence[int],
 ) -> dict[PoolName, PoolResults]:
     elements, pools = given.elements, given.elements.pools
-    own = [resting.get(PoolName(name), PoolCounts()) for name in elements.names[:pools]]
+    own = [resting.get(PoolName(name), DirectCounts()) for name in elements.names[:pools]]
     for above, runs, takes_part in zip(elements.above[pools:], given.runs, schedulable[pools:], strict=True):
-        own[above] = own[above].plus(PoolCounts(1, int(runs), int(takes_part)))
+        own[above] = own[above].plus(DirectCounts(1, int(runs), int(takes_part)))
     below = own.copy()
     for place in range(pools - 1, 0, -1):
         below[elements.above[place]] = below[elements.above[place]].plus(below[place])

@@ -22,16 +22,16 @@ from headrace_fair_share.update.unsaturated.shares import is_plain_operation
 from headrace_fair_share.update.update_facts import UpdateFacts
 
 
-class PoolCounts(NamedTuple):
+class DirectCounts(NamedTuple):
     """Counts of operations directly in one pool."""
 
     operations: int = 0
     running: int = 0
     schedulable: int = 0
 
-    def plus(self, other: PoolCounts) -> PoolCounts:
+    def plus(self, other: DirectCounts) -> DirectCounts:
         """Return the sum of both."""
-        return PoolCounts(
+        return DirectCounts(
             self.operations + other.operations,
             self.running + other.running,
             self.schedulable + other.schedulable,
@@ -43,7 +43,7 @@ class _Resting(NamedTuple):
 
     known: KnownOperation
     usage: UsageItem | None
-    counts: PoolCounts
+    counts: DirectCounts
 
 
 class Awake(NamedTuple):
@@ -61,7 +61,7 @@ class RestingOperations:
         self._since = cut.pools, cut.rooms, cut.ephemeral_pools
         self._total, self._term = cut.total, cut.usage_version.term
         #: Counts of the resting operations directly in each pool.
-        self.counts: dict[PoolName, PoolCounts] = {}
+        self.counts: dict[PoolName, DirectCounts] = {}
         #: The operations that do not rest, in the order of the previous input. None before the first call of `wake`.
         self._awake: dict[OperationId, KnownOperation] | None = None
         #: Number of operations in each pool, ordered by the pool's first operation; and that first operation of each pool.
@@ -84,7 +84,7 @@ class RestingOperations:
         for each, demand, runs in zip(given.tree.operations, given.demands, given.runs, strict=True):
             if each.demand == ZERO == each.usage and each.name not in running and is_plain_operation(each):
                 name = OperationId(each.name)
-                counts = PoolCounts(1, int(runs), int(demand.is_pending))
+                counts = DirectCounts(1, int(runs), int(demand.is_pending))
                 known = cut.operations[name]
                 self._of[name] = _Resting(known, cut.usage.get(name), counts)
                 self._count(known.pool, counts)
@@ -142,7 +142,7 @@ class RestingOperations:
 
     def _let_go(self, name: OperationId) -> KnownOperation:
         one = self._of.pop(name)
-        self._count(one.known.pool, PoolCounts(*(-count for count in one.counts)))
+        self._count(one.known.pool, DirectCounts(*(-count for count in one.counts)))
         return one.known
 
     def _look_at_all(
@@ -169,5 +169,5 @@ class RestingOperations:
         is_same_cluster = cut.total == self._total and cut.usage_version.term == self._term
         return is_same_cluster and all(one is other for one, other in zip(now, self._since, strict=True))
 
-    def _count(self, pool: PoolName, counts: PoolCounts) -> None:
-        self.counts[pool] = self.counts.get(pool, PoolCounts()).plus(counts)
+    def _count(self, pool: PoolName, counts: DirectCounts) -> None:
+        self.counts[pool] = self.counts.get(pool, DirectCounts()).plus(counts)

@@ -14,7 +14,7 @@ import anyio
 from headrace.access.key_credential import KeyCredential
 from headrace.bus.discovery import Discovery, ServiceInfo
 from headrace.bus.inbox import Mailbox
-from headrace.bus.nats.connecting import Access, Credential, Hooks, LookAgain, open_client
+from headrace.bus.nats.connecting import Credential, Hooks, LookAgain, ServerAccess, open_client
 from headrace.bus.nats.fair_listener import Lanes
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.streams.api import JetStream
@@ -86,7 +86,7 @@ async def connect(
     `PermissionRefused` if the server refuses the inbox prefix, and `BadInput` if `urls` and `ca_file` cannot be used.
     """
     client, hooks = await open_client(
-        Access(urls=urls, credential=credential, ca_file=ca_file),
+        ServerAccess(urls=urls, credential=credential, ca_file=ca_file),
         name=name,
         inbox_prefix=inbox_prefix,
         connect_timeout_s=connect_timeout_s,

@@ -44,8 +44,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
         return f"Credential(user={self.user!r}, ...)"
 
 
-class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a server: its addresses, the credential, and the file with the authorities that sign its certificate."""
+class ServerAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """The addresses of a server, the credential, and the file with the authorities that sign its certificate."""
 
     urls: Sequence[str]
     credential: Credential | KeyCredential | None = None
@@ -53,7 +53,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Returns the access to use from now on. It must not wait or raise.
-LookAgain = Callable[[], Access]
+LookAgain = Callable[[], ServerAccess]
 
 
 class Hooks:
@@ -85,15 +85,15 @@ class Hooks:
                 self.refusal = self.trouble
                 self.attempt.cancel()
 
-    def telling(self, note: Callable[[Link], None]) -> Callable[[], Awaitable[None]]:
+    def notifying(self, note: Callable[[Link], None]) -> Callable[[], Awaitable[None]]:
         """Return a callback without arguments that calls `note` with the link, if there is one."""
 
-        async def tell() -> None:
+        async def notify() -> None:
             with suppress(Exception):
                 if self.link is not None:
                     note(self.link)
 
-        return tell
+        return notify
 
 
 def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s: float) -> tuple[Server, float]:
@@ -107,7 +107,7 @@ def next_server(servers: list[Server], _info: dict[str, Any], *, longest_delay_s
 
 
 async def open_client(
-    access: Access,
+    access: ServerAccess,
     *,
     name: str,
     inbox_prefix: str,
@@ -134,9 +134,9 @@ async def open_client(
             list(access.urls),
             name=name,
             error_cb=hooks.error,
-            disconnected_cb=hooks.telling(Link.note_disconnected),
-            reconnected_cb=hooks.telling(Link.note_reconnected),
-            closed_cb=hooks.telling(Link.note_closed),
+            disconnected_cb=hooks.notifying(Link.note_disconnected),
+            reconnected_cb=hooks.notifying(Link.note_reconnected),
+            closed_cb=hooks.notifying(Link.note_closed),
             inbox_prefix=inbox_prefix,
             connect_timeout=_ATTEMPT_TIMEOUT_S,
             # For the first connection only; afterwards `next_server` sets the delay.
@@ -173,7 +173,9 @@ def _distrust(message: str, ca_file: str) -> str:
     return f"{reason} (CERTIFICATE_VERIFY_FAILED)"
 
 
-def _failure(hooks: Hooks, access: Access, timeout_s: float) -> CredentialRefused | ServerNotTrusted | NotConnected:
+def _failure(
+    hooks: Hooks, access: ServerAccess, timeout_s: float
+) -> CredentialRefused | ServerNotTrusted | NotConnected:
     """Return the error for a connection that could not be made."""
     if hooks.refusal:
         return CredentialRefused(f"the server refuses the credential: {hooks.refusal}")
@@ -218,7 +220,7 @@ def _proof(credential: Credential | KeyCredential | None, hooks: Hooks) -> dict[
     return {"user_jwt_cb": lambda: hooks.credential.jwt.encode(), "signature_cb": sign}
 
 
-def _change_access(client: Client, hooks: Hooks, found: Access, context: ssl.SSLContext | None) -> None:
+def _change_access(client: Client, hooks: Hooks, found: ServerAccess, context: ssl.SSLContext | None) -> None:
     """Use the access `found` for the next try, except for what a connection cannot change: TLS, and the kind of credential."""
     if type(found.credential) is type(hooks.credential):
         hooks.credential = found.credential
@@ -235,7 +237,7 @@ def _is_secure(urls: Sequence[str]) -> bool:
     return all(url.startswith(("tls://", "wss://")) for url in urls)
 
 
-def _tls_context(access: Access) -> ssl.SSLContext | None:
+def _tls_context(access: ServerAccess) -> ssl.SSLContext | None:
     """Return the TLS context that checks servers at `tls://`, or None without TLS. Raises `BadInput`."""
     if not _is_secure(access.urls):
         if access.ca_file or any(_is_secure([url]) for url in access.urls):

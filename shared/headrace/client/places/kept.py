@@ -24,7 +24,7 @@ _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?\Z")
 _CURRENT: Final = "current"
 
 
-class KeptPlaces:
+class SavedServers:
     """The servers that one person has logged in to."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:

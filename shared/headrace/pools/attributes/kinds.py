@@ -133,12 +133,12 @@ class Duration(Kind):
     def words(self) -> str:  # type: ignore[override]
         bounds = [f"{exact_duration(self.least_ms)} or more"] if self.least_ms else []
         bounds += [f"{exact_duration(self.most_ms)} at most"] if self.most_ms != LONGEST_MS else []
-        return ", ".join(["a length of time such as 30s or 500ms (a bare number is milliseconds)", *bounds])
+        return ", ".join(["a length of time with a unit, such as 30s or 500ms", *bounds])
 
     def read(self, value: object, place: str) -> int:
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             raise BadInput(place, value, self.words)
-        ms = parse_duration_ms(str(value), place=place)
+        ms = parse_duration_ms(int(value) if isinstance(value, float) else value, place=place)
         if not self.least_ms <= ms <= self.most_ms:
             raise BadInput(place, value, self.words)
         return ms

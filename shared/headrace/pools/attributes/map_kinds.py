@@ -10,7 +10,7 @@ from headrace.errors import BadInput, UnknownKey
 from headrace.near import hint
 from headrace.pools.amounts import PartialResources
 from headrace.pools.attributes.kinds import Defects, Kind, Word
-from headrace.resources import RESOURCE_NAMES, parse_amount
+from headrace.resources import RESOURCE_NAMES, exact_amount, parse_amount
 
 
 class ResourceAmounts(Kind):
@@ -34,11 +34,12 @@ class ResourceAmounts(Kind):
         return PartialResources(**amounts)
 
     def write(self, value: Any) -> object:
-        """Return the amounts as exact numbers: cores, bytes and counts."""
+        """Return the exact amounts: cores and counts as numbers, memory as a text with its unit."""
         written: dict[str, object] = {}
         for name, amount in value.named().items():
             cores = amount / 100
-            written[name] = (int(cores) if cores.is_integer() else cores) if name == "cpu" else amount
+            number = (int(cores) if cores.is_integer() else cores) if name == "cpu" else amount
+            written[name] = exact_amount(name, amount) if name == "memory" else number
         return written
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> PartialResources:

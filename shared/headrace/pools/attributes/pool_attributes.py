@@ -84,7 +84,7 @@ class _User(Word):
 
 
 @dataclass(frozen=True)
-class Users(Words):
+class UserNames(Words):
     """A list of users, each at most once."""
 
     what: str = "users"
@@ -98,13 +98,13 @@ ACCESS: Final = Schema(
     [
         Attribute(
             "use",
-            Users(),
+            UserNames(),
             "run operations here",
             "everybody, unless this pool or a pool above it names users",
         ),
-        Attribute("manage", Users(), "change, suspend and end operations of other users"),
-        Attribute("write", Users(), "set the attributes that users may set; make, move and remove pools below"),
-        Attribute("administer", Users(), "set all attributes"),
+        Attribute("manage", UserNames(), "change, suspend and end operations of other users"),
+        Attribute("write", UserNames(), "set the attributes that users may set; make, move and remove pools below"),
+        Attribute("administer", UserNames(), "set all attributes"),
     ],
 )
 

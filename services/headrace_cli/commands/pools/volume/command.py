@@ -14,7 +14,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.history import MOST_POINTS, PoolHistory
 from headrace.wire.lost_work import LostWorkTold
 from headrace_cli.option_values import MaybeWhole
-from headrace_cli.session import Common, talk
+from headrace_cli.session import InTree, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import parse_timestamp_ms
 
@@ -35,7 +35,7 @@ def volume(
     plot: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     resource: Literal["cpu", "memory", "gpu", "network", "user_slots"] = "cpu",
     points: MaybeWhole = None,
-    common: Common | None = None,
+    common: InTree | None = None,
 ) -> int:
     """Draw a pool over time: usage, demand, guarantees, savings and fairness.
 

@@ -95,8 +95,8 @@ class NatsRecords:
         if after > 0:
             start: dict[str, object] = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
         else:
-            moment = datetime.fromtimestamp(since_ms / 1000, UTC)
-            start = {"deliver_policy": "by_start_time", "opt_start_time": moment.isoformat().replace("+00:00", "Z")}
+            since = datetime.fromtimestamp(since_ms / 1000, UTC)
+            start = {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat().replace("+00:00", "Z")}
         async with aclosing(pulled(self._jetstream, self._name, start, last)) as entries:
             async for entry in entries:
                 if not self._is_foreign(entry):
@@ -106,6 +106,6 @@ class NatsRecords:
         return self._jetstream.is_foreign(self._name, stored, self._subject)
 
 
-def _unix_ms(moment: str) -> int:
+def _unix_ms(timestamp: str) -> int:
     # The server writes nanoseconds. Python's own parser accepts and truncates them from 3.11 on.
-    return int(datetime.fromisoformat(moment).timestamp() * 1000)
+    return int(datetime.fromisoformat(timestamp).timestamp() * 1000)

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headrace_agent.host.accounts import AGENT, Users
+from headrace_agent.host.account_mapping import AGENT, UsersSetting
 
 #: Permission bits of everyone but the owner.
 _OF_OTHERS: Final = 0o077
 
 
-class Isolation(NamedTuple):
-    """Whether an agent is isolated from its jobs, and why."""
+class IsolationFromJobs(NamedTuple):
+    """The isolation of an agent from its jobs, and the reason."""
 
     is_full: bool
     detail: str
@@ -28,21 +28,21 @@ class Isolation(NamedTuple):
         return "full" if self.is_full else "none"
 
 
-def isolation_of(users: Users, secrets: Iterable[str], *, is_root: bool) -> Isolation:
+def isolation_of(users: UsersSetting, secrets: Iterable[str], *, is_root: bool) -> IsolationFromJobs:
     """Return the isolation of an agent with this setting `users` from its jobs.
 
     The jobs must not reach the paths in `secrets`.
     """
     if not is_root:
-        return Isolation(False, "jobs run as the agent's own account, so they can read its key")
+        return IsolationFromJobs(False, "jobs run as the agent's own account, so they can read its key")
     if users == AGENT:
-        return Isolation(False, "jobs run as root, so they can read the agent's key")
+        return IsolationFromJobs(False, "jobs run as root, so they can read the agent's key")
     if not users:
-        return Isolation(False, "the agent is root, and its setting `users` names no account for jobs")
+        return IsolationFromJobs(False, "the agent is root, and its setting `users` names no account for jobs")
     for secret in secrets:
         if not _is_closed(Path(secret)):
-            return Isolation(False, f"accounts other than the agent's can reach {secret}")
-    return Isolation(True, "jobs run as other accounts, which reach neither the agent's key nor its runner")
+            return IsolationFromJobs(False, f"accounts other than the agent's can reach {secret}")
+    return IsolationFromJobs(True, "jobs run as other accounts, which reach neither the agent's key nor its runner")
 
 
 def _is_closed(path: Path) -> bool:

@@ -17,8 +17,8 @@ from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.files.job_log import LogUnwritable, StreamWriter, job_name, log_name
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
+from headrace_agent.runner.host.linux_processes import Reaped
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.host.processes import Reaped
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.starts import Starts
@@ -218,7 +218,7 @@ class ProcessTable:
         due = (*(process.look_ns for process in self._closing), self._starts.next_late_ns())
         return min((due_ns for due_ns in due if due_ns is not None), default=None)
 
-    def look(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
+    def collect_ended(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
         """Return the jobs of which no process is left."""
         due = [process for process in self._closing if process.look_ns <= now.steady_ns]
         if not due:
@@ -331,7 +331,7 @@ class ProcessTable:
         job = process.run.job
         del self._jobs[job]
         self.retention.job_ended(job.operation, now.wall_ms / 1000)
-        account = self._isolation.account(process.run)
+        usage = self._isolation.usage(process.run)
         if not self._isolation.remove(job):
             self._to_remove.append(job)
         if process.scratch:
@@ -345,8 +345,8 @@ class ProcessTable:
             main_ended_ns=process.main_ended_ns,
             exit_code=reaped.exit_code,
             signal=reaped.signal,
-            failure=process.failure or (account.out_of_memory if reaped.exit_code != 0 else ""),
+            failure=process.failure or (usage.out_of_memory if reaped.exit_code != 0 else ""),
             stderr_tail=stderr.tail(),
-            cpu_ms=max(reaped.cpu_ms, account.cpu_ms),
-            max_rss_bytes=max(reaped.max_rss_bytes, account.max_rss_bytes),
+            cpu_ms=max(reaped.cpu_ms, usage.cpu_ms),
+            max_rss_bytes=max(reaped.max_rss_bytes, usage.max_rss_bytes),
         )

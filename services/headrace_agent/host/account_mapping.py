@@ -11,7 +11,7 @@ from headrace.wire.heartbeat import LONGEST_ACCOUNT
 from headrace_agent.runner.protocol import NO_ACCOUNT
 
 #: The setting `users` as it is written.
-Users = Mapping[str, str] | str
+UsersSetting = Mapping[str, str] | str
 
 #: Value of `users`: the jobs of each person run as the account with the person's name.
 SAME = "same"
@@ -19,7 +19,7 @@ SAME = "same"
 AGENT = "agent"
 
 
-class Accounts(msgspec.Struct, frozen=True):
+class AccountMapping(msgspec.Struct, frozen=True):
     """The mapping from persons to accounts."""
 
     by_person: Mapping[str, str] = {}
@@ -39,15 +39,15 @@ class Accounts(msgspec.Struct, frozen=True):
         return self.lowest_uid if self.is_same and person not in self.by_person else 0
 
 
-def parse_accounts(users: Users, lowest_uid: int = 0) -> Accounts:
+def parse_accounts(users: UsersSetting, lowest_uid: int = 0) -> AccountMapping:
     """Parse the setting `users` of an agent that runs as root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`.
 
     A person who is not named has no account, because the agent's own account would expose the host. Raises `BadInput`.
     """
     if users == SAME:
-        return Accounts(is_same=True, lowest_uid=lowest_uid)
+        return AccountMapping(is_same=True, lowest_uid=lowest_uid)
     if users == AGENT:
-        return Accounts()
+        return AccountMapping()
     pairs = users.items() if not isinstance(users, str) else map(_pair, filter(None, users.split(",")))
     found = dict(pairs)
     for person, account in found.items():
@@ -55,7 +55,7 @@ def parse_accounts(users: Users, lowest_uid: int = 0) -> Accounts:
             raise BadInput(
                 f"users: {person!r}", account, f"the name of an account, of at most {LONGEST_ACCOUNT} characters"
             )
-    return Accounts(found, of_others=NO_ACCOUNT)
+    return AccountMapping(found, of_others=NO_ACCOUNT)
 
 
 def _pair(text: str) -> tuple[str, str]:

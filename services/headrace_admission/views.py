@@ -1,4 +1,4 @@
-"""News of operations: the view of each changed operation is published for clients that wait for it."""
+"""Publishes the view of each changed operation, for clients that wait for it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from headrace.ids import OperationId
 from headrace.obs.logging import logger
 from headrace.wire import subjects
 from headrace.wire.codec import encode
-from headrace_admission.queries import news_of
+from headrace_admission.queries import published_view
 from headrace_admission.state.operation import Operation
 
 #: Views that are published between two turns of the event loop.
 _SLICE: Final = 8
 
 
-class News:
-    """Operations with unpublished changes. Several changes before an operation's turn are published once."""
+class OperationViews:
+    """The views of operations with unpublished changes. Several changes before an operation's turn are published once."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -43,7 +43,7 @@ class News:
                 operation = self._changed.pop(name)
                 subject = subjects.operation_view(operation.user, name)
                 try:
-                    await self._bus.publish(subject, encode(news_of(operation)))
+                    await self._bus.publish(subject, encode(published_view(operation)))
                 except BusError as error:
                     logger().debug("view not published", operation=name, error=str(error))
                 if not len(self._changed) % _SLICE:

@@ -1,1 +1,0 @@
-"""Checks of decisions while the allocator works."""

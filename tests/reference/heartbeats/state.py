@@ -1,0 +1,127 @@
+"""The state of a decision: one node and the tree at a heartbeat, with everything that is decided so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+from headrace.ids import OperationId, PoolName
+from headrace.resources import ZERO, Resources
+from headrace.satisfaction import INFINITE_SATISFACTION, local_satisfaction
+from headrace_allocator.decision.view import View
+from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.operations import Operation, waits_for_a_turn
+from headrace_allocator.facts.pool_tree import PoolState
+
+
+class State:
+    """One node and the tree. Usage of pools is the sum over the operations below them."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        #: Free resources of the node.
+        self.room = view.free
+        self._added: dict[OperationId, Resources] = {}
+        self._used: dict[PoolName, Resources] = {}
+        self._in_doubt: dict[PoolName, Resources] = {}
+        for operation in view.operations.values():
+            for pool in self.above(operation):
+                self._used[pool.name] = self._used.get(pool.name, ZERO) + operation.held
+                self._in_doubt[pool.name] = self._in_doubt.get(pool.name, ZERO) + operation.in_doubt
+        #: Number of jobs given out, by operation; and by operation and size, for operations with several sizes.
+        self.given: Counter[OperationId] = Counter()
+        self.tasks: Counter[tuple[OperationId, Resources]] = Counter()
+        #: Allocations that are preempted, so that others may have their resources.
+        self.freed: list[Allocation] = []
+        #: The operation for which the node is reserved, until a job of it starts.
+        self.reserved = view.reserved
+        #: The gang whose turn it is from this decision on.
+        self.gang: OperationId | None = None
+        #: True in preemptive stages, which may exceed limits by their tolerance.
+        self.tolerant = False
+        #: Operations that get nothing until the stage is over, and the operations that take part in the stage.
+        self.refused: set[OperationId] = set()
+        self.takes_part: Callable[[Operation], bool] = _everybody
+        #: What an operation may use in addition to the node's free resources, and what counts as free under limits of pools.
+        self.more_room: Callable[[Operation], Resources] = _nothing
+        self.going: Mapping[PoolName, Resources] = {}
+
+    def begin_stage(self, takes_part: Callable[[Operation], bool] | None = None) -> None:
+        """Let these operations take part from now on, refused operations included."""
+        self.takes_part = takes_part or _everybody
+        self.refused.clear()
+
+    def above(self, operation: Operation) -> list[PoolState]:
+        """Return the pools above an operation, from the lowest up, without the root."""
+        return list(self.view.pools.pool(operation.spec.pool).path())
+
+    def operation_of(self, allocation: Allocation) -> Operation:
+        return self.view.operations[allocation.operation]
+
+    def ready(self, operation: Operation) -> int:
+        """Return the number of jobs that can be given out at once."""
+        return operation.slots.ready_count - self.given[operation.id]
+
+    def held(self, operation: Operation) -> Resources:
+        return operation.held + self._added.get(operation.id, ZERO)
+
+    def used(self, pool: PoolState) -> Resources:
+        return self._used.get(pool.name, ZERO)
+
+    def charged(self, pool: PoolState) -> Resources:
+        """Return what counts towards the pool's limit when a job is to start."""
+        return self.used(pool) + self._in_doubt.get(pool.name, ZERO) - self.going.get(pool.name, ZERO)
+
+    def satisfaction(self, operation: Operation) -> float:
+        """Section 1.4."""
+        share = self.held(operation).share_of(operation.total)
+        return local_satisfaction(share, operation.fair_share, operation.demand_share)
+
+    def satisfaction_of_pool(self, pool: PoolState) -> float:
+        """Section 1.4, for the usage of all operations below the pool."""
+        item, share = pool.item, self.used(pool).share_of(self.view.pools.total)
+        return (
+            INFINITE_SATISFACTION
+            if item is None
+            else local_satisfaction(share, item.fair_share.total, item.demand_share)
+        )
+
+    def start(self, operation: Operation, size: Resources, jobs: int) -> None:
+        """Start an allocation of the operation, with this number of jobs."""
+        self.given[operation.id] += jobs
+        self.use(operation, size)
+        if operation.task_groups:
+            self.tasks[operation.id, size] += 1
+        if operation is self.reserved:
+            self.reserved = None
+        if waits_for_a_turn(operation) and self.gang is None:
+            self.gang = operation.id
+
+    def usage(self, allocation: Allocation) -> Resources:
+        """Return what counts as used by an allocation."""
+        return ZERO if allocation in self.freed else allocation.usage
+
+    def free(self, allocation: Allocation) -> None:
+        """Preempt an allocation."""
+        self.use(self.operation_of(allocation), ZERO - self.usage(allocation))
+        self.freed.append(allocation)
+
+    def keep(self, allocation: Allocation) -> None:
+        """Keep an allocation that was preempted before."""
+        self.freed.remove(allocation)
+        self.use(self.operation_of(allocation), allocation.usage)
+
+    def use(self, operation: Operation, amount: Resources) -> None:
+        """Let the operation hold `amount` more on the node."""
+        self.room = self.room - amount
+        self._added[operation.id] = self._added.get(operation.id, ZERO) + amount
+        for pool in self.above(operation):
+            self._used[pool.name] = self._used.get(pool.name, ZERO) + amount
+
+
+def _everybody(_: Operation) -> bool:
+    return True
+
+
+def _nothing(_: Operation) -> Resources:
+    return ZERO
