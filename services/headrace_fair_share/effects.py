@@ -63,7 +63,7 @@ class StepDown(msgspec.Struct, frozen=True):
 
 
 class WriteTree(msgspec.Struct, frozen=True):
-    """Write a decided change to the bucket of pools, then call `on_tree_written`."""
+    """Write a decided change to the bucket of pools, alone or with others, then call `on_tree_written`."""
 
     change: Change
 

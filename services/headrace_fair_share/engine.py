@@ -49,7 +49,6 @@ from headrace_fair_share.facts.usage import KnownUsage, SeenTo, UsageChange
 from headrace_fair_share.facts.usage_averages import UsageAverages
 from headrace_fair_share.hdrf.model import Sharing
 from headrace_fair_share.starvation.clocks import NO_TIME, Age, Ages, Clocks, CountedTime, clocks_of
-from headrace_fair_share.update.matching_nodes import MatchingNodes
 from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.results import PoolResults, check_shares
 from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
@@ -166,27 +165,29 @@ class FairShareEngine:
     # --- changes of the configuration -------------------------------------------------------------------------------
 
     def on_change_request(
-        self, request: ChangePools, person: Person, now: Moment
+        self, request: ChangePools, person: Person, base: PoolTree | None, now: Moment
     ) -> Outcome[PoolPlan | Refusal | None, Effect]:
         """Decide on a change of the configuration: return an answer, or a `WriteTree` effect.
 
-        Nothing changes before `on_tree_written`.
+        `base` is the result of changes that will be written together with this one; None: the newest known pools. Nothing changes before
+        `on_tree_written`.
         """
         if takes_away(request) and not self.operations.are_known:
             return Outcome(NotReady("the operations are not known yet"))
-        warn = promise_warnings(MatchingNodes(self.usage.rooms))
-        decision = self.configuration.decide(request, self.operations.in_use(), person, self.usage.total, warn)
+        warn = promise_warnings(self.usage.rooms)
+        decision = self.configuration.decide(request, self.operations.in_use(), person, self.usage.total, warn, base)
         if isinstance(decision, Change):
             return Outcome(None, [WriteTree(decision)])
         return Outcome(decision)
 
-    def on_tree_written(self, change: Change, revision: int, now: Moment) -> Outcome[PoolPlan, Effect]:
-        """Confirm a change that is durable now, and put it in force or hold it back."""
-        plan = self.configuration.on_written(change, revision)
+    def on_tree_written(self, changes: Sequence[Change], revision: int, now: Moment) -> Outcome[list[PoolPlan], Effect]:
+        """Confirm changes that are durable now, and put them in force or hold them back."""
+        plans = self.configuration.on_written(changes, revision)
         self._put_in_force()
         if self.configuration.held_back:
-            plan = msgspec.structs.replace(plan, warnings=[*plan.warnings, *self.configuration.alerts()])
-        return Outcome(plan, self._changed(True).effects)
+            alerts = self.configuration.alerts()
+            plans = [msgspec.structs.replace(plan, warnings=[*plan.warnings, *alerts]) for plan in plans]
+        return Outcome(plans, self._changed(True).effects)
 
     def on_what_if(self, request: WhatIf, person: Person, now: Moment) -> Outcome[Supposed | Refusal, Effect]:
         """Return the update input as it is, and as it would be after the requested changes. The engine itself does not change."""

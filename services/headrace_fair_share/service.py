@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -29,6 +29,7 @@ from headrace.wire.integral import Advanced
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, concerned
 from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
+from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pool_explanations import ExplainPool
 from headrace.wire.pools import GetPools
 from headrace.wire.refusals import StaleTerm
@@ -47,7 +48,7 @@ from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.requests import ConfigurationRequests
 from headrace_fair_share.configuration.store import PoolStore
-from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 from headrace_fair_share.effects import (
     Compute,
     Effect,
@@ -121,7 +122,7 @@ class FairShareService:
         )
         self._pools = pools
         judge = NodeFilters(pools, lambda: runtime.bus.key_value(subjects.NODES_BUCKET)).refusal
-        self._store = PoolStore(pools, tree, runtime.clock, self._on_stored, judge)
+        self._store = PoolStore(pools, tree, runtime.clock, self._on_stored, self._on_written, judge)
         others = OtherTrees(pools, tree, options.bounds, runtime.clock, judge)
         self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, runtime.settings.person)
         self._what_if = WhatIfRequests(
@@ -255,6 +256,9 @@ class FairShareService:
             self._log.error("pools cannot be used", trouble=configuration.trouble)
         if outcome.effects:
             self._log.debug("pools", revision=stored.revision, pools=len(configuration.pools.pools))
+
+    def _on_written(self, changes: Sequence[Change], revision: int) -> list[PoolPlan]:
+        return self._shell.perform(self.engine.on_tree_written(changes, revision, self._shell.now()))
 
     def _perform_at_once(self, effect: Effect) -> None:
         assert isinstance(effect, UpdateSooner), f"{effect} is performed by the update that it is a part of"

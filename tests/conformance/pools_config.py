@@ -140,7 +140,8 @@ class _Desk:
             return decision
         if decision.plan.dry_run:
             return decision.plan
-        return self.configuration.on_written(decision, self.configuration.revision + 1)
+        (plan,) = self.configuration.on_written([decision], self.configuration.revision + 1)
+        return plan
 
     def problems(self, changes: list[PoolChange], person: Person, bounds: TreeBounds) -> list[Refusal]:
         """Everything that speaks against changes, each with its rule."""

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import msgspec
 import pytest
 
@@ -152,6 +153,27 @@ async def test_what_was_changed_is_in_force_and_told_with_its_revision() -> None
     assert listed.revision == plan.revision
     assert [(pool.path, pool.settings.weight) for pool in listed.pools] == [("/", None), ("/a", 2.0), ("/a/b", None)]
     assert [(each.name, each.after) for each in plan.options] == [("main_resource", '"memory"')]
+
+
+async def test_changes_that_come_at_once_share_writes_and_each_gets_its_own_answer() -> None:
+    names = [f"pool-{number}" for number in range(20)]
+    plans: dict[str, PoolPlan | Refusal] = {}
+
+    async def make(desk: Desk, name: str) -> None:
+        plans[name] = await desk.change(create(name))
+
+    async with a_desk() as desk:
+        async with anyio.create_task_group() as tasks:
+            for name in names:
+                tasks.start_soon(make, desk, name)
+        stored = read_tree(await desk.stored())
+
+    made = {name: plan for name, plan in plans.items() if isinstance(plan, PoolPlan)}
+    assert {name: [pool.name for pool in plan.created] for name, plan in made.items()} == {
+        name: [name] for name in names
+    }
+    assert {pool.name for pool in stored.pools} == {*names}
+    assert 1 < len({plan.revision for plan in made.values()}) < len(names)
 
 
 async def test_operations_in_a_pool_keep_it_from_going_unless_that_is_asked_for() -> None:

@@ -85,7 +85,7 @@ def test_always_what_is_granted_keeps_every_rule_and_what_is_refused_changes_not
         if not isinstance(decision, Change):
             continue
         revision += 1
-        configuration.on_written(decision, revision)
+        configuration.on_written([decision], revision)
         assert all_kept(configuration.pools)
         assert {pool.name for pool in plan.created} == configuration.pools.pools.keys() - {
             pool.name for pool in before.pools

@@ -355,6 +355,9 @@ def _parents_first(pools: Mapping[PoolName, Pool]) -> list[Pool]:
     """Return the pools in their order, but each after its parent."""
     placed: dict[PoolName, Pool] = {}
     for pool in pools.values():
+        if pool.parent in placed or pool.parent == ROOT_POOL:
+            placed[pool.name] = pool
+            continue
         chain = []
         while pool.name not in placed:
             chain.append(pool)

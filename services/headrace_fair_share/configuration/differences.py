@@ -13,10 +13,14 @@ from headrace.wire.pool_changes import AttributeDifference, PoolDifference, Pool
 
 def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
     """Return the pools created, changed and removed, and the options that change. A renamed pool counts as another pool."""
-    made = [name for name in after.preorder if name not in before.pools]
-    gone = [name for name in before.preorder if name not in after.pools]
+    # Most changes concern one pool of thousands, and pools that a change leaves alone stay the same objects.
+    others = [name for name, pool in after.pools.items() if before.pools.get(name) is not pool]
+    names = after.preorder if len(others) > 1 else [below for name in others for below in after.subtree(name)]
+    made = [name for name in names if name not in before.pools]
+    lost = before.pools.keys() - after.pools.keys()
+    gone = [name for name in before.preorder if name in lost] if lost else []
     changed: dict[PoolName, PoolDifference] = {}
-    for name in after.preorder:
+    for name in names:
         if name in before.pools and (
             before.pools[name] != after.pools[name]
             # The path of an unchanged pool changes only with its parent's path.
@@ -55,6 +59,8 @@ def _difference(before: PoolTree | None, after: PoolTree | None, name: PoolName)
 
 
 def _attributes(schema: Schema, old: msgspec.Struct | None, new: msgspec.Struct | None) -> list[AttributeDifference]:
+    if old is new:
+        return []
     before = schema.written(old) if old is not None else {}
     after = schema.written(new) if new is not None else {}
     return [

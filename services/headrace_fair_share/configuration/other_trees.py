@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import anyio.to_thread
@@ -35,11 +34,7 @@ class _OtherTree(PoolStore):
 
     def __init__(self, bucket: KeyValue, tree: TreeName, bounds: TreeBounds, clock: Clock, judge: Judge) -> None:
         self.configured = TreeConfiguration(tree, bounds)
-        super().__init__(bucket, tree, clock, self.configured.on_stored, judge)
-
-    async def decided(self, decide: Callable[[], Change | PoolPlan | Refusal]) -> PoolPlan | Refusal:
-        """Decide, write and answer. Decide again if another process wrote in between."""
-        return await self.change(decide, self.configured.on_written)
+        super().__init__(bucket, tree, clock, self.configured.on_stored, self.configured.on_written, judge)
 
 
 class OtherTrees:
@@ -85,8 +80,8 @@ class OtherTrees:
         tree = _OtherTree(self._bucket, name, self._bounds, self._clock, self._judge)
         ours = SetOptions(msgspec.json.encode(NEW_TREE_OPTIONS))
         change = ChangePools([ours, SetOptions(request.options)], name, request.dry_run)
-        return await tree.decided(
-            lambda: Exists("tree", name) if tree.revision else tree.configured.decide(change, {}, person, ZERO)
+        return await tree.change(
+            lambda _: Exists("tree", name) if tree.revision else tree.configured.decide(change, {}, person, ZERO)
         )
 
     async def remove(self, request: RemoveTree, person: Person) -> PoolPlan | Refusal:
@@ -101,7 +96,7 @@ class OtherTrees:
         if not isinstance(tree, _OtherTree):
             return tree
 
-        def decide() -> Change | PoolPlan | Refusal:
+        def decide(_: PoolTree | None) -> Change | PoolPlan | Refusal:
             before = tree.configured.pools
             empty = PoolTree(Tree(request.name, options=before.options))
             if before.pools and not request.recursive:
@@ -112,7 +107,7 @@ class OtherTrees:
             plan = msgspec.structs.replace(planned(before, empty), dry_run=request.dry_run)
             return Change(empty, plan, before)
 
-        answer = await tree.decided(decide)
+        answer = await tree.change(decide)
         if isinstance(answer, PoolPlan) and not answer.dry_run:
             # The tree was emptied by compare-and-set first, so the delete removes nothing that another process wrote in between.
             try:
@@ -127,8 +122,8 @@ class OtherTrees:
         tree = await self._stored(request.tree)
         if not isinstance(tree, _OtherTree):
             return tree
-        return await tree.decided(
-            lambda: (
+        return await tree.change(
+            lambda _: (
                 tree.configured.decide(request, {}, person, ZERO) if tree.revision else NotFound("tree", request.tree)
             )
         )

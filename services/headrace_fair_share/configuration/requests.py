@@ -16,7 +16,7 @@ from headrace.bus import BusError
 from headrace.ids import TreeName
 from headrace.near import near
 from headrace.obs.logging import logger
-from headrace.pools import Person
+from headrace.pools import Person, PoolTree
 from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
@@ -134,18 +134,16 @@ class ConfigurationRequests:
         return answer
 
     async def _changed(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
-        def decide() -> Change | PoolPlan | Refusal:
-            outcome = self._engine.on_change_request(request, person, self._shell.now())
+        def decide(base: PoolTree | None) -> Change | PoolPlan | Refusal:
+            outcome = self._engine.on_change_request(request, person, base, self._shell.now())
             for effect in outcome.effects:
                 assert isinstance(effect, WriteTree)
                 return effect.change
             assert outcome.answer is not None
             return outcome.answer
 
-        return await self._store.change(decide, self._on_written)
-
-    def _on_written(self, change: Change, revision: int) -> PoolPlan:
-        return self._shell.perform(self._engine.on_tree_written(change, revision, self._shell.now()))
+        # The expected revision is compared with the stored one.
+        return await self._store.change(decide, is_first=bool(request.expected_revision))
 
     def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:
         logger().info(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-import anyio
+import anyio.lowlevel
 import msgspec
 
 from headrace.bus import (
@@ -19,7 +19,7 @@ from headrace.bus import (
 )
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
-from headrace.pools import Tree, TreeOptions, read_tree, write_tree
+from headrace.pools import PoolTree, Tree, TreeOptions, read_tree, write_tree
 from headrace.runtime.clock import Clock
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded, Refusal, WrongState
@@ -31,6 +31,8 @@ LARGEST_TREE_BYTES = 500 * 1024
 _WRITE_S = 2.0
 #: Seconds after which a pending change is not started: with its write it would take longer than its client waits.
 _LONGEST_WAIT_S = 1.5
+#: Seconds of deciding after which a write begins. Changes that are not decided by then wait for the next write.
+_DECIDING_S = 0.05
 #: Number of tries to decide and write a change; another process may write in between.
 _MOST_TRIES = 5
 
@@ -43,21 +45,45 @@ def read_stored(entry: Entry) -> StoredTree:
         return StoredTree(entry.revision, None, str(error))
 
 
+#: Decides on a change of the given pools; None stands for the newest known pools.
+Decide = Callable[[PoolTree | None], Change | PoolPlan | Refusal]
 #: Checks a decided change against other trees and nodes; returns a refusal or None.
 Judge = Callable[[Change], Awaitable[Refusal | None]]
+#: Takes over changes that are durable together at a revision; returns the plan of each.
+OnWritten = Callable[[Sequence[Change], int], list[PoolPlan]]
+
+
+class _Pending(msgspec.Struct, eq=False):
+    """A request that has no answer yet."""
+
+    decide: Decide
+    #: True if the request must be the first of a write.
+    is_first: bool
+    answer: PoolPlan | Refusal | None = None
+
+
+#: Requests with the decisions on them, in order. The first decision is a change.
+_Decided = list[tuple[_Pending, Change | PoolPlan | Refusal]]
 
 
 class PoolStore:
     """The stored configuration of one tree. `on_stored` is called with every value, including values that this process wrote."""
 
     def __init__(
-        self, bucket: KeyValue, tree: TreeName, clock: Clock, on_stored: Callable[[StoredTree], object], judge: Judge
+        self,
+        bucket: KeyValue,
+        tree: TreeName,
+        clock: Clock,
+        on_stored: Callable[[StoredTree], object],
+        on_written: OnWritten,
+        judge: Judge,
     ) -> None:
         self._bucket = bucket
         self._judge = judge
         self._tree = tree
         self._clock = clock
         self._on_stored = on_stored
+        self._on_written = on_written
         self._turn = anyio.Lock()
         #: Revision of the newest known value, 0 if there is none.
         self.revision = 0
@@ -66,8 +92,8 @@ class PoolStore:
         #: Set when the bucket has lost a revision that is known here.
         self.lost = anyio.Event()
         self._is_changing = False
-        #: Number of pending changes.
-        self._waiting = 0
+        #: All requests that have no answer yet, in the order in which they came.
+        self._pending: dict[_Pending, None] = {}
         #: The newest value from the mirror during a change. Usually it is the value that this process wrote, which need not be read.
         self._told: Entry | None = None
 
@@ -97,72 +123,128 @@ class PoolStore:
         if entry is not None:
             self._take(entry)
 
-    async def change(
-        self,
-        decide: Callable[[], Change | PoolPlan | Refusal],
-        on_written: Callable[[Change, int], PoolPlan],
-    ) -> PoolPlan | Refusal:
+    async def change(self, decide: Decide, *, is_first: bool = False) -> PoolPlan | Refusal:
         """Decide, write unless only a plan was requested, and answer only when the change is durable.
 
-        The change is decided again if another process wrote in between. A change that waited too long for its turn is refused before
-        anything is done. Otherwise its client would stop waiting in the middle of the write, and would not know whether it was written.
+        Changes that wait for a write are decided one upon the other and written together. A change is decided again if another process
+        wrote in between. With `is_first` it is decided only upon the stored pools. A change that waited too long for its turn is refused
+        before anything is done. Otherwise its client would stop waiting in the middle of the write, and would not know whether it was
+        written.
         """
-        came_s = self._clock.steady_s()
-        self._waiting += 1
+        pending, came_s = _Pending(decide, is_first), self._clock.steady_s()
+        self._pending[pending] = None
         try:
-            await self._turn.acquire()
+            async with self._turn:
+                if pending.answer is None:
+                    waited_s = self._clock.steady_s() - came_s
+                    if waited_s > _LONGEST_WAIT_S:
+                        waited_ms = int(waited_s * 1000)
+                        return Busy(len(self._pending), waited_ms, "changes of pools are decided one after the other")
+                    # If this request is cancelled, the requests whose changes are written with it must still get their answers.
+                    with anyio.CancelScope(shield=True):
+                        await self._take_turn(pending)
         finally:
-            self._waiting -= 1
-        try:
-            waited_s = self._clock.steady_s() - came_s
-            if waited_s > _LONGEST_WAIT_S:
-                return Busy(self._waiting + 1, int(waited_s * 1000), "changes of pools are made one after the other")
-            self._is_changing = True
-            try:
-                return await self._change(decide, on_written)
-            finally:
-                self._is_changing = False
-                told, self._told = self._told, None
-                if told is not None:
-                    self._take(told)
-        finally:
-            self._turn.release()
+            self._pending.pop(pending, None)
+        assert pending.answer is not None
+        return pending.answer
 
-    async def _change(
-        self,
-        decide: Callable[[], Change | PoolPlan | Refusal],
-        on_written: Callable[[Change, int], PoolPlan],
-    ) -> PoolPlan | Refusal:
-        for _ in range(_MOST_TRIES):
-            decision = decide()
-            if not isinstance(decision, Change):
-                return decision
-            refusal = await self._judge(decision)
-            if refusal is not None:
-                return refusal
-            if decision.plan.dry_run:
-                return decision.plan
-            value = write_tree(decision.tree)
-            if len(value) > LARGEST_TREE_BYTES:
-                return BadRequest("tree", f"{len(value)} bytes", f"at most {LARGEST_TREE_BYTES} bytes of pools")
-            started = self._clock.steady_s()
-            try:
-                with anyio.fail_after(_WRITE_S):
-                    revision = await self._bucket.update(self._tree, value, self.revision)
-            except WrongRevision:
-                refusal = await self._reload()
-                if refusal is not None:
-                    return refusal
+    async def _take_turn(self, own: _Pending) -> None:
+        """Answer `own`, which is the first of the pending requests, and requests behind it that can be written with it."""
+        waiting = list(self._pending)
+        self._is_changing = True
+        try:
+            for _ in range(_MOST_TRIES):
+                decided = await self._decide(own, waiting)
+                if not decided or await self._write(decided) or own.answer is not None:
+                    return
+            expected = "one change at a time; try again"
+            own.answer = WrongState("tree", self._tree, "being changed by another process", expected)
+        finally:
+            self._is_changing = False
+            told, self._told = self._told, None
+            if told is not None:
+                self._take(told)
+
+    async def _decide(self, own: _Pending, waiting: list[_Pending]) -> _Decided:
+        """Decide waiting requests, each upon the changes before it, and answer requests that need no write.
+
+        Plans and refusals that follow a change in the same write are answered with it, since they depend on it.
+        """
+        decided: _Decided = []
+        base: PoolTree | None = None
+        until_s = self._clock.steady_s() + _DECIDING_S
+        for pending in waiting:
+            if pending not in self._pending:
                 continue
-            except (NotConnected, NoResponders, PermissionRefused, TooLarge) as error:
-                return NotReady(f"the configuration cannot be written: {error}")
-            except (BusError, TimeoutError) as error:
-                logger().warning("unknown whether pools were written", tree=self._tree, error=str(error))
-                waited_ms = int((self._clock.steady_s() - started) * 1000)
-                return NotRecorded(waited_ms, str(error) or SLOW_BUS)
+            if pending is not own and ((pending.is_first and decided) or self._clock.steady_s() >= until_s):
+                break
+            try:
+                decision = await self._judged(pending.decide(base))
+            except Exception:
+                if pending is own:
+                    raise
+                # The request fails again in its own turn, and no other request fails with it.
+                break
+            if isinstance(decision, Change):
+                base = decision.pools
+                decided.append((pending, decision))
+            elif decided:
+                decided.append((pending, decision))
+            else:
+                self._answer(pending, decision)
+            await anyio.lowlevel.checkpoint()
+        return decided
+
+    async def _judged(self, decision: Change | PoolPlan | Refusal) -> Change | PoolPlan | Refusal:
+        """Return the decision, a refusal by the judge, or the plan if only a plan was requested."""
+        if not isinstance(decision, Change):
+            return decision
+        refusal = await self._judge(decision)
+        if refusal is not None:
+            return refusal
+        return decision.plan if decision.plan.dry_run else decision
+
+    async def _write(self, decided: _Decided) -> bool:
+        """Write all changes with one write, and answer. Return False if another process wrote, so that all must be decided again."""
+        changes = [decision for _, decision in decided if isinstance(decision, Change)]
+        value = write_tree(changes[-1].tree)
+        if len(value) > LARGEST_TREE_BYTES:
+            # Only the change that makes the tree too large is refused: each change is written alone.
+            decided, changes = decided[:1], changes[:1]
+            value = write_tree(changes[0].tree)
+        if len(value) > LARGEST_TREE_BYTES:
+            largest = f"at most {LARGEST_TREE_BYTES} bytes of pools"
+            self._answer(decided[0][0], BadRequest("tree", f"{len(value)} bytes", largest))
+            return True
+        started = self._clock.steady_s()
+        failure: Refusal | None
+        try:
+            with anyio.fail_after(_WRITE_S):
+                revision = await self._bucket.update(self._tree, value, self.revision)
+        except WrongRevision:
+            failure = await self._reload()
+            if failure is None:
+                return False
+        except (NotConnected, NoResponders, PermissionRefused, TooLarge) as error:
+            failure = NotReady(f"the configuration cannot be written: {error}")
+        except (BusError, TimeoutError) as error:
+            logger().warning("unknown whether pools were written", tree=self._tree, error=str(error))
+            failure = NotRecorded(int((self._clock.steady_s() - started) * 1000), str(error) or SLOW_BUS)
+        else:
             self.revision = max(self.revision, revision)
-            return on_written(decision, revision)
-        return WrongState("tree", self._tree, "being changed by another process", "one change at a time; try again")
+            plans = iter(self._on_written(changes, revision))
+            for pending, decision in decided:
+                self._answer(pending, next(plans) if isinstance(decision, Change) else decision)
+            return True
+        for pending, decision in decided:
+            # Plans and refusals depend on changes that may not exist. Their requests are decided again in a turn of their own.
+            if isinstance(decision, Change):
+                self._answer(pending, failure)
+        return True
+
+    def _answer(self, pending: _Pending, answer: PoolPlan | Refusal) -> None:
+        pending.answer = answer
+        self._pending.pop(pending, None)
 
     async def _reload(self) -> NotReady | None:
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -140,12 +140,15 @@ class TreeConfiguration:
         person: Person,
         total: Resources,
         warn: Callable[[PoolTree], Iterable[str]] = lambda _: (),
+        base: PoolTree | None = None,
     ) -> Change | PoolPlan | Refusal:
         """Decide on a request: return a change or a refusal. For a dry run a plan that breaks rules is returned, not a refusal.
 
         `in_use` counts the operations in each pool. `total` is compared with the guarantees of the top pools. `warn` returns further
-        warnings about the resulting pools.
+        warnings about the resulting pools. `base` are the pools to change instead of the newest ones: the result of changes that will be
+        written together with this one.
         """
+        before = self.pools if base is None else base
         if self.trouble:
             return WrongState("tree", self._tree, "unusable", f"a usable configuration; {self.trouble}")
         if request.expected_revision not in (0, self.revision):
@@ -156,14 +159,14 @@ class TreeConfiguration:
                 state,
                 f"revision {request.expected_revision}; read the tree again and repeat the change",
             )
-        draft = Draft(self.pools, self._bounds, person, in_use)
+        draft = Draft(before, self._bounds, person, in_use)
         for change in request.changes:
             draft.make(change)
         draft.check()
         if draft.problems and not request.dry_run:
             return _told(draft.problems)
         plan = msgspec.structs.replace(
-            planned(self.pools, draft.tree),
+            planned(before, draft.tree),
             dry_run=request.dry_run,
             broken=some_lines((problem.text() for problem in draft.problems), _MOST_WORDS_BYTES),
             warnings=some_lines(
@@ -176,14 +179,17 @@ class TreeConfiguration:
                 _MOST_WORDS_BYTES,
             ),
         )
-        return plan if plan.broken else Change(draft.tree, plan, self.pools)
+        return plan if plan.broken else Change(draft.tree, plan, before)
 
-    def on_written(self, change: Change, revision: int) -> PoolPlan:
-        """Take over a change that is durable at `revision`, unless a later change by another process is already known."""
+    def on_written(self, changes: Sequence[Change], revision: int) -> list[PoolPlan]:
+        """Take over changes that are durable together at `revision`, each decided on the one before it. Return the plan of each.
+
+        Nothing is taken over if a later change by another process is already known.
+        """
         # Comparing revisions is not enough: they start over if a bucket lost writes.
-        if revision > self.revision or self.pools is change.decided_on:
-            self.pools, self.revision, self.trouble, self.is_known = change.pools, revision, "", True
-        return msgspec.structs.replace(change.plan, revision=revision)
+        if revision > self.revision or self.pools is changes[0].decided_on:
+            self.pools, self.revision, self.trouble, self.is_known = changes[-1].pools, revision, "", True
+        return [msgspec.structs.replace(change.plan, revision=revision) for change in changes]
 
     def check(self) -> list[str]:
         """Return an error for each pool with a duplicate name, and each pool that does not come after its parent."""

@@ -2,49 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from headrace.ids import ROOT_POOL
+from headrace.ids import PoolName
 from headrace.near import some
-from headrace.pools import PoolTree
-from headrace.resources import RESOURCE_NAMES, Resources, format_amount
+from headrace.pools import NOTHING, PoolTree
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace_fair_share.hdrf.model import ErrorKind, GuaranteeError
 from headrace_fair_share.update.matching_nodes import MatchingNodes
 
 
 class Promise(NamedTuple):
-    """The strong guarantee of a pool, with the tag filters of the pool and of all pools above it."""
+    """The strong guarantee of a pool that can run only on some nodes, with the tag filters of the pool and of all pools above it."""
 
-    pool: str
-    #: Position of the parent pool; -1 for the root.
-    parent: int
+    pool: PoolName
+    #: All pools above it, the root last.
+    above: tuple[PoolName, ...]
     guarantee: Resources
     filters: tuple[str, ...]
 
 
 def promises_of(tree: PoolTree) -> list[Promise]:
-    """List the strong guarantees of a configuration, parents first."""
-    places = {ROOT_POOL: -1, **{name: place for place, name in enumerate(tree.preorder)}}
+    """List the strong guarantees that hold on some nodes only, parents first."""
     promises: list[Promise] = []
-    for name in tree.preorder:
-        pool = tree.pools[name]
-        above = places[pool.parent]
-        own = tree.settings(name).scheduling_tag_filter
-        filters = (promises[above].filters if above >= 0 else ()) + ((own,) if own else ())
-        promises.append(Promise(name, above, pool.settings.strong_guarantee_resources.whole, filters))
+    for name, pool in tree.pools.items():
+        guarantee = pool.settings.strong_guarantee_resources
+        if guarantee == NOTHING or guarantee.whole == ZERO:
+            continue
+        _, *above = tree.upwards(name)
+        own = (tree.settings(each).scheduling_tag_filter for each in (*reversed(above[:-1]), name))
+        filters = tuple(each for each in own if each)
+        if filters:
+            promises.append(Promise(name, tuple(above), guarantee.whole, filters))
     return promises
 
 
 def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Iterator[GuaranteeError]:
     """Yield an error for each set of nodes that has less than is guaranteed to the pools that can run nowhere else."""
-    bound = [place for place, each in enumerate(promises) if each.filters and any(each.guarantee.as_tuple())]
     told: set[tuple[str, ...]] = set()
-    for filters in dict.fromkeys(promises[place].filters for place in bound):
+    for filters in dict.fromkeys(each.filters for each in promises):
         have = nodes.resources(filters)
-        within = {place for place in bound if nodes.are_within(promises[place].filters, filters)}
+        within = {each.pool: each for each in promises if nodes.are_within(each.filters, filters)}
         # A pool's guarantee includes the guarantees of the pools below it.
-        highest = [promises[place] for place in sorted(within) if not within.intersection(_above(promises, place))]
+        highest = [each for each in within.values() if within.keys().isdisjoint(each.above)]
         if have is None or not highest:
             continue
         promised = Resources.sum(each.guarantee for each in highest)
@@ -62,11 +63,11 @@ def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Itera
             yield GuaranteeError(ErrorKind.OVERCOMMIT_NODES, f"{text} {', '.join(short)}", list(pools))
 
 
-def promise_warnings(nodes: MatchingNodes) -> Callable[[PoolTree], list[str]]:
-    """Return a function that lists what a configuration guarantees beyond what these nodes have."""
-    return lambda tree: [each.text for each in node_overcommits(promises_of(tree), nodes)]
+def promise_warnings(rooms: Mapping[tuple[str, ...], Resources] | None) -> Callable[[PoolTree], list[str]]:
+    """Return a function that lists what a configuration guarantees beyond what the nodes have. None: the nodes are not known."""
 
+    def warnings(tree: PoolTree) -> list[str]:
+        promises = promises_of(tree)
+        return [each.text for each in node_overcommits(promises, MatchingNodes(rooms))] if promises else []
 
-def _above(promises: Sequence[Promise], place: int) -> Iterator[int]:
-    while (place := promises[place].parent) >= 0:
-        yield place
+    return warnings

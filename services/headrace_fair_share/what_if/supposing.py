@@ -19,7 +19,6 @@ from headrace.wire.refusals import BadRequest, NotFound, Refusal
 from headrace.wire.what_if import SupposedNodes, SupposedOperation, WhatIf
 from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from headrace_fair_share.facts.operations import KnownOperation
-from headrace_fair_share.update.matching_nodes import MatchingNodes
 from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.update_facts import UpdateFacts
 
@@ -76,7 +75,7 @@ def _decided(
     if not request.changes:
         return PoolPlan(request.tree, dry_run=True), configuration.pools
     change = ChangePools(request.changes, request.tree, dry_run=True)
-    warn = promise_warnings(MatchingNodes(cut.rooms))
+    warn = promise_warnings(cut.rooms)
     decision = configuration.decide(change, in_use, person, cut.total, warn)
     if isinstance(decision, Change):
         return decision.plan, decision.pools

@@ -27,10 +27,9 @@ class PoolTree:
         self.name: TreeName = tree.tree
         self.options = tree.options
         self.pools: dict[PoolName, Pool] = {pool.name: pool for pool in tree.pools}
-        self.children: dict[PoolName, list[PoolName]] = {ROOT_POOL: []}
+        self.children: dict[PoolName, list[PoolName]] = {ROOT_POOL: [], **{name: [] for name in self.pools}}
         self._in_force: dict[PoolName, PoolConfig] = {}
         for pool in tree.pools:
-            self.children.setdefault(pool.name, [])
             self.children.setdefault(pool.parent, []).append(pool.name)
 
     # --- positions in the tree --------------------------------------------------------------------------------------

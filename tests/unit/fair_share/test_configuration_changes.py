@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
@@ -11,6 +12,7 @@ from headrace.pools import PartialResources, Person, Pool, PoolTree, Tree, read_
 from headrace.resources import Resources
 from headrace.wire.pool_changes import Create, PoolChange, Set
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
+from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted
 from headrace_fair_share.configuration.rules import TreeBounds, broken_rules, misplaced
 from headrace_fair_share.configuration.tree_configuration import TreeConfiguration, configuration_warnings
@@ -229,6 +231,19 @@ def test_a_moved_pool_takes_all_below_it_along() -> None:
     assert [tree.path(name) for name in tree.preorder] == ["/a", "/b", "/b/c"]
     assert tree.pools[PoolName("c")].settings.weight == 3
     assert misplaced(tree) == []
+
+
+def test_the_plan_of_a_move_lists_all_pools_below_with_their_new_paths() -> None:
+    tree = a_tree(a={}, b={"parent": "a"}, c={})
+    a, b, c = tree.tree.pools
+    moved = [c, msgspec.structs.replace(a, parent=c.name), b]
+    plan = planned(tree, PoolTree(msgspec.structs.replace(tree.tree, pools=moved)))
+
+    assert (plan.created, plan.removed) == ([], [])
+    assert [(pool.name, pool.path_before, pool.path_after) for pool in plan.changed] == [
+        ("a", "/a", "/c/a"),
+        ("b", "/a/b", "/c/a/b"),
+    ]
 
 
 def test_a_pool_moved_behind_a_younger_one_is_stored_behind_it() -> None:

@@ -119,7 +119,7 @@ class Desk:
 
     def asks(self, request: ChangePools) -> PoolPlan | Refusal | Change:
         """A change to be written, or the answer."""
-        outcome = self.engine.on_change_request(request, ANYBODY, self.now)
+        outcome = self.engine.on_change_request(request, ANYBODY, None, self.now)
         for effect in outcome.effects:
             assert isinstance(effect, WriteTree)
             return effect.change
@@ -130,7 +130,8 @@ class Desk:
         """A change that is written."""
         change = self.asks(request)
         assert isinstance(change, Change), change
-        return self.engine.on_tree_written(change, 9, self.now).answer
+        (plan,) = self.engine.on_tree_written([change], 9, self.now).answer
+        return plan
 
     def update(self, after_ms: int = 200) -> Update:
         self.now_ms += after_ms

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import anyio
+import anyio.lowlevel
 import msgspec
 import pytest
 
 from headrace.bus import BusError, Entry, KeyValue, NotConnected, RequestTimeout
 from headrace.ids import NodeName, TreeName
-from headrace.pools import Person, Tree, TreeOptions
+from headrace.pools import Person, PoolTree, Tree, TreeOptions
 from headrace.resources import ZERO
 from headrace.runtime.fenced import KeyFenced
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan, SetOptions
-from headrace.wire.refusals import BadRequest, Busy, NotFound, NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.refusals import BadRequest, Busy, Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
 from headrace.wire.trees import CreateTree, RemoveTree
+from headrace_fair_share.configuration import store
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.store import PoolStore
-from headrace_fair_share.configuration.tree_configuration import StoredTree, TreeConfiguration
+from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from headrace_fair_share.starvation.clocks import Age
 from headrace_fair_share.starvation.saved_clocks import ClockStore
 from tests.support.clocks import HandClock
@@ -28,7 +32,7 @@ from tests.support.fair_share import create_pool
 from tests.support.moody_bucket import MoodyBucket
 
 TREE = TreeName("default")
-WAITED = "changes of pools are made one after the other"
+WAITED = "changes of pools are decided one after the other"
 ANYBODY = Person("anybody", administrator=True)
 
 
@@ -39,9 +43,12 @@ class Office:
         self.bucket = MoodyBucket()
         self.nodes = MoodyBucket()
         self.clock = HandClock()
+        #: Seconds that each decision takes.
+        self.deciding_s = 0.0
         self.configuration = TreeConfiguration(TREE)
         judge = NodeFilters(self.bucket, self._nodes).refusal
-        self.store = PoolStore(self.bucket, TREE, self.clock, self.configuration.on_stored, judge)
+        configuration = self.configuration
+        self.store = PoolStore(self.bucket, TREE, self.clock, configuration.on_stored, configuration.on_written, judge)
         self.others = OtherTrees(self.bucket, TreeName("own"), TreeBounds(), HandClock(), judge)
 
     async def _nodes(self) -> KeyValue:
@@ -55,10 +62,24 @@ class Office:
         return await self.change(ChangePools(changes, dry_run=dry_run))
 
     async def change(self, request: ChangePools) -> PoolPlan | Refusal:
-        return await self.store.change(
-            lambda: self.configuration.decide(request, {}, ANYBODY, ZERO),
-            lambda change, revision: self.configuration.on_written(change, revision),
-        )
+        def decide(base: PoolTree | None) -> Change | PoolPlan | Refusal:
+            self.clock.now_s += self.deciding_s
+            return self.configuration.decide(request, {}, ANYBODY, ZERO, base=base)
+
+        return await self.store.change(decide, is_first=bool(request.expected_revision))
+
+    async def all_at_once(self, *requests: ChangePools) -> list[PoolPlan | Refusal]:
+        """The answers to requests that come while another change is made, in the order of the requests."""
+        answers: dict[int, PoolPlan | Refusal] = {}
+
+        async def ask(number: int, request: ChangePools) -> None:
+            answers[number] = await self.change(request)
+
+        async with anyio.create_task_group() as tasks, self.store._turn:
+            for number, request in enumerate(requests):
+                tasks.start_soon(ask, number, request)
+            await anyio.wait_all_tasks_blocked()
+        return [answers[number] for number in range(len(requests))]
 
     @property
     def known(self) -> list[str]:
@@ -68,6 +89,10 @@ class Office:
     def written(self) -> list[str]:
         tree = msgspec.json.decode(self.bucket.kept[TREE].value, type=Tree)
         return [pool.name for pool in tree.pools]
+
+
+def created(plan: PoolPlan) -> list[str]:
+    return [pool.name for pool in plan.created]
 
 
 @pytest.fixture
@@ -84,6 +109,163 @@ async def test_a_change_is_known_when_it_is_written(office: Office) -> None:
     assert isinstance(answer, PoolPlan)
     assert answer.revision == office.bucket.sequence == office.configuration.revision
     assert office.known == office.written == ["first", "second"]
+
+
+async def test_changes_that_wait_are_written_together_and_each_is_answered(office: Office) -> None:
+    writes = office.bucket.sequence
+    second, again, below, dry = await office.all_at_once(
+        create_pool("second"),
+        create_pool("second"),
+        create_pool("below", "second"),
+        msgspec.structs.replace(create_pool("dry"), dry_run=True),
+    )
+
+    assert office.bucket.sequence == writes + 1 == office.configuration.revision
+    assert isinstance(second, PoolPlan)
+    assert isinstance(below, PoolPlan)
+    assert isinstance(dry, PoolPlan)
+    assert [(plan.revision, created(plan)) for plan in (second, below, dry)] == [
+        (writes + 1, ["second"]),
+        (writes + 1, ["below"]),
+        (0, ["dry"]),
+    ]
+    assert isinstance(again, Exists)
+    assert office.known == office.written == ["first", "second", "below"]
+
+
+async def test_changes_that_need_no_write_are_answered_without_one(office: Office) -> None:
+    writes = office.bucket.sequence
+    answers = await office.all_at_once(create_pool("first"), msgspec.structs.replace(create_pool("x"), dry_run=True))
+
+    assert [type(answer) for answer in answers] == [Exists, PoolPlan]
+    assert office.bucket.sequence == writes
+
+
+async def test_a_change_of_an_expected_revision_waits_for_the_write_before_it(office: Office) -> None:
+    revision = office.configuration.revision
+    answers = await office.all_at_once(
+        create_pool("second"),
+        msgspec.structs.replace(create_pool("third"), expected_revision=revision),
+        msgspec.structs.replace(create_pool("fourth"), expected_revision=revision + 1),
+        create_pool("fifth"),
+    )
+
+    assert [answer.revision if isinstance(answer, PoolPlan) else type(answer) for answer in answers] == [
+        revision + 1,
+        WrongState,
+        revision + 2,
+        revision + 2,
+    ]
+    assert office.known == office.written == ["first", "second", "fourth", "fifth"]
+
+
+async def test_deciding_ends_when_it_has_taken_long_and_the_rest_goes_into_the_next_write(office: Office) -> None:
+    office.deciding_s = 0.03
+    writes = office.bucket.sequence
+    answers = await office.all_at_once(create_pool("second"), create_pool("third"), create_pool("fourth"))
+
+    assert [answer.revision for answer in answers if isinstance(answer, PoolPlan)] == [
+        writes + 1,
+        writes + 1,
+        writes + 2,
+    ]
+
+
+async def test_changes_that_another_process_overtook_are_all_decided_again(office: Office) -> None:
+    theirs = office.configuration.decide(create_pool("theirs"), {}, ANYBODY, ZERO)
+    assert isinstance(theirs, Change)
+
+    def meddle() -> None:
+        office.bucket.meddle = lambda: None
+        office.bucket.write(TREE, msgspec.json.encode(theirs.tree))
+
+    office.bucket.meddle = meddle
+    answers = await office.all_at_once(create_pool("second"), create_pool("theirs"), create_pool("third"))
+
+    assert [type(answer) for answer in answers] == [PoolPlan, Exists, PoolPlan]
+    assert office.known == office.written == ["first", "theirs", "second", "third"]
+
+
+@pytest.mark.parametrize(("mood", "answer"), [(NotConnected(), NotReady), (RequestTimeout(), NotRecorded)])
+async def test_changes_that_were_not_written_all_learn_it_and_what_depends_on_them_is_decided_again(
+    office: Office, mood: BusError, answer: type[Refusal]
+) -> None:
+    def fail_once() -> None:
+        office.bucket.mood, office.bucket.meddle = mood, lambda: setattr(office.bucket, "mood", None)
+
+    office.bucket.meddle = fail_once
+    answers = await office.all_at_once(create_pool("second"), create_pool("second"), create_pool("third"))
+
+    assert [type(each) for each in answers] == [answer, PoolPlan, answer]
+    assert office.known == office.written == ["first", "second"]
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_changes_nothing(office: Office) -> None:
+    async with anyio.create_task_group() as tasks, office.store._turn:
+        with anyio.CancelScope() as gone:
+            async with anyio.create_task_group() as waiting:
+                waiting.start_soon(office.create, "second")
+                tasks.start_soon(office.create, "third")
+                await anyio.wait_all_tasks_blocked()
+                gone.cancel()
+
+    assert office.known == office.written == ["first", "third"]
+
+
+async def test_a_request_that_is_cancelled_during_the_write_takes_no_other_with_it(office: Office) -> None:
+    update, answers = office.bucket.update, list[PoolPlan | Refusal]()
+    gone = anyio.CancelScope()
+
+    async def slowly(key: str, value: bytes, revision: int) -> int:
+        gone.cancel()
+        await anyio.lowlevel.checkpoint()
+        return await update(key, value, revision)
+
+    async def leave() -> None:
+        with gone:
+            await office.create("second")
+            await anyio.lowlevel.checkpoint()
+            pytest.fail("not cancelled")
+
+    async def stay() -> None:
+        answers.append(await office.create("third"))
+
+    office.bucket.update = slowly  # type: ignore[method-assign]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(leave)
+        tasks.start_soon(stay)
+
+    assert [type(answer) for answer in answers] == [PoolPlan]
+    assert office.known == office.written == ["first", "second", "third"]
+
+
+async def test_a_decision_that_fails_fails_for_its_own_request_only(office: Office) -> None:
+    failed = []
+
+    def fail(_base: PoolTree | None) -> PoolPlan:
+        raise ZeroDivisionError
+
+    async def broken() -> None:
+        with pytest.raises(ZeroDivisionError):
+            await office.store.change(fail)
+        failed.append(office.known)
+
+    async with anyio.create_task_group() as tasks:
+        for work in (partial(office.create, "second"), broken, partial(office.create, "third")):
+            tasks.start_soon(work)
+
+    assert failed == [["first", "second"]]
+    assert office.known == office.written == ["first", "second", "third"]
+
+
+async def test_only_the_change_that_makes_the_tree_too_large_is_refused(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LARGEST_TREE_BYTES", len(office.bucket.kept[TREE].value) + 100)
+    answers = await office.all_at_once(create_pool("second"), create_pool("l" * 60), create_pool("third"))
+
+    assert [type(answer) for answer in answers] == [PoolPlan, BadRequest, PoolPlan]
+    assert office.known == office.written == ["first", "second", "third"]
 
 
 async def test_a_change_that_waited_too_long_for_others_is_refused_before_anything_is_done(office: Office) -> None:
@@ -162,11 +344,12 @@ async def test_what_the_mirror_tells_between_two_changes_is_taken_as_well(office
         office.bucket.write(TREE, msgspec.json.encode(msgspec.structs.replace(tree, pools=tree.pools[:1])))
         office.store.on_change(office.bucket.kept, frozenset({TREE}))
 
+    revision = office.bucket.sequence + 2
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(change_and_hear)
-        tasks.start_soon(office.set_filter, "((")  # refused, so that it writes nothing
+        tasks.start_soon(office.change, msgspec.structs.replace(create_pool("third"), expected_revision=revision))
 
-    assert office.known == office.written == ["first"]
+    assert office.known == office.written == ["first", "third"]
 
 
 async def test_a_change_of_somebody_else_in_between_is_kept(office: Office) -> None:
@@ -209,8 +392,9 @@ async def test_writes_that_the_bucket_lost_come_back_with_the_next_change(office
     await office.create("second")
     office.bucket.kept[TREE], office.bucket.sequence = before
 
-    assert isinstance(await office.create("third"), PoolPlan)
-    assert office.known == office.written == ["first", "second", "third"]
+    answers = await office.all_at_once(create_pool("third"), create_pool("fourth"))
+    assert [type(answer) for answer in answers] == [PoolPlan, PoolPlan]
+    assert office.known == office.written == ["first", "second", "third", "fourth"]
 
 
 async def test_the_mirror_tells_of_all_trees_and_of_newer_values_only(office: Office) -> None:

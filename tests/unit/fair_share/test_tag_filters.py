@@ -8,8 +8,8 @@ from random import Random
 import msgspec
 import pytest
 
-from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName
-from headrace.pools import PartialResources, Person, Pool, PoolConfig, TreeOptions
+from headrace.ids import ROOT_POOL, NodeName, OperationId, PoolName, TreeName
+from headrace.pools import PartialResources, Person, Pool, PoolConfig, PoolTree, Tree, TreeOptions
 from headrace.pools.tree_options import SsdNodes
 from headrace.resources import ZERO, Resources
 from headrace.wire.explanations import Cause, ExplainWaiting, WaitingExplained
@@ -23,6 +23,7 @@ from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.update.binding import Bindings
 from headrace_fair_share.update.matching_nodes import MatchingNodes
+from headrace_fair_share.update.node_guarantees import promise_warnings
 from tests.support.allocating import an_operation
 from tests.support.clocks import NOW
 from tests.support.preempting import Fleet
@@ -316,6 +317,16 @@ def test_guarantees_beyond_the_nodes_that_match_are_reported_and_kept_in_proport
     )
 
 
+@pytest.mark.parametrize(("above", "pools"), [(guaranteed(6, "ssd"), "above"), (FAST, "below")])
+def test_guarantees_below_count_as_part_of_the_guarantee_above_and_its_filter_holds_for_them(
+    above: PoolConfig, pools: str
+) -> None:
+    tree = PoolTree(Tree(TreeName("default"), [a_pool("above", above), a_pool("below", guaranteed(5), "above")]))
+    (warning,) = promise_warnings({("ssd",): Resources(cpu=400), (): Resources(cpu=9_900)})(tree)
+
+    assert f"guarantees of {pools}: they promise" in warning
+
+
 def test_whoever_sets_such_a_guarantee_is_told_at_once() -> None:
     tree = Tagged(a_pool("fast", FAST), nodes=("n1", "n2", "n3"))
     tree.update_shares()
@@ -323,7 +334,7 @@ def test_whoever_sets_such_a_guarantee_is_told_at_once() -> None:
     def warnings(cores: int) -> list[str]:
         change = Set(PoolName("fast"), msgspec.json.encode({"strong_guarantee_resources": {"cpu": cores}}))
         request = ChangePools([change], dry_run=True)
-        answer = tree._fair_share.on_change_request(request, Person("root", administrator=True), tree.now)
+        answer = tree._fair_share.on_change_request(request, Person("root", administrator=True), None, tree.now)
         (effect,) = answer.effects
         assert isinstance(effect, WriteTree)
         return effect.change.plan.warnings

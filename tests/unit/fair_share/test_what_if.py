@@ -112,13 +112,13 @@ def test_what_was_supposed_is_what_is_published_once_it_is_made(changes: list[Po
     was = published(engine)
     answer = asked(engine, WhatIf(TREE, changes))
     assert published(engine) == was
-    effects = engine.on_change_request(ChangePools(changes, TREE), ANYBODY, NOW).effects
+    effects = engine.on_change_request(ChangePools(changes, TREE), ANYBODY, None, NOW).effects
     if not effects:
         assert answer.plan.broken
         return
     (write,) = effects
     assert isinstance(write, WriteTree)
-    engine.on_tree_written(write.change, 2, NOW)
+    engine.on_tree_written([write.change], 2, NOW)
     updated(engine, updater, NOW)
 
     now = published(engine)

@@ -54,7 +54,7 @@ def test_whatever_is_set_without_effect_is_told_each_time_and_in_every_list(
     if not isinstance(first, Change):
         return
     words = set(in_words(idle_settings(PoolTree(first.tree))))
-    configuration.on_written(first, 2)
+    configuration.on_written([first], 2)
     again = decided(configuration, pool, {"preemption_policy": policy} | options)
 
     assert words <= {*first.plan.warnings}

@@ -67,7 +67,7 @@ def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, va
 
     assert isinstance(change, Change)
     assert change.plan.warnings == [f"{words}: {name} of a"]
-    configuration.on_written(change, 2)
+    configuration.on_written([change], 2)
     assert configuration.alerts() == change.plan.warnings
 
 

@@ -72,7 +72,7 @@ def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
         "kept, but not in force: packing",
         "kept, but nothing in Headrace uses it: tentative_tree_saturation_deactivation_period",
     ]
-    configuration.on_written(change, 2)
+    configuration.on_written([change], 2)
     assert configuration.alerts() == change.plan.warnings
 
 
