@@ -139,11 +139,23 @@ def test_each_allocation_has_devices_of_its_own_and_the_heartbeat_names_them() -
 
     assert gpus_of(desk) == {0: "0", 1: "1,2", 2: ""}
     assert beat.gpus == {"0": "a", "1": "b", "2": "b", "3": ""}
-    assert [run.closed_files for run in desk.told(Run)] == [[], [], []]
     for index, name in enumerate("abc"):
         desk.started(job(index))
         desk.ended(end_of(job(index), name))
     assert desk.turn().gpus == dict.fromkeys("0123", "")
+
+
+def test_a_job_is_closed_to_the_files_of_all_devices_but_its_own() -> None:
+    known = tuple(Gpu(name, name, f"/dev/nvidia{name}") for name in "012")
+    # Device 2 is not offered.
+    desk = Desk(gpus=HostGpus(known, ("0", "1"), ("CUDA_VISIBLE_DEVICES",)))
+    desk.turn(start("a", [0], cpu=10, gpu=1), start("b", [1], cpu=10, gpu=1), start("c", [2], cpu=10))
+
+    assert [(run.gpus, run.closed_files) for run in desk.told(Run)] == [
+        (("0",), ["/dev/nvidia1", "/dev/nvidia2"]),
+        (("1",), ["/dev/nvidia0", "/dev/nvidia2"]),
+        ((), ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"]),
+    ]
 
 
 def test_an_allocation_keeps_its_devices_from_job_to_job_and_others_wait_for_them() -> None:
