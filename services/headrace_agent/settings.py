@@ -155,7 +155,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
             user_slots=self.user_slots,
             cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else facts.cpu_centi(),
             gpu=gpus,
-            memory=parse_amount("memory", str(self.memory)) if self.memory != "" else facts.memory_bytes(),
+            memory=parse_amount("memory", self.memory) if self.memory != "" else facts.memory_bytes(),
             network=self.network,
         )
         name = total.name_above(MOST_OF_A_NODE)

@@ -54,6 +54,10 @@ def test_a_settings_file_may_say_the_same_in_its_own_types(tmp_path: Path) -> No
     assert settings.logs() == settings.state() + "/logs"
 
 
+def test_a_number_of_memory_is_bytes() -> None:
+    assert AgentSettings(memory=2**30).total(0).memory == 2**30
+
+
 def test_without_settings_the_host_is_offered_as_it_is() -> None:
     total = AgentSettings().total(0)
 
