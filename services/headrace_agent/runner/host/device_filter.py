@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import stat
 import struct
 from collections.abc import Iterable
@@ -95,7 +94,7 @@ def _load(program: bytes) -> int:
 
 
 def _bpf(command: int, attributes: bytes, about: str) -> int:
-    number = _SYSCALLS.get(platform.machine())
+    number = _SYSCALLS.get(os.uname().machine)
     if number is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), about)
     buffer = ctypes.create_string_buffer(attributes, _ATTRIBUTES_BYTES)
