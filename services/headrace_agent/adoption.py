@@ -99,6 +99,7 @@ class Adoption:
             job=Job(key, kept.started),
             interrupt=kept.interrupted,
             start=kept.run.start,
+            gpus=note.gpus if note is not None else (),
             preemption=read_record(kept.interrupted.note) if kept.interrupted is not None else None,
         )
         self._held.add(allocation)

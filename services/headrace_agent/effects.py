@@ -13,6 +13,7 @@ from headrace.wire.heartbeat import Heartbeat, JobEnd
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.files.operation_files import FetchFiles, RemoveFiles
 from headrace_agent.host.account_mapping import AccountMapping
+from headrace_agent.host.gpus import HostGpus
 from headrace_agent.runner.protocol import ToRunner
 
 
@@ -38,6 +39,7 @@ class Identity(msgspec.Struct, frozen=True):
     #: Upper bound in bytes of what is kept of one stream of one job, whatever its operation says. The runner accepts no larger
     #: number.
     largest_log_cap_bytes: int = 2**60
+    gpus: HostGpus = HostGpus()
 
 
 class Trouble(enum.StrEnum):

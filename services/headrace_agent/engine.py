@@ -23,6 +23,7 @@ messages:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, assert_never
 
 import msgspec
@@ -30,7 +31,7 @@ import msgspec
 from headrace.ids import AllocationId, OperationId
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
-from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobKey, Nudge, Orders, short_text
+from headrace.wire.heartbeat import MOST_GPUS, Heartbeat, HeartbeatReason, JobKey, Nudge, Orders, short_text
 from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
@@ -67,7 +68,7 @@ class AgentEngine:
     def __init__(self, identity: Identity, with_files: Iterable[OperationId] = ()) -> None:
         """`with_files` names the operations whose files earlier agent processes left on this host."""
         self._identity = identity
-        self.held = NodeAllocations(identity.total)
+        self.held = NodeAllocations(identity.total, identity.gpus.offered)
         self._files = OperationFiles(identity.files_folder, with_files)
         self.pulse = Pulse()
         #: The highest allocator term whose orders were obeyed.
@@ -417,6 +418,7 @@ class AgentEngine:
             machine=self._identity.machine,
             boottime_ms=now.steady_ns // NS_PER_MS,
             starts=self._starts.for_heartbeat(),
+            gpus=dict(islice(self.held.gpu_holders().items(), MOST_GPUS)),
         )
         if not ends:
             return heartbeat

@@ -28,6 +28,8 @@ class AdoptionNote(msgspec.Struct, frozen=True):
 
     resources: Resources
     spec: JobSpec
+    #: Names of the GPU devices of the job. A runner that is older than the agent keeps them here only.
+    gpus: tuple[str, ...] = ()
 
 
 #: The progress file of a job whose progress cannot be read; what the job writes there is dropped.
@@ -61,6 +63,7 @@ def run_order(
         own_folder, progress_file = "", _NOWHERE
     deadline_file = exchange_file(exchange, key, DEADLINE) if exchange and spec.interruptible else ""
     own = job_environment(host, spec, key, allocation.id, identity.node, files)
+    own |= identity.gpus.environment(allocation.gpus)
     return Run(
         job=key,
         allocation=allocation.id,
@@ -71,7 +74,7 @@ def run_order(
         memory_bytes=allocation.resources.memory,
         log_cap_bytes=min(spec.log_cap_bytes, identity.largest_log_cap_bytes),
         start=allocation.start,
-        note=_encoder.encode(AdoptionNote(allocation.resources, spec)),
+        note=_encoder.encode(AdoptionNote(allocation.resources, spec, allocation.gpus)),
         interruptible=spec.interruptible,
         interrupt_signal=spec.interrupt_signal,
         deadline_file=deadline_file,
@@ -80,6 +83,8 @@ def run_order(
         lowest_uid=identity.accounts.lowest_uid_of(spec.user),
         not_started_for=failure.why if failure is not None else "",
         is_host_fault=failure is not None and failure.fault is FilesFault.HOST,
+        gpus=allocation.gpus,
+        closed_files=identity.gpus.files_of_others(allocation.gpus),
     )
 
 

@@ -110,17 +110,19 @@ class Agent:
         self._random = random.Random()
         self._job_spans = JobSpans(self.node)
         self._heartbeat_traces = HeartbeatTraces(settings.person, self._beat_now)
+        gpus = settings.host_gpus()
         identity = Identity(
             node=self.node,
             tree=_tree(settings),
             incarnation=incarnation,
-            total=settings.total(),
+            total=settings.total(len(gpus.offered)),
             environment=facts.jobs_environment(settings.path),
             stop_timeout_ms=settings.stop_timeout_ms,
             machine=self._machine,
             accounts=settings.accounts(),
             largest_log_cap_bytes=settings.largest_log_cap_bytes,
             exchange_folder=settings.exchange(),
+            gpus=gpus,
         )
         if warning := settings.warning_of_accounts():
             self._log.warning("accounts of jobs", users=settings.users, why=warning)
@@ -145,7 +147,8 @@ class Agent:
 
     async def run(self) -> None:
         """Run until the agent has stopped."""
-        self._log.info("agent started", tree=self._settings.tree, total=self.engine.held.total.as_tuple())
+        gpus = ",".join(self.engine.held.gpus)
+        self._log.info("agent started", tree=self._settings.tree, total=self.engine.held.total.as_tuple(), gpus=gpus)
         async with anyio.create_task_group() as tasks:
             # The engine starts before any input can arrive, and without waiting for the bus: a request to stop then finds the
             # runner and its jobs.

@@ -14,6 +14,7 @@ from headrace.wire.heartbeat import short_text
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
 from headrace_agent.host import facts
 from headrace_agent.host.account_mapping import AGENT, AccountMapping, parse_accounts
+from headrace_agent.host.gpus import HostGpus, find_gpus, offered_gpus
 from headrace_agent.host.isolation_from_jobs import IsolationFromJobs, isolation_of
 from headrace_agent.host.state_folder import mark_of
 
@@ -38,8 +39,11 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     cpu: str | int | float = ""
     #: Memory offered, such as 64GiB, or a number of bytes; empty: all memory of the host (or of the container).
     memory: str | int = ""
-    #: GPUs offered. The agent does not detect them.
-    gpu: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 0
+    #: GPUs offered, at most as many as devices are known; empty: all known devices.
+    gpu: str | int = ""
+    #: GPU devices that jobs may get, such as `0,2`: numbers of device files (`/dev/nvidia<N>`), UUIDs, or names of devices that
+    #: the agent does not find. A list, or one string with commas; empty: all devices that the agent finds.
+    gpus: list[str] | str = ""
     #: Jobs at a time, if each takes one slot. The bound of 1,000 keeps every heartbeat well below the largest message.
     user_slots: Annotated[int, msgspec.Meta(ge=0, le=1_000)] = 1_000
     #: Network units offered; the owner of the fleet decides what a unit means.
@@ -132,8 +136,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
     def tag_list(self) -> list[str]:
         """Return the tags, sorted and without duplicates. Raises `BadInput` if there are too many or one is too long."""
-        tags = self.tags.split(",") if isinstance(self.tags, str) else self.tags
-        found = sorted({tag.strip() for tag in tags} - {""})
+        found = sorted(set(_listed(self.tags)))
         for tag in found:
             if len(tag) > LONGEST_TAG:
                 raise BadInput("tags", tag[:20] + "…", f"tags of at most {LONGEST_TAG} characters")
@@ -141,12 +144,17 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
             raise BadInput("tags", f"{len(found)} tags", f"at most {MOST_TAGS} tags")
         return found
 
-    def total(self) -> Resources:
-        """Return the resources that the node offers. Raises `BadInput`."""
+    def host_gpus(self) -> HostGpus:
+        """Return the GPU devices of the host, and which of them the node offers. Raises `BadInput`."""
+        count = parse_amount("gpu", self.gpu) if self.gpu != "" else None
+        return offered_gpus(find_gpus(), _listed(self.gpus), count)
+
+    def total(self, gpus: int) -> Resources:
+        """Return the resources that the node offers. `gpus` is the number of GPU devices that it offers. Raises `BadInput`."""
         total = Resources(
             user_slots=self.user_slots,
             cpu=parse_amount("cpu", self.cpu) if self.cpu != "" else facts.cpu_centi(),
-            gpu=self.gpu,
+            gpu=gpus,
             memory=parse_amount("memory", self.memory) if self.memory != "" else facts.memory_bytes(),
             network=self.network,
         )
@@ -174,3 +182,9 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     def logs(self) -> str:
         """Return the absolute path of the logs folder."""
         return facts.absolute(self.logs_folder) if self.logs_folder else f"{self.state()}/logs"
+
+
+def _listed(names: list[str] | str) -> list[str]:
+    """Return the names of a setting that is a list or one string with commas, without empty names."""
+    items = names.split(",") if isinstance(names, str) else names
+    return [name for item in items if (name := item.strip())]

@@ -172,6 +172,10 @@ class StartsAndEnds:
             elif self._files.is_coming(allocation.operation):
                 continue
             elif self._held.free().dominates(allocation.resources):
+                why = self._why_no_gpus(allocation.resources.gpu)
+                if why:
+                    effects.append(self._give_back(allocation, why))
+                    continue
                 self._held.move(allocation, AllocationEvent.ROOM)
                 effects += self._run_next(allocation)
             else:
@@ -275,6 +279,11 @@ class StartsAndEnds:
         ]
         allocation.ahead += len(orders)
         return [SendToRunner(RunAhead(order)) for order in orders]
+
+    def _why_no_gpus(self, wanted: int) -> str:
+        """Return why so many GPU devices cannot be given, or an empty string."""
+        free = list(self._held.gpu_holders().values()).count(AllocationId("")) if wanted else 0
+        return f"it needs {wanted} GPU devices, and {free} are free on this host" if wanted > free else ""
 
     def _why_given_back(self, order: Start, has_slots: bool) -> str:
         """Return the reason to return a new allocation at once, or an empty string if the agent accepts it."""

@@ -22,11 +22,12 @@ from headrace.wire.heartbeat import (
 )
 from headrace.wire.nodes import StopMode
 from headrace_agent.effects import Leave, SendToRunner, Trouble
-from tests.support.agent_desk import NODE, Desk, RunnerBehindAWire, job, start, take_back
+from tests.support.agent_desk import NODE, Desk, RunnerBehindAWire, fake_gpus, job, start, take_back
 
 _LIVING = (AllocationState.WAITING, AllocationState.RUNNING)
 _OPERATIONS = ("operation-1", "operation-2")
 _small = st.integers(0, 7)
+_GPUS = fake_gpus()
 
 
 class AgentBetween(RuleBasedStateMachine):
@@ -34,7 +35,7 @@ class AgentBetween(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.desk = Desk(cpu=400)
+        self.desk = Desk(cpu=400, gpus=_GPUS)
         self.runner = RunnerBehindAWire()
         self.desk.picture(runs_ahead=True)
         self.seen = 0
@@ -156,7 +157,7 @@ class AgentBetween(RuleBasedStateMachine):
             self._collect()
         self.lives += 1
         term, now_ns = self.desk.term, self.desk.now_ns
-        self.desk = Desk(cpu=400, incarnation=f"life-{self.lives:06}", picture=False)
+        self.desk = Desk(cpu=400, gpus=_GPUS, incarnation=f"life-{self.lives:06}", picture=False)
         self.desk.term, self.desk.now_ns = term, now_ns
         self.seen = 0
         self._connect()
@@ -178,6 +179,17 @@ class AgentBetween(RuleBasedStateMachine):
 
         assert self.desk.engine.held.total.dominates(booked)
         assert self.desk.engine.held.total.dominates(running)
+
+    @invariant()
+    def every_running_job_has_devices_of_its_own_as_many_as_it_asked_for(self) -> None:
+        held = [name for kept in self.runner.live.values() for name in kept.run.gpus]
+        booked = self.desk.engine.held.by_job
+
+        assert len(held) == len(set(held))
+        assert set(held) <= set(_GPUS.offered)
+        assert all(
+            len(kept.run.gpus) == booked[key].resources.gpu for key, kept in self.runner.live.items() if key in booked
+        )
 
     @invariant()
     def never_a_job_twice(self) -> None:
@@ -267,7 +279,9 @@ class AgentBetween(RuleBasedStateMachine):
             self.allocations += 1
             indexes = [*returned[:10], *self._fresh(count)]
             known = operation in self.desk.engine.held.specs and kind & 2
-            told.append(start(f"a{self.allocations}", indexes, cpu=cpu, operation=operation, with_spec=not known))
+            gpu = self.allocations % 3
+            name = f"a{self.allocations}"
+            told.append(start(name, indexes, cpu=cpu, gpu=gpu, operation=operation, with_spec=not known))
         names = [found.id for found in self.desk.beat.allocations] or [AllocationId("nobody")]
         living = [found.id for found in self.desk.beat.allocations if found.state is not AllocationState.ENDED] or names
         return Orders(

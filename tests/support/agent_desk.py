@@ -29,6 +29,7 @@ from headrace.wire.heartbeat import (
 from headrace.wire.preemption import PreemptionRecord
 from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Leave, LogRecord, SendToRunner
 from headrace_agent.engine import AgentEngine
+from headrace_agent.host.gpus import HostGpus, offered_gpus
 from headrace_agent.runner.protocol import (
     Acknowledge,
     EndAll,
@@ -53,6 +54,7 @@ __all__ = [
     "RunnerBehindAWire",
     "end_of",
     "extend",
+    "fake_gpus",
     "job",
     "kept",
     "spec",
@@ -63,6 +65,7 @@ __all__ = [
 NODE = NodeName("node-1")
 OPERATION = OperationId("operation-1")
 E = TypeVar("E")
+_NO_GPUS = HostGpus()
 _MINUTE_NS = 60_000 * NS_PER_MS
 
 
@@ -77,6 +80,11 @@ def spec(operation: str = OPERATION, *, timeout_ms: int = 5_000, **environment: 
     )
 
 
+def fake_gpus(names: str = "0,1,2,3") -> HostGpus:
+    """The devices of a host on which the agent finds none, with these names in its settings."""
+    return offered_gpus(HostGpus(), names.split(","), None)
+
+
 def job(index: int, operation: str = OPERATION, attempt: int = 1) -> JobKey:
     return JobKey(OperationId(operation), index, attempt)
 
@@ -86,6 +94,7 @@ def start(
     indexes: Sequence[int] = (0,),
     *,
     cpu: int = 100,
+    gpu: int = 0,
     operation: str = OPERATION,
     told: JobSpec | None = None,
     with_spec: bool = True,
@@ -94,7 +103,7 @@ def start(
     return Start(
         allocation=AllocationId(allocation),
         operation=OperationId(operation),
-        resources=Resources(user_slots=1, cpu=cpu),
+        resources=Resources(user_slots=1, cpu=cpu, gpu=gpu),
         slots=[JobSlot(index) for index in indexes],
         spec=(told or spec(operation)) if with_spec else None,
         waiting_timeout_ms=waiting_ms,
@@ -135,16 +144,18 @@ class Desk:
         with_files: Sequence[OperationId] = (),
         largest_log_cap_bytes: int = 2**60,
         exchange_folder: str = "",
+        gpus: HostGpus = _NO_GPUS,
     ) -> None:
         self.identity = Identity(
             node=NODE,
             tree=TreeName("default"),
             incarnation=Incarnation(incarnation),
-            total=Resources(user_slots=100, cpu=cpu),
+            total=Resources(user_slots=100, cpu=cpu, gpu=len(gpus.offered)),
             environment={"PATH": "/bin", "HOME": "/home/someone"},
             stop_timeout_ms=8_000,
             largest_log_cap_bytes=largest_log_cap_bytes,
             exchange_folder=exchange_folder,
+            gpus=gpus,
         )
         self.engine = AgentEngine(self.identity, with_files)
         self.now_ns = _MINUTE_NS + now_ms * NS_PER_MS

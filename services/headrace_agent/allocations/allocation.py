@@ -82,6 +82,8 @@ class Allocation(msgspec.Struct):
     given_back_for: str = ""
     #: Record of the decision that started the allocation, from its start order; None if the order had none.
     start: StartRecord | None = None
+    #: Names of the GPU devices that it holds with its resources.
+    gpus: tuple[str, ...] = ()
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
     #: The cached report; dropped at each change. Most allocations are the same in one heartbeat after another.

@@ -6,8 +6,10 @@ Pure. Invariants (`check`):
 * A job is either in one allocation or among the ends, never in both.
 * Specs are kept only for operations that have allocations here.
 * The cached report of an allocation equals a newly built one.
+* No two allocations hold the same GPU device, and none holds more devices than it has GPUs.
 
-Only jobs that were adopted from an earlier agent process may take more resources than the node offers.
+Only jobs that were adopted from an earlier agent process may take more resources than the node offers, or hold other GPU devices
+than the node offers.
 """
 
 from __future__ import annotations
@@ -42,10 +44,11 @@ _FEW_REPORTS: Final = LARGEST_REMARKS_BYTES // (LARGEST_RECORD_BYTES + MOST_REAS
 
 
 class NodeAllocations:
-    """The allocations of one node. `total` is what its host offers."""
+    """The allocations of one node. `total` is what its host offers, and `gpus` the names of the GPU devices in it."""
 
-    def __init__(self, total: Resources) -> None:
+    def __init__(self, total: Resources, gpus: tuple[str, ...] = ()) -> None:
         self.total = total
+        self.gpus = gpus
         self.by_id: dict[AllocationId, Allocation] = {}
         self.by_job: dict[JobKey, Allocation] = {}
         self.specs: dict[OperationId, JobSpec] = {}
@@ -71,6 +74,13 @@ class NodeAllocations:
         until = [one.waits_until_ns for one in self._waiting.values() if one.waits_until_ns is not None]
         return min(until, default=None)
 
+    def gpu_holders(self) -> dict[str, AllocationId]:
+        """Return the GPU devices that the node offers or allocations hold, each with its allocation; "" if no allocation has it."""
+        if not self.gpus and not self._used.gpu:
+            return {}
+        held = {name: allocation.id for allocation in self.by_id.values() for name in allocation.gpus}
+        return {**dict.fromkeys(self.gpus, AllocationId("")), **held}
+
     def add(self, allocation: Allocation) -> None:
         """Add an allocation whose id is not listed yet."""
         assert allocation.id not in self.by_id, allocation.id
@@ -95,8 +105,12 @@ class NodeAllocations:
             del self._waiting[allocation.id]
         if after in _HOLDS_ROOM and before not in _HOLDS_ROOM:
             self._used += allocation.resources
+            if allocation.resources.gpu:
+                free = [name for name, holder in self.gpu_holders().items() if not holder]
+                allocation.gpus = tuple(free[: allocation.resources.gpu])
         elif before in _HOLDS_ROOM and after not in _HOLDS_ROOM:
             self._used -= allocation.resources
+            allocation.gpus = ()
 
     def hand_out(self, allocation: Allocation, place: int = 0) -> JobKey:
         """Make a slot of an allocation its job: the next slot, or the slot at position `place`. Return the key of the job."""
@@ -237,6 +251,9 @@ class NodeAllocations:
             broken.append(f"{self._slots} slots are booked, but allocations have {slots}")
         if jobs != len(self.by_job):
             broken.append(f"{len(self.by_job)} jobs are booked, but allocations have {jobs}")
+        held = [name for allocation in self.by_id.values() for name in allocation.gpus]
+        if len(held) > len(set(held)):
+            broken.append(f"a GPU device is held twice: {sorted(held)}")
         if not self._waiting.keys() <= self.by_id.keys():
             broken.append("an allocation that is not on this node is listed as waiting")
         if not self.specs.keys() <= {allocation.operation for allocation in self.by_id.values()}:
@@ -263,6 +280,10 @@ class NodeAllocations:
             (
                 state is _S.RUNNING or not (allocation.ahead or allocation.closes_for),
                 "it does not run, but has queued jobs or a reason to close",
+            ),
+            (
+                len(allocation.gpus) <= (allocation.resources.gpu if state in _HOLDS_ROOM else 0),
+                "it holds more GPU devices than it has GPUs",
             ),
             (allocation.report() == allocation.new_report(), "its report is out of date"),
         )

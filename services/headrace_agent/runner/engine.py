@@ -5,6 +5,7 @@ Invariants (`check`):
 * A job is either live or ended, and an ended job stays until it is acknowledged.
 * The deadline of a kill never moves to a later time.
 * No job starts before a lease arrived, nor after the runner was ordered to end all jobs.
+* No two live jobs have the same GPU device, whatever the agent orders.
 * A queued job of an allocation starts only after a job of that allocation has ended by itself. Any other end drops the queue.
 """
 
@@ -130,8 +131,8 @@ class RunnerEngine:
         refusal = self._refusal(now)
         if refusal is not None:
             return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, refusal, now))
-        if len(self._live) >= self._most_jobs:
-            reason = f"not started: {len(self._live)} jobs run, and the limit of open files of this host's runner allows no more"
+        reason = self._host_fault(run)
+        if reason is not None:
             fault = Stop(JobResult.ABORTED, reason, 0, is_host_fault=True)
             return Outcome(None, self._end(run, None, JobExit(), JobResult.ABORTED, reason, now, fault))
         self._add(run, deque())
@@ -301,6 +302,9 @@ class RunnerEngine:
         broken = [f"{key} is recorded as live and as ended" for key in self._live.keys() & self._ended.keys()]
         if self._live and self._lease is None:
             broken.append("jobs are live without a lease")
+        gpus = [name for job in self._live.values() for name in job.run.gpus]
+        if len(gpus) > len(set(gpus)):
+            broken.append(f"a GPU device is held twice: {sorted(gpus)}")
         awaited = set(self._deadlines)
         for key, job in self._live.items():
             dying = job.stop is not None
@@ -336,7 +340,7 @@ class RunnerEngine:
 
     def _go_on(self, job: _Job, now: Moment) -> Run | None:
         """Return the run that was queued behind a run that has ended, if it may start, else None. It counts as live from now on."""
-        if not job.ahead or job.stop is not None or self._refusal(now) or len(self._live) >= self._most_jobs:
+        if not job.ahead or job.stop is not None or self._refusal(now) or self._host_fault(job.ahead[0]):
             return None
         run = job.ahead.popleft()
         is_known = run.job == job.run.job or run.job in self._live or run.job in self._ended
@@ -344,6 +348,17 @@ class RunnerEngine:
             return None
         self._add(run, job.ahead)
         return run
+
+    def _host_fault(self, run: Run) -> str | None:
+        """Return why the host cannot run the job beside the live jobs, or None."""
+        if len(self._live) >= self._most_jobs:
+            return f"not started: {len(self._live)} jobs run, and the limit of open files of this host's runner allows no more"
+        for other in self._live.values() if run.gpus else ():
+            for gpu in run.gpus:
+                if gpu in other.run.gpus:
+                    job = other.run.job
+                    return f"not started: job {job.index} of operation {job.operation} still has GPU device {gpu}"
+        return None
 
     def _refusal(self, now: Moment) -> str | None:
         if self._end_all is not None:

@@ -67,6 +67,10 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     is_host_fault: bool = False
     #: Record of the decision that started the allocation; returned in the full report, and with the end.
     start: StartRecord | None = None
+    #: Names of the GPU devices of the job. The job does not start while another live job has one of them.
+    gpus: tuple[str, ...] = ()
+    #: Device files that the job must not open: those of all other GPUs. Enforced with `cgroup2` if the runner is root.
+    closed_files: list[str] = []
 
 
 class RunAhead(msgspec.Struct, frozen=True, tag="run_ahead"):

@@ -12,6 +12,7 @@ from headrace.wire.nodes import (
     JobPlace,
     ListNodes,
     ListProgress,
+    NodeGpu,
     NodeList,
     NodeView,
     OperationPlaces,
@@ -26,6 +27,7 @@ from headrace_allocator.explain.waiting import waiting_reasons
 from headrace_allocator.explain.waiting_operation import explain_waiting, fit_of
 from headrace_allocator.explain.words import words_of, words_of_isolation, words_of_left_out
 from headrace_allocator.explain.words_of_reservations import words_of_reservation
+from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
@@ -36,6 +38,8 @@ AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained 
 
 
 _MOST_PLACES: Final = 1_000
+#: Upper bound of the bytes of these places; each of a thousand jobs may have a hundred GPU devices.
+_PLACES_BYTES: Final = 384 * 1024
 #: Upper bound of the bytes of a page of nodes; the text of one node's trouble may have 4,000 characters.
 _PAGE_BYTES: Final = 256 * 1024
 
@@ -60,7 +64,10 @@ def answer_to(
 
 
 def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment) -> OperationPlaces:
-    """Return where an operation's running jobs are, at most 1,000 of them, and every reason why its pending jobs wait."""
+    """Return where an operation's running jobs are, and every reason why its pending jobs wait.
+
+    At most 1,000 jobs are listed, and no more than fit into a message.
+    """
     running: list[JobPlace] = []
     for allocation in operation.allocations.values():
         job = allocation.job
@@ -79,11 +86,12 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
                     node.limits,
                     allocation.stage,
                     allocation.start,
+                    [name for name, holder in node.gpus.items() if holder == allocation.id],
                 )
             )
     return OperationPlaces(
         operation=operation.id,
-        running=sorted(running, key=lambda place: place.index),
+        running=next(runs_within(sorted(running, key=lambda place: place.index), _PLACES_BYTES), []),
         running_jobs=operation.running_jobs,
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
@@ -128,7 +136,13 @@ def _view(node: Node, now: Moment) -> NodeView:
         cut_tags=node.record.cut_tags,
         left_out=words_of_left_out(node),
         reserved=words_of_reservation(node, now),
+        gpus=[_gpu(name, node.allocations.get(holder)) for name, holder in node.gpus.items()],
     )
+
+
+def _gpu(name: str, holder: Allocation | None) -> NodeGpu:
+    job = holder.job if holder is not None else None
+    return NodeGpu(name) if holder is None or job is None else NodeGpu(name, holder.operation, job.index)
 
 
 def _age_ms(node: Node, now: Moment) -> int:

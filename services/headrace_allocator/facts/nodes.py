@@ -129,7 +129,7 @@ class Node:
 
     # Each heartbeat is about another node. The less memory a node takes, the sooner it is in the CPU cache.
     __slots__ = (
-        "allocations", "boottime_ms", "drained_empty", "enrolled", "has_no_slots", "heard_s", "holds", "incarnation", "limits",
+        "allocations", "boottime_ms", "drained_empty", "enrolled", "gpus", "has_no_slots", "heard_s", "holds", "incarnation", "limits",
         "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
         "record", "recorded", "reported", "reporting", "reserved", "sent", "seq", "state", "total", "tries", "trouble", "used",
     )  # fmt: skip
@@ -180,6 +180,8 @@ class Node:
         self.state = NodeState.OPEN
         self.limits = ""
         self.trouble = ""
+        #: The node's GPU devices, each with the allocation that holds it, as the node reported last.
+        self.gpus: dict[str, AllocationId] = {}
 
     def set_room(
         self, reported: Resources, *, online: bool, outside: NodeCondition | None, drained_empty: bool
@@ -280,6 +282,7 @@ class Node:
         self.offered = heartbeat.total
         self.nudged = False
         self.state, self.limits, self.trouble = heartbeat.state, heartbeat.isolation, heartbeat.trouble
+        self.gpus = heartbeat.gpus
 
     def shows_nothing_new(self, reports: Collection[AllocationReport]) -> bool:
         """True if a node report shows just what is booked, in the same order. Then it names no allocation twice."""

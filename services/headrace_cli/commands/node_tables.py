@@ -85,6 +85,9 @@ def node_facts(node: NodeView) -> Table:
     facts.add_row("has", amounts(node.total))
     facts.add_row("in use", amounts(node.usage))
     facts.add_row("jobs", str(node.running_jobs))
+    for gpu in node.gpus:
+        holder = "free" if gpu.index is None else f"job {gpu.index} of {gpu.operation}"
+        facts.add_row(f"gpu {gpu.name}", Text(holder))
     facts.add_row(
         "isolation", f"{node.isolation}: {node.isolation_detail}" if node.isolation_detail else node.isolation or "–"
     )

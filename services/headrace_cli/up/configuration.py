@@ -109,6 +109,8 @@ def agent_settings(
     agent.update(node.amounts)
     if node.tags:
         agent["tags"] = node.tags
+    if node.gpus:
+        agent["gpus"] = node.gpus
     common = {**common_settings(state, port, log_level, traces), "tree": node.tree or "default"}
     return to_toml({"common": common, "agent": agent})
 

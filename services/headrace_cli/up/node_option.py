@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import count, cycle, islice
 from typing import Literal
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, node_name, tree_name
 from headrace.resources import RESOURCE_NAMES, parse_amount
+from headrace.wire.heartbeat import MOST_GPUS
 
 
 class NodeOption(msgspec.Struct, frozen=True):
@@ -22,6 +23,8 @@ class NodeOption(msgspec.Struct, frozen=True):
     #: Tree of the node; empty: the user named none.
     tree: TreeName | Literal[""] = ""
     tags: list[str] = []
+    #: Numbers of the GPU devices of the host that the node offers, with commas; empty: all that its agent finds.
+    gpus: str = ""
 
 
 def parse_node(text: str) -> NodeOption:
@@ -73,10 +76,23 @@ def spread(nodes: Sequence[NodeOption], trees: Sequence[TreeName]) -> list[NodeO
 
 
 def parse_nodes(texts: list[str]) -> list[NodeOption]:
-    """Parse all values of `--node`. Raises `BadInput`, also for a name that is given twice."""
+    """Parse all values of `--node`. Raises `BadInput`, also for a name that is given twice.
+
+    No two nodes offer the same GPU device: each gets the next numbers. One of several nodes that names no GPUs offers none.
+    """
     nodes = [parse_node(text) for text in texts]
     names = [node.node for node in nodes]
     for name in names:
         if names.count(name) > 1:
             raise BadInput("--node", name, "a name that no other --node has")
-    return nodes
+    numbers = count()
+    placed: list[NodeOption] = []
+    for node in nodes:
+        wanted = parse_amount("gpu", node.amounts.get("gpu", 0))
+        if wanted > MOST_GPUS:
+            raise BadInput(f"--node {node.node}: gpu", wanted, f"at most {MOST_GPUS}")
+        is_sole = len(nodes) == 1 and "gpu" not in node.amounts
+        amounts = node.amounts if is_sole else {**node.amounts, "gpu": str(wanted)}
+        gpus = ",".join(str(number) for number in islice(numbers, wanted))
+        placed.append(msgspec.structs.replace(node, amounts=amounts, gpus=gpus))
+    return placed

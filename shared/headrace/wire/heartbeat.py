@@ -32,6 +32,9 @@ LARGEST_ALLOCATION_JOBS = 64
 #: Upper bound in bytes, by `picture_bytes`, of everything a node holds, so that it fits into a heartbeat. The rest of the message is for
 #: preemption records, for the reasons of allocations that the node gave back, and for at least one job end.
 LARGEST_PICTURE_BYTES = 360 * 1024
+#: Most GPU devices of one node, and longest name of a device in characters.
+MOST_GPUS = 128
+LONGEST_GPU_NAME = 64
 #: Upper bound in bytes of all preemption records and all reasons in one heartbeat.
 LARGEST_REMARKS_BYTES = MOST_RECORDS_PER_HEARTBEAT * LARGEST_RECORD_BYTES
 
@@ -50,6 +53,8 @@ AccountName = Annotated[str, msgspec.Meta(max_length=LONGEST_ACCOUNT)]
 #: Ids as a node reports them. Ids that services make are shorter.
 ToldOperation = Annotated[OperationId, msgspec.Meta(max_length=64)]
 ToldAllocation = Annotated[AllocationId, msgspec.Meta(max_length=64)]
+#: Name of a GPU device on its node: the number of its device file, or the name that the agent's settings give it.
+GpuName = Annotated[str, msgspec.Meta(max_length=LONGEST_GPU_NAME)]
 ExitNumber = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 #: Longest `ShortText`, in characters.
 LONGEST_SHORT_TEXT = 4096
@@ -239,6 +244,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     boottime_ms: UnixMillis = 0
     #: Start records of allocations that are older than the allocator. Each of the first heartbeats to a new allocator carries some.
     starts: Annotated[dict[ToldAllocation, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
+    #: The GPU devices that jobs may get, each with the allocation that holds it; empty: no allocation holds it.
+    gpus: Annotated[dict[GpuName, ToldAllocation], msgspec.Meta(max_length=MOST_GPUS)] = {}
 
     def __post_init__(self) -> None:
         _check_amounts("total", self.total)

@@ -167,6 +167,16 @@ class ListNodes(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
 
 
+class NodeGpu(msgspec.Struct, frozen=True):
+    """A GPU device of a node, and the job that has it."""
+
+    name: str
+    #: The operation of the job; empty: no job has the device.
+    operation: str = ""
+    #: The index of the job; None if no job has the device.
+    index: int | None = None
+
+
 class NodeView(msgspec.Struct, frozen=True):
     """A node as the allocator sees it."""
 
@@ -193,6 +203,8 @@ class NodeView(msgspec.Struct, frozen=True):
     left_out: str = ""
     #: Operation for which the node is reserved, and when its job is expected to fit, in words. Empty: the node is not reserved.
     reserved: str = ""
+    #: The GPU devices that jobs may get. Empty if the agent knows none, and for agents of former versions.
+    gpus: list[NodeGpu] = []
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -227,6 +239,8 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     stage: StartStage | None = None
     #: The stage together with the shares at that time; None in the same case.
     start: StartRecord | None = None
+    #: Names of the GPU devices that the job has on its node.
+    gpus: list[str] = []
 
 
 class OperationProgress(msgspec.Struct, frozen=True, array_like=True):

@@ -11,6 +11,8 @@ from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.runtime.engine import Moment, Outcome
 from headrace.wire.heartbeat import (
     LONGEST_ACCOUNT,
+    LONGEST_GPU_NAME,
+    MOST_GPUS,
     Extend,
     Heartbeat,
     JobEnd,
@@ -22,6 +24,7 @@ from headrace.wire.heartbeat import (
 )
 from headrace_agent.effects import AgentEffect, Beat, Identity, SendToRunner, Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS, AgentEngine
+from headrace_agent.host.gpus import HostGpus, offered_gpus
 from headrace_agent.runner.frames import pack
 from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Ended, FullReport, Run, Started
 from tests.support.largest.names import FAT, LONGEST_START, TREE, a_node, an_operation
@@ -36,8 +39,9 @@ class LargeNode:
     """An agent on a large host; its runner starts what it is told to."""
 
     def __init__(self) -> None:
-        room = msgspec.structs.replace(MOST_OF_A_NODE, user_slots=SLOTS)
-        self.identity = Identity(a_node(1), TREE, Incarnation("9" * 20), room, {}, 8_000)
+        room = msgspec.structs.replace(MOST_OF_A_NODE, user_slots=SLOTS, gpu=MOST_GPUS)
+        gpus = offered_gpus(HostGpus(), [f"{number:0{LONGEST_GPU_NAME}}" for number in range(MOST_GPUS)], None)
+        self.identity = Identity(a_node(1), TREE, Incarnation("9" * 20), room, {}, 8_000, gpus=gpus)
         self.engine = AgentEngine(self.identity)
         self.now = Moment(2**60, 2**50)
         self.made = 0
@@ -76,7 +80,12 @@ class LargeNode:
         name = an_operation(self.made)
         spec = JobSpec(name, ["x" * (120_000 if self.made % 100 == 0 else 1)], job_count=2**30)
         given = [JobSlot(2**30 + place, 2**30) for place in range(slots)]
-        room = Resources(user_slots=1, cpu=MOST_OF_A_NODE.cpu // SLOTS, memory=MOST_OF_A_NODE.memory // SLOTS)
+        room = Resources(
+            user_slots=1,
+            cpu=MOST_OF_A_NODE.cpu // SLOTS,
+            gpu=int(self.made <= MOST_GPUS),
+            memory=MOST_OF_A_NODE.memory // SLOTS,
+        )
         return Start(AllocationId(f"{self.made:064}"), name, room, given, spec, record=LONGEST_START)
 
 

@@ -18,7 +18,7 @@ from headrace.runtime.role import Deposition, Role
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.explanations import ExplainWaiting
-from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.heartbeat import LONGEST_GPU_NAME, MOST_GPUS, JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation, Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
 from headrace.wire.nodes import (
     LONGEST_ISOLATION_DETAIL,
@@ -165,6 +165,7 @@ def views_of_nodes() -> Iterator[msgspec.Struct]:
     engine.on_nodes(records, now)
     for node in engine.facts.nodes.values():
         node.trouble = FAT * 4096
+        node.gpus = {FAT * (LONGEST_GPU_NAME - 3) + f"{gpu:03}": AllocationId("") for gpu in range(MOST_GPUS)}
     first, more = 0, True
     while more:
         page = engine.on_question(ListNodes(first), now).answer

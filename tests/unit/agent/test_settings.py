@@ -27,6 +27,7 @@ def test_figures_are_read_as_people_write_them() -> None:
             "HEADRACE_AGENT_CPU": "2.5",
             "HEADRACE_AGENT_MEMORY": "4GiB",
             "HEADRACE_AGENT_GPU": "2",
+            "HEADRACE_AGENT_GPUS": "a,b, c",
             "HEADRACE_AGENT_USER_SLOTS": "10",
             "HEADRACE_AGENT_TAGS": "fast, gpu,,fast",
             "HEADRACE_AGENT_STOP_TIMEOUT_MS": "3s",
@@ -34,7 +35,8 @@ def test_figures_are_read_as_people_write_them() -> None:
         },
     )
 
-    assert settings.total() == Resources(user_slots=10, cpu=250, gpu=2, memory=4 * 2**30)
+    assert settings.host_gpus().offered == ("a", "b")
+    assert settings.total(2) == Resources(user_slots=10, cpu=250, gpu=2, memory=4 * 2**30)
     assert settings.tag_list() == ["fast", "gpu"]
     assert settings.stop_timeout_ms == 3_000
     assert settings.stop_mode.value == "wait"
@@ -46,14 +48,18 @@ def test_a_settings_file_may_say_the_same_in_its_own_types(tmp_path: Path) -> No
 
     settings = load(AgentSettings, "agent", path, {})
 
-    assert settings.total() == Resources(user_slots=1_000, cpu=200, memory=1000)
+    assert settings.total(0) == Resources(user_slots=1_000, cpu=200, memory=1000)
     assert settings.tag_list() == ["a", "b"]
     assert settings.state().endswith("/headrace/agent-n1")
     assert settings.logs() == settings.state() + "/logs"
 
 
+def test_a_number_of_memory_is_bytes() -> None:
+    assert AgentSettings(memory=2**30).total(0).memory == 2**30
+
+
 def test_without_settings_the_host_is_offered_as_it_is() -> None:
-    total = AgentSettings().total()
+    total = AgentSettings().total(0)
 
     assert total.cpu > 0
     assert total.memory > 0

@@ -16,7 +16,7 @@ from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import PoolConfig
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
-from headrace.wire.nodes import NodeView, OperationPlaces
+from headrace.wire.nodes import JobPlace, NodeGpu, NodeView, OperationPlaces
 from headrace.wire.operations import JobRow, OperationSpec, OperationState, OperationView
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
@@ -229,6 +229,25 @@ def test_a_node_tells_for_which_operation_it_is_reserved() -> None:
     reserved = msgspec.structs.replace(node, reserved="for train-1, whose job is expected to fit in 5 s")
     facts = [" ".join(line.split()) for line in shown(node_facts(reserved), 120)]
     assert "reserved for train-1, whose job is expected to fit in 5 s" in facts
+
+
+def test_a_node_tells_which_job_has_which_gpu_device_and_a_job_its_devices() -> None:
+    gpus = [NodeGpu("0", OPERATION, 3), NodeGpu("1")]
+    facts = [
+        " ".join(line.split()) for line in shown(node_facts(NodeView(NodeName("alpha"), "online", [], gpus=gpus)), 120)
+    ]
+    assert f"gpu 0 job 3 of {OPERATION}" in facts
+    assert "gpu 1 free" in facts
+
+    rows = [JobRow(JobSlot(index), None, "") for index in (3, 4)]
+    place = JobPlace(3, 1, NodeName("alpha"), "a", 5, limits="rlimit")
+    without = job_table(rows, OperationPlaces(OPERATION, [place], 1, 1, 0, []))
+    assert "gpus" not in shown(without, 120)[0]
+    with_gpus = msgspec.structs.replace(place, gpus=["0", "2"])
+    lines = shown(job_table(rows, OperationPlaces(OPERATION, [with_gpus], 1, 1, 0, [])), 120)
+    assert lines[0].split()[3:6] == ["node", "gpus", "limits"]
+    assert "0,2" in lines[1]
+    assert "pending" in lines[2]
 
 
 def test_a_node_tells_its_isolation_its_limits_and_what_leaves_it_out() -> None:

@@ -43,6 +43,17 @@ def test_two_nodes_cannot_have_one_name() -> None:
         parse_nodes(["a:cpu=1", "b", "a:cpu=2"])
 
 
+def test_no_two_nodes_of_one_host_offer_the_same_gpu_device() -> None:
+    nodes = parse_nodes(["a:gpu=2", "b:cpu=1", "c:gpu=1"])
+
+    assert [(node.gpus, node.amounts["gpu"]) for node in nodes] == [("0,1", "2"), ("", "0"), ("2", "1")]
+    # The agent of the only node finds the devices itself.
+    (sole,) = parse_nodes(["a:cpu=1"])
+    assert (sole.gpus, sole.amounts) == ("", {"cpu": "1"})
+    with pytest.raises(BadInput, match="--node a: gpu: 129 cannot be used; expected at most 128"):
+        parse_nodes(["a:gpu=129"])
+
+
 def test_the_environment_of_jobs_holds_only_what_is_named() -> None:
     assert parse_environment(["A=1", "B", "C=x=y", "D="], {"B": "own", "SECRET": "s"}) == {
         "A": "1",

@@ -36,7 +36,7 @@ from headrace_agent.runner.protocol import (
     RunAhead,
     Started,
 )
-from tests.unit.runner.builders import a_job, a_run, at
+from tests.unit.runner.builders import OPERATION, a_job, a_run, at
 
 
 def leased(until_ms: int = 10**12, most_jobs: int = 100) -> RunnerEngine:
@@ -412,6 +412,38 @@ def test_a_job_too_many_is_ended_and_says_so() -> None:
 
     assert result is JobResult.ABORTED
     assert "2 jobs run, and the limit of open files" in reason
+
+
+def test_a_job_with_a_device_of_a_live_job_ends_as_a_fault_of_the_host_and_starts_once_the_device_is_free() -> None:
+    engine = leased()
+    engine.on_run(a_run(0, gpus=("0", "1")), at(0))
+    engine.on_started(a_job(0), 100, at(0))
+    refused = engine.on_run(a_run(1, gpus=("2", "1")), at(1)).effects
+    other = a_run(2, gpus=("2",))
+
+    assert the_end(refused) == (
+        JobResult.ABORTED,
+        f"not started: job 0 of operation {OPERATION} still has GPU device 1",
+    )
+    assert [effect.message.is_host_fault for effect in refused if isinstance(effect, SendToAgent)] == [True]  # type: ignore[union-attr]
+    assert engine.on_run(other, at(1)).effects == [Launch(other)]
+    engine.on_exited(a_job(0), JobExit(exit_code=0), at(2))
+    again = a_run(1, gpus=("0", "1"), job=a_job(1, attempt=2))
+    assert engine.on_run(again, at(3)).effects == [Launch(again)]
+    assert engine.check() == []
+
+
+def test_a_queued_job_does_not_start_with_a_device_of_another_job() -> None:
+    engine = leased()
+    engine.on_run(a_run(0, gpus=("0",)), at(0))
+    engine.on_run(a_run(1, gpus=("1",), allocation="alloc-2"), at(0))
+    engine.on_run_ahead(RunAhead(a_run(2, gpus=("0",), allocation="alloc-2")), at(0))
+    for index in range(2):
+        engine.on_started(a_job(index), 100 + index, at(0))
+
+    effects = engine.on_exited(a_job(1), JobExit(exit_code=0), at(1)).effects
+
+    assert not [effect for effect in effects if isinstance(effect, Launch)]
 
 
 def test_ends_of_a_former_runner_are_told_again() -> None:

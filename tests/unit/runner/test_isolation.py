@@ -11,6 +11,7 @@ import pytest
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
 from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.jobs import isolation
 from headrace_agent.runner.jobs.isolation import Cgroup2, RlimitIsolation, choose_isolation
 from headrace_agent.runner.settings import IsolationChoice
 from tests.unit.runner.builders import OPERATION, a_job, a_run
@@ -212,3 +213,24 @@ def test_memory_is_limited_with_headroom_and_only_where_the_job_has_a_limit() ->
 
     assert isolation.limits(a_run(memory_bytes=0)) == {}
     assert isolation.limits(a_run(memory_bytes=5000)) == {resource.RLIMIT_DATA: (6000, 6000)}
+
+
+def test_the_group_of_a_job_is_closed_to_the_devices_of_other_jobs_where_the_runner_may_do_that(
+    kernel: FakeCgroups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[tuple[str, list[str]]] = []
+    monkeypatch.setattr(isolation, "close_devices", lambda *given: closed.append(given))
+    run = a_run(closed_files=["/dev/nvidia1"])
+
+    monkeypatch.setattr(isolation, "why_not_filtered", lambda: "a device filter cannot be loaded: not here")
+    weak = Cgroup2(kernel, str(kernel.folder))
+    weak.prepare(run)
+    assert "a job can open the GPU devices of other jobs: a device filter cannot be loaded: not here" in weak.detail
+    assert closed == []
+
+    monkeypatch.setattr(isolation, "why_not_filtered", lambda: "")
+    strong = Cgroup2(kernel, str(kernel.folder))
+    strong.prepare(a_run(1))
+    strong.prepare(run)
+    assert strong.detail == f"in {kernel.folder}"
+    assert closed == [(str(group(kernel)), ["/dev/nvidia1"])]

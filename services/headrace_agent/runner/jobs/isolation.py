@@ -1,7 +1,7 @@
 """Isolation: limits jobs to their resources, in the strongest of three ways that this host allows.
 
 * `cgroup2`: a cgroup for each job in a delegated cgroup v2 folder. It limits memory, cpu and the number of all its processes
-  together, and its kill reaches every process.
+  together, and its kill reaches every process. A runner that is root also keeps the job from the GPU devices of other jobs.
 * `rlimit`: limits only memory, and that of each process alone. RLIMIT_DATA counts private writable memory when it is reserved.
   It includes the full size of thread stacks, so it is set to the job's limit plus some headroom. RLIMIT_AS would count far more
   (mapped files, address space that runtimes reserve and never touch). A process that asks for more memory is refused, not
@@ -22,6 +22,7 @@ from typing import NamedTuple
 from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
+from headrace_agent.runner.host.device_filter import close_devices, why_not_filtered
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
 from headrace_agent.runner.host.port import Host
@@ -116,6 +117,10 @@ class Cgroup2(Isolation):
         super().__init__(f"in {folder}")
         self._files = files
         self._most_processes = most_processes
+        why_not = why_not_filtered()
+        self._filters_devices = not why_not
+        if why_not:
+            self.detail += f"; a job can open the GPU devices of other jobs: {why_not}"
         self._jobs = f"{folder}/jobs"
         try:
             self._set_up(folder)
@@ -134,6 +139,8 @@ class Cgroup2(Isolation):
         if run.cpu:
             quota_us = max(_LEAST_CPU_QUOTA_US, run.cpu * _CPU_PERIOD_US // 100)
             self._write(f"{group}/cpu.max", f"{quota_us} {_CPU_PERIOD_US}")
+        if self._filters_devices and run.closed_files:
+            close_devices(group, run.closed_files)
 
     def entry(self, run: Run) -> str:
         return f"{self._group(run.job)}/cgroup.procs"

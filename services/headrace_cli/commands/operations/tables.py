@@ -216,23 +216,28 @@ def failure_lines(end: JobEnd) -> list[str]:
 
 
 def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
-    """Return a table with one line for each job. If some nodes do not fully limit running jobs, a column says what they limit."""
+    """Return a table with one line for each job.
+
+    A column has the GPU devices of the running jobs, if any has one. If some nodes do not fully limit running jobs, a column says
+    what they limit.
+    """
     running = {place.index: place for place in places.running} if places is not None else {}
     limits = ["limits"] if any(place.limits not in ("", "cgroup2") for place in running.values()) else []
-    made = table("job", "attempt", "state", "node", *limits, "as", "exit code", right=("job", "attempt", "exit code"))
+    gpus = ["gpus"] if any(place.gpus for place in running.values()) else []
+    headings = ("job", "attempt", "state", "node", *gpus, *limits, "as", "exit code")
+    made = table(*headings, right=("job", "attempt", "exit code"))
     for row in rows:
         place = running.get(row.slot.index)
         if place is not None:
             state = Text(f"running, {_percent(place)}".removesuffix(", "), style="cyan")
-            limited = [limits_words(place.limits) for _ in limits]
+            more = [",".join(place.gpus) for _ in gpus] + [limits_words(place.limits) for _ in limits]
             account = account_words(place.account)
-            made.add_row(str(place.index), str(place.attempt), state, place.node, *limited, account, "")
+            made.add_row(str(place.index), str(place.attempt), state, place.node, *more, account, "")
             continue
         words = row.result.value if row.result is not None else "pending"
         words += ", to be retried" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         account = account_words(row.account) if row.result is not None else ""
-        made.add_row(
-            str(row.slot.index), str(row.slot.attempt), words, str(row.node), *("" for _ in limits), account, code
-        )
+        more = ["" for _ in (*gpus, *limits)]
+        made.add_row(str(row.slot.index), str(row.slot.attempt), words, str(row.node), *more, account, code)
     return made

@@ -1,0 +1,142 @@
+"""The GPU devices of the host: which there are, which jobs may get, and what a job finds of its own.
+
+Devices are found by their files. A UUID names an NVIDIA device to CUDA wherever the driver shows it, because CUDA may number
+the devices in another order than their files. AMD devices are numbered by the order of the nodes of their driver (KFD).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.wire.heartbeat import LONGEST_GPU_NAME, MOST_GPUS
+
+_CUDA: Final = "CUDA_VISIBLE_DEVICES"
+# HIP_VISIBLE_DEVICES is not set: it selects among the devices that ROCR_VISIBLE_DEVICES leaves, so the same numbers in both
+# would hide every device but those at the front. HIP reads CUDA_VISIBLE_DEVICES in the same way.
+_ROCR: Final = "ROCR_VISIBLE_DEVICES"
+_OWN: Final = "HEADRACE_GPUS"
+_NVIDIA_FILE = re.compile(r"nvidia([0-9]+)\Z")
+_RENDER_FILE = re.compile(r"renderD([0-9]+)\Z")
+_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE)
+_MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
+_RENDER_MINOR = re.compile(r"^drm_render_minor ([0-9]+)$", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9._:/-]+\Z")
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One GPU device of the host."""
+
+    #: Name for people and for the books, such as 0 for /dev/nvidia0. Does not change while the driver is loaded.
+    name: str
+    #: Identifier of the device for the library of its vendor: a UUID or a number.
+    id: str
+    #: Path of its device file; empty: not known.
+    file: str = ""
+
+
+class HostGpus(msgspec.Struct, frozen=True):
+    """The GPU devices of the host."""
+
+    known: tuple[Gpu, ...] = ()
+    #: Names of the devices that jobs may get.
+    offered: tuple[str, ...] = ()
+    #: Environment variables that list the devices of a job to the library of the vendor.
+    variables: tuple[str, ...] = (_CUDA, _ROCR)
+
+    def environment(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the variables by which a job finds its devices, and no other device. Empty if the host has no known device."""
+        if not self.known:
+            return {}
+        if not names:
+            return {_CUDA: "", _ROCR: "", _OWN: ""}
+        ids = {gpu.name: gpu.id for gpu in self.known}
+        listed = ",".join(ids.get(name, name) for name in names)
+        # By default CUDA numbers the fastest device first.
+        order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if _CUDA in self.variables else {}
+        return {**dict.fromkeys(self.variables, listed), **order, _OWN: ",".join(names)}
+
+    def files_of_others(self, names: Sequence[str]) -> list[str]:
+        """Return the device files that a job with these devices must not open."""
+        return [gpu.file for gpu in self.known if gpu.file and gpu.name not in names]
+
+
+def find_gpus(root: Path = Path("/")) -> HostGpus:
+    """Return the devices of the host: those of NVIDIA, or those of AMD if there is none of NVIDIA. All are offered."""
+    nvidia = _nvidia_gpus(root)
+    if nvidia:
+        return _all_offered(nvidia, (_CUDA,))
+    amd = _amd_gpus(root)
+    return _all_offered(amd, (_ROCR,)) if amd else HostGpus()
+
+
+def offered_gpus(found: HostGpus, names: Iterable[str], count: int | None) -> HostGpus:
+    """Return the devices that the settings `gpus` (names; none: all that were found) and `gpu` (their number) offer.
+
+    A name is that of a found device or its UUID. Any other name stands for a device that was not found, and is given to the
+    library of the vendor unchanged. Raises `BadInput`.
+    """
+    wanted = list(names)
+    aliases = {gpu.id: gpu.name for gpu in found.known} | {gpu.name: gpu.name for gpu in found.known}
+    chosen = tuple(aliases.get(name, name) for name in wanted) or found.offered
+    for name in chosen:
+        if not _NAME.match(name) or len(name) > LONGEST_GPU_NAME:
+            raise BadInput("gpus", name, f"names of at most {LONGEST_GPU_NAME} letters, digits and . _ : / -")
+        if chosen.count(name) > 1:
+            raise BadInput("gpus", ",".join(wanted), f"each device once; {name} is named twice")
+    if len(chosen) > MOST_GPUS:
+        raise BadInput("gpus", f"{len(chosen)} devices", f"at most {MOST_GPUS}")
+    if count is not None and count > len(chosen):
+        known = f"at most {len(chosen)}, the number of known devices" + (f" ({', '.join(chosen)})" if chosen else "")
+        raise BadInput("gpu", count, f"{known}. Name devices that are not found in the setting `gpus`, such as 0,1")
+    listed = {gpu.name for gpu in found.known}
+    more = tuple(Gpu(name, name) for name in chosen if name not in listed)
+    return msgspec.structs.replace(found, known=found.known + more, offered=chosen[:count])
+
+
+def _all_offered(gpus: list[Gpu], variables: tuple[str, ...]) -> HostGpus:
+    return HostGpus(tuple(gpus), tuple(gpu.name for gpu in gpus[:MOST_GPUS]), variables)
+
+
+def _nvidia_gpus(root: Path) -> list[Gpu]:
+    """Return the devices with a file /dev/nvidia<N>, by N. A container has files only of those that it may use."""
+    uuids: dict[int, str] = {}
+    for path in _files(root / "proc/driver/nvidia/gpus"):
+        text = _text(path / "information")
+        minor, uuid = _MINOR.search(text), _UUID.search(text)
+        # The driver writes ? for the digits of the UUID until the device was used for the first time.
+        if minor and uuid:
+            uuids[int(minor[1])] = uuid[1]
+    minors = sorted(int(match[1]) for path in _files(root / "dev") if (match := _NVIDIA_FILE.match(path.name)))
+    return [Gpu(str(minor), uuids.get(minor, str(place)), f"/dev/nvidia{minor}") for place, minor in enumerate(minors)]
+
+
+def _amd_gpus(root: Path) -> list[Gpu]:
+    """Return the devices with a render node, in the order in which ROCm numbers them."""
+    if not (root / "dev/kfd").exists():
+        return []
+    found = {int(match[1]) for path in _files(root / "dev/dri") if (match := _RENDER_FILE.match(path.name))}
+    nodes = sorted(_files(root / "sys/class/kfd/kfd/topology/nodes"), key=lambda path: (len(path.name), path.name))
+    # A node of a CPU has the render node 0, which does not exist. Render nodes of other vendors are not listed.
+    listed = [int(match[1]) for node in nodes if (match := _RENDER_MINOR.search(_text(node / "properties")))]
+    minors = [minor for minor in listed if minor in found] if listed else sorted(found)
+    return [Gpu(str(place), str(place), f"/dev/dri/renderD{minor}") for place, minor in enumerate(minors)]
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
