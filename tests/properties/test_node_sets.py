@@ -43,22 +43,18 @@ def check_that_nodes_have_it(one: Tagged, shares: TreeShares) -> None:
 
 @pytest.mark.both
 def test_always_the_nodes_have_what_is_owed_on_them() -> None:
-    stopped: list[bool] = []
-
-    @settings(max_examples=few_or_many(30, 300), suppress_health_check=[HealthCheck.too_slow], deadline=None)
-    @given(tagged_trees)
-    def check(one: Tagged) -> None:
+    stopped = 0
+    for seed in range(few_or_many(30, 300)):
+        one = tagged_tree(Random(seed))
         shares = TreeUpdater().update(one.tree)
 
         check_that_nodes_have_it(one, shares)
         for family in shares.layout.families:
             below = family.sum(shares.fair_share[:, family.children])
-            assert (below <= shares.fair_share[:, family.parents] + ROUNDING).all()
-        stopped.append(bool((shares.short_of >= 0).any()))
+            assert (below <= shares.fair_share[:, family.parents] + ROUNDING).all(), seed
+        stopped += bool((shares.short_of >= 0).any())
 
-    check()
-
-    assert sum(stopped) > len(stopped) / 30
+    assert stopped, "no tree had operations that their nodes cut short"
 
 
 @settings(max_examples=few_or_many(20, 200), suppress_health_check=[HealthCheck.too_slow], deadline=None)
