@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.counted import counted
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.near import near
 from headrace.wire import operations as wire
@@ -19,6 +20,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.lost_work import GetLostWork, LostWorkTold
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
@@ -286,7 +288,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         failed_jobs=counts[JobResult.FAILED],
         aborted_jobs=counts[JobResult.ABORTED],
         lost_jobs=counts[JobResult.LOST],
-        open_jobs=spec.job_count - counts[JobResult.COMPLETED],
+        open_jobs=spec.job_count - counts[JobResult.COMPLETED] - operation.ledger.given_up,
         reason=operation.reason or trouble_words(operation),
         last_failures=[] if short else operation.ledger.failures[-3:],
         sequence=operation.sequence,
@@ -296,6 +298,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         pausing_jobs=0 if is_over else len(operation.ledger.pausing),
         next_retry_at_ms=0 if is_over else operation.ledger.next_retry_at_ms,
         erased_trees=[tree for tree in named if tree not in operation.placements],
+        given_up_jobs=operation.ledger.given_up,
     )
 
 
@@ -344,11 +347,21 @@ def _matches(operation: Operation, request: wire.ListOperations, wanted: str) ->
     )
 
 
+def most_failed_runs(spec: OperationSpec) -> int:
+    """Return the number of failed runs of all jobs at which an operation fails."""
+    if spec.is_gang and spec.tries:
+        return min(spec.tries, spec.max_failed_job_count)
+    return spec.max_failed_job_count
+
+
 def failure_words(operation: Operation) -> str:
     """Return the reason of an operation that fails because too many attempts of its jobs have failed."""
-    count = operation.ledger.counts[JobResult.FAILED]
-    limit = operation.spec.max_failed_job_count
-    words = f"{count} failed job{'' if count == 1 else 's'}, max_failed_job_count is {limit}"
+    spec, count = operation.spec, operation.ledger.counts[JobResult.FAILED]
+    if count >= spec.max_failed_job_count:
+        words = f"{counted(count, 'failed job')}, max_failed_job_count is {spec.max_failed_job_count}"
+    else:
+        given_up = f"{operation.ledger.given_up} of {counted(spec.job_count, 'job')} failed"
+        words = f"{f'the gang failed {count} times' if spec.is_gang else given_up}, tries is {spec.tries}"
     if operation.ledger.failures:
         words += (
             f"; {_never_ran_words(operation, 1) or 'the last failure: ' + _end_words(operation.ledger.failures[-1])}"

@@ -127,8 +127,29 @@ def test_the_first_failure_is_told_at_once_with_its_output_and_what_follows(up: 
     at = next(number for number, line in enumerate(told) if line.startswith("job 0 failed on node"))
     assert "exit code 3" in told[at]
     assert told[at + 1 : at + 3] == ["the end of its stderr:", "  no such model"]
-    assert told[at + 3] == "failed jobs are retried until 10 runs have failed (--max-failed-job-count)"
+    assert told[at + 3] == "tries of each job: 3 (--tries)"
     assert sum("no such model" in line for line in told) == 1
+
+
+def test_one_bad_job_of_several_is_given_up_after_its_tries_and_the_others_complete(up: Up) -> None:
+    script = "echo $HEADRACE_ATTEMPT; test $HEADRACE_JOB_INDEX -ne 2"
+    words = ("--jobs", "12", "--retry-backoff", "0", "--", "sh", "-c", script)
+    operation = up.start_operation(*words)
+    up.run("op", "wait", operation, expect=1)
+    shown = up.run("op", "get", operation).stdout
+    assert "11 of 12 done, 3 runs failed, 1 given up" in shown
+    assert "1 of 12 jobs failed, tries is 3; the last failure: job 2 attempt 3" in shown
+    assert up.run("op", "logs", operation, "--job", "2").stdout == "3\n"
+
+    at_once = up.start_operation("--tries", "1", "--no-keep-going", "--jobs", "200", "--", "sh", "-c", script)
+    up.run("op", "wait", at_once, expect=1)
+    assert json.loads(up.run("op", "get", at_once, "--json").stdout)["operation"]["open_jobs"] > 0
+
+
+def test_the_rule_of_failed_runs_together_needs_no_tries_and_goes_on_for_no_job(up: Up) -> None:
+    for words in (["--max-failed-job-count", "5"], ["--gang"]):
+        told = up.run("run", "--keep-going", *words, "--", "true", expect=2).stderr
+        assert told.startswith("--keep-going: "), told
 
 
 def test_a_command_is_shown_as_a_shell_would_take_it(up: Up) -> None:

@@ -43,6 +43,7 @@ BAD_VALUES_OF_RUN = {
     "--gpu": ["-1", "x", "1.5", "99999999999999999999", "nan", "", "one", "1G", "0x1", "1,0"],
     "--weight": ["0", "-1", "x", "nan", "inf", "1e9", "1e-9", "", "1,5", "two"],
     "--env": ["=x", "NOT_SET_ANYWHERE", "", "=", "==", "A-B-NOT-SET", "1NOT_SET", "not set", "$NOT_SET", "=A=B"],
+    "--tries": ["0", "-1", "x", "1.5", "1001", ""],
     "--max-failed-job-count": ["0", "-1", "x", "1.5", "1000001", "99999999999999999999", "nan", "", "1e3", "true"],
     "--on-lost-node": ["x", "", "requeu", "1", "WAITS", "never", "wait,requeue", "none", "no", "-"],
     "--node-filter": ["&", "a &", "| b", "(a", "a)", "!", "a b", "a & & b", "()", "a!"],

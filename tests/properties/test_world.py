@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from headrace.ids import PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import OperationState
@@ -44,6 +44,31 @@ def test_never_runs_a_job_twice_and_completes_every_job_though_messages_are_lost
     for operation in world.admission.state.operations.values():
         assert operation.state is OperationState.COMPLETED
         assert operation.ledger.counts[JobResult.COMPLETED] == operation.spec.job_count
+
+
+@pytest.mark.parametrize("seed", seeds(4, 100))
+@pytest.mark.parametrize("tries", [1, 3])
+def test_each_job_completes_or_fails_as_often_as_it_may(seed: int, tries: int) -> None:
+    """An operation that keeps going ends with every job completed or given up, and gives up none before its last try."""
+    world = World(Random(seed), NODES)
+    world.start("operation-a", jobs=30, tries=tries)
+    for number in range(600):
+        world.step()
+        if number % 90 == 60:
+            world.restart_admission()
+        if number % 90 == 80:
+            world.restart_allocator()
+        no_problem(world, seed)
+
+    assert world.settle()
+
+    no_problem(world, seed)
+    operation = world.admission.state.operations[OperationId("operation-a")]
+    ledger, given_up = operation.ledger, {index for (_, index), count in world.failures.items() if count == tries}
+    assert max(world.failures.values(), default=0) <= tries
+    assert (ledger.given_up, ledger.done_count) == (len(given_up), 30 - len(given_up))
+    assert {index for _, index in world.completed} == set(range(30)) - given_up
+    assert operation.state is (OperationState.FAILED if given_up else OperationState.COMPLETED)
 
 
 @pytest.mark.parametrize("seed", seeds(6, 200))

@@ -6,7 +6,7 @@ What is true on the hosts is kept apart from what any engine believes, so that Â
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -94,6 +94,7 @@ class World:
         #: Every start of a process there ever was, and what completed by the truth.
         self.starts: list[JobKey] = []
         self.completed: set[tuple[str, int]] = set()
+        self.failures: Counter[tuple[str, int]] = Counter()
         self.problems: list[str] = []
         self.lives = 0
         self.admission = self._new_admission()
@@ -112,7 +113,14 @@ class World:
     # --- people ---------------------------------------------------------------------------------------------------
 
     def start(
-        self, name: str, jobs: int, cpu: int = 100, max_failed: int = 1_000_000, *, is_gang: bool = False
+        self,
+        name: str,
+        jobs: int,
+        cpu: int = 100,
+        max_failed: int = 1_000_000,
+        *,
+        is_gang: bool = False,
+        tries: int = 0,
     ) -> None:
         spec = OperationSpec(
             pool=PoolName("research"),
@@ -121,6 +129,8 @@ class World:
             resources=Resources(user_slots=1, cpu=cpu),
             max_failed_job_count=max_failed,
             is_gang=is_gang,
+            tries=tries,
+            keep_going=True,
         )
         self._record(self.admission.on_start(StartOperation(OperationId(name), spec), "anna", self.now))
 
@@ -267,6 +277,7 @@ class World:
             result = JobResult.ABORTED
         elif self.faults and self.random.random() < 0.1:
             result = JobResult.FAILED
+            self.failures[key.operation, key.index] += 1
         if result is JobResult.COMPLETED:
             self.completed.add((key.operation, key.index))
         host.ended[key] = self._end(key, run, result)

@@ -29,7 +29,7 @@ from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
-from headrace_admission.queries import failure_words
+from headrace_admission.queries import failure_words, most_failed_runs
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
@@ -54,8 +54,10 @@ def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer 
 
 
 def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> JobSlot | None:
-    """Return the attempt that follows an end. None if the job is completed, or if its operation is ending or must fail."""
+    """Return the attempt that follows an end. None if the job is completed or given up, or if its operation is ending or must fail."""
     if end.result is JobResult.COMPLETED or is_ending(operation.state) or has_failed_too_often(operation, failed_jobs):
+        return None
+    if end.result is JobResult.FAILED and operation.ledger.failed_runs[end.index] + 1 == operation.spec.tries:
         return None
     return JobSlot(end.index, end.attempt + 1)
 
@@ -91,8 +93,15 @@ def retry_due(transaction: Transaction) -> None:
 
 
 def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
-    """True if this number of failed jobs fails the operation (`max_failed_job_count`)."""
-    return failed_jobs >= operation.spec.max_failed_job_count
+    """True if this number of failed runs fails the operation: `max_failed_job_count`, for a gang also `tries`."""
+    return failed_jobs >= most_failed_runs(operation.spec)
+
+
+def must_fail(operation: Operation, failed_jobs: int) -> bool:
+    """True if the operation has failed: by its failed runs, or by a job that is given up (`keep_going`: by all jobs being over)."""
+    ledger = operation.ledger
+    is_over = ledger.are_all_over or not operation.spec.keep_going
+    return has_failed_too_often(operation, failed_jobs) or (ledger.given_up > 0 and is_over)
 
 
 def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Refusal:
@@ -212,7 +221,7 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
     _record(transaction, operation, new)
     if operation.ledger.all_done:
         end_operation(transaction, operation, StateCause.JOBS_DONE)
-    elif has_failed_too_often(operation, failed_jobs):
+    elif must_fail(operation, failed_jobs):
         end_operation(transaction, operation, StateCause.TOO_MANY_FAILURES, failure_words(operation))
     return impossible
 

@@ -80,6 +80,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     pausing: dict[int, int] = {}
     #: Number of failures whose job was never started. None in older records: only the kept failures are known to be of this kind.
     not_started: int | None = None
+    given_up: int = 0
 
 
 class Ledger:
@@ -101,6 +102,8 @@ class Ledger:
         self._failures_bytes = 0
         #: Number of failed attempts whose command could not be started.
         self._not_started = 0
+        #: Number of jobs that failed and are not retried.
+        self.given_up = 0
         #: Number of failed attempts of each job; and for each failed job that waits for its retry, the Unix time in
         #: milliseconds of the retry.
         self.failed_runs = IndexedNumbers()
@@ -129,6 +132,11 @@ class Ledger:
     def all_done(self) -> bool:
         return self.done_count == self.job_count
 
+    @property
+    def are_all_over(self) -> bool:
+        """True if every job is completed or given up."""
+        return self.done_count + self.given_up == self.job_count
+
     def nodes_without_start(self) -> list[str]:
         """Return the nodes of the kept failures, if no attempt that ended could be started; else an empty list."""
         if self._not_started < sum(self.counts.values()):
@@ -142,13 +150,11 @@ class Ledger:
         return sorted({name.partition(" ")[2] for name in self._node_names[1:]})[:MOST_ACCOUNTS]
 
     def done_bits(self) -> bytes:
-        """Return one bit for each index below `block`, lowest first in each byte: 1 if the job is completed or waits for its
-        retry.
+        """Return one bit for each index below `block`, lowest first in each byte: 1 if the job is completed, given up, or waits
+        for its retry.
         """
-        done = bytearray(self._done)
-        for index in self.pausing:
-            done[index >> 3] |= _bit(index)
-        return bytes(done)
+        both = int.from_bytes(self._done) | int.from_bytes(self._not_retried)
+        return both.to_bytes(len(self._done))
 
     @property
     def next_retry_at_ms(self) -> int:
@@ -221,6 +227,8 @@ class Ledger:
             self._not_retried[index >> 3] |= _bit(index)
             if retry_at_ms:
                 self.pausing[index] = retry_at_ms
+            else:
+                self.given_up += end.result is JobResult.FAILED
         if self.owners is not None:
             self.owners.end(index, runs_again=runs_again)
 
@@ -264,6 +272,7 @@ class Ledger:
             failed_run_pages=self.failed_runs.pages,
             pausing=dict(self.pausing),
             not_started=self._not_started,
+            given_up=self.given_up,
         )
 
     @classmethod
@@ -283,6 +292,7 @@ class Ledger:
         ledger.pausing = dict(record.pausing)
         known = sum(end.not_started for end in record.failures)
         ledger._not_started = known if record.not_started is None else record.not_started
+        ledger.given_up = record.given_up
         ledger._not_retried[: len(record.not_retried_bits)] = record.not_retried_bits
         for index in record.not_retried:
             ledger._not_retried[index >> 3] |= _bit(index)
@@ -317,6 +327,8 @@ class Ledger:
             broken.append(
                 f"{self._not_started} failures were not started, but {self.counts[JobResult.FAILED]} failures are counted"
             )
+        if self.given_up > max(0, not_retried.bit_count() - len(self.pausing)):
+            broken.append(f"{self.given_up} jobs are given up, but fewer are recorded as ended without a retry")
         if done & not_retried:
             broken.append(
                 f"{(done & not_retried).bit_count()} jobs are completed, but are also recorded as ended without a retry"

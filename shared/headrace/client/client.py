@@ -15,6 +15,7 @@ from headrace.bus import Bus, PermissionRefused
 from headrace.client.admission import DryRuns, Files, Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at_once
 from headrace.client.errors import Unanswered
+from headrace.client.failure_rule import failure_rule
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine, LogWishes
@@ -115,7 +116,9 @@ class Client:
         working_directory: str | None = None,
         title: str = "",
         weight: float = 1.0,
-        max_failed_job_count: int = 10,
+        tries: int | None = None,
+        keep_going: bool | None = None,
+        max_failed_job_count: int | None = None,
         files: Archive | None = None,
         operation: str = "",
         timeout_s: float = START_TIMEOUT_S,
@@ -124,6 +127,7 @@ class Client:
 
         Without a pool the tree chooses it, as for `headrace run`.
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
+        `tries`, `keep_going` and `max_failed_job_count` are as for `headrace run`; None is the default.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
@@ -145,7 +149,9 @@ class Client:
             working_directory=working_directory,
             title=title,
             weight=weight,
-            max_failed_job_count=max_failed_job_count,
+            **failure_rule(
+                jobs, is_gang=False, tries=tries, keep_going=keep_going, max_failed_job_count=max_failed_job_count
+            ),
             retry_backoff_ms=RETRY_BACKOFF_MS,
             files=files,
             tree=self.place.tree,

@@ -63,8 +63,8 @@ class LiveOperation(msgspec.Struct, frozen=True):
     #: Indexes below this number may be leased. `block_term` is the term of the allocator that leased last.
     block: Counter
     block_term: Term
-    #: One bit per index below `block`, lowest index first in each byte. A set bit means that the job is finished, has failed and waits
-    #: for its retry, or does not belong to this tree.
+    #: One bit per index below `block`, lowest index first in each byte. A set bit means that the job is finished, has failed and is
+    #: not retried or waits for its retry, or does not belong to this tree.
     done: bytes = b""
     #: Newest attempts of the indexes beyond their first attempt, by index. For the last operation of a page there may be more.
     attempts: list[JobSlot] = []

@@ -19,6 +19,9 @@ from headrace.wire.trace import Trace
 #: Type of an operation that names no type.
 VANILLA: Final = "vanilla"
 LARGEST_JOB_COUNT = 1_000_000
+MOST_TRIES: Final = 1_000
+#: Default for operations that people start.
+TRIES: Final = 3
 LONGEST_INTERRUPTION_MS = 3_600_000
 #: Default for operations that people start, in milliseconds.
 RETRY_BACKOFF_MS = 500
@@ -69,8 +72,14 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     working_directory: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     title: Annotated[str, msgspec.Meta(max_length=256)] = ""
     weight: Weight = 1.0
-    #: Number of failed runs of its jobs at which the operation fails; until then each failed job runs again.
+    #: Number of failed runs of its jobs, all together, at which the operation fails.
     max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
+    #: Number of failed runs at which one job is not retried any more; 0: no limit for a single job. The jobs of a gang are retried
+    #: together, so their failed runs count together.
+    tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
+    #: True if the other jobs run on when a job is not retried any more; the operation fails when all jobs are over. False: it fails at
+    #: the first such job. No effect with `tries` 0.
+    keep_going: bool = False
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     #: Milliseconds from a failed run of a job to its next run; 0: at once. Doubles with each failure of that job, up to
     #: `longest_retry_backoff_ms`.

@@ -103,7 +103,7 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """An operation as admission knows it. Job counts add up to `job_count`."""
+    """An operation as admission knows it. Completed, open and given-up jobs add up to `job_count`."""
 
     operation: OperationId
     user: str
@@ -120,7 +120,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: Number of runs that Headrace ended, and of runs that were lost; neither counts as a failure.
     aborted_jobs: Counter
     lost_jobs: Counter
-    #: Number of jobs that are not completed yet: running, pending, or in doubt.
+    #: Number of jobs that are not completed and not given up: running, pending, or in doubt.
     open_jobs: Counter
     #: Why the operation is in this state: what failed it, who aborted it.
     reason: ShortText = ""
@@ -141,6 +141,8 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     next_retry_at_ms: Counter = 0
     #: True if the reader may not see arguments, environment, folder and output of the jobs; these fields are then empty.
     is_withheld: bool = False
+    #: Number of jobs that failed and are not retried.
+    given_up_jobs: Counter = 0
 
 
 class GetOperation(msgspec.Struct, frozen=True):

@@ -65,6 +65,7 @@ def test_a_lower_border_or_term_takes_nothing_back() -> None:
         ({"pausing": {3: 5}}, "job 3 waits for its retry"),
         ({"done": b"\x08\0", "counts": {JobResult.COMPLETED: 1}, "pausing": {3: 5}}, "job 3 waits for its retry"),
         ({"not_started": 1}, "1 failures were not started"),
+        ({"given_up": 1}, "1 jobs are given up"),
     ],
 )
 def test_the_check_finds_what_no_sequence_of_ends_can_bring_about(damage: dict[str, Any], told: str) -> None:

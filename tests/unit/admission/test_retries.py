@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -40,7 +42,7 @@ def seen(engine: AdmissionEngine) -> OperationView:
     return view
 
 
-def a_desk(jobs: int = 1, backoff_ms: int = SECOND, most_failures: int = 10) -> Desk:
+def a_desk(jobs: int = 1, backoff_ms: int = SECOND, most_failures: int = 10, **spec: Any) -> Desk:
     desk = Desk({"a": {}})
     desk.started(
         "one",
@@ -49,6 +51,7 @@ def a_desk(jobs: int = 1, backoff_ms: int = SECOND, most_failures: int = 10) -> 
         retry_backoff_ms=backoff_ms,
         longest_retry_backoff_ms=5 * SECOND,
         max_failed_job_count=most_failures,
+        **spec,
     )
     return desk
 
@@ -237,3 +240,71 @@ def test_a_job_waits_no_longer_than_its_back_off_after_the_clock_was_set_back() 
     ended(desk, 2, 0)
     assert retried(desk, 0) == []
     assert retried(desk, 2 * SECOND) == [JobSlot(0, 3)]
+
+
+def fail_to_the_end(desk: Desk, index: int, tries: int) -> None:
+    """Let a job fail as often as it is tried."""
+    for attempt in range(1, tries + 1):
+        ended(desk, attempt, attempt * 100 * SECOND, index=index)
+        retried(desk, attempt * 100 * SECOND + 50 * SECOND)
+
+
+def test_a_job_without_a_try_left_fails_its_operation_at_once() -> None:
+    desk = a_desk(jobs=3, tries=2)
+
+    fail_to_the_end(desk, 1, 2)
+
+    view = seen(desk.engine)
+    assert (view.state, view.given_up_jobs, view.open_jobs) == (OperationState.FAILING, 1, 2)
+    assert view.reason.startswith("1 of 3 jobs failed, tries is 2; the last failure: job 1 attempt 2")
+
+
+def test_the_other_jobs_of_an_operation_that_keeps_going_run_and_it_fails_at_the_end() -> None:
+    desk = a_desk(jobs=3, tries=2, keep_going=True)
+    fail_to_the_end(desk, 1, 2)
+    assert (seen(desk.engine).state, seen(desk.engine).given_up_jobs) == (OperationState.RUNNING, 1)
+
+    ended(desk, 1, 0, JobResult.COMPLETED, index=0)
+    ended(desk, 1, 0, JobResult.LOST, index=2)
+    assert seen(desk.engine).state is OperationState.RUNNING
+    ended(desk, 2, 0, JobResult.COMPLETED, index=2)
+
+    view = seen(desk.engine)
+    assert (view.state, view.completed_jobs, view.open_jobs) == (OperationState.FAILING, 2, 0)
+    assert view.reason.startswith("1 of 3 jobs failed, tries is 2")
+
+
+def test_a_job_that_fails_and_then_completes_has_not_failed() -> None:
+    desk = a_desk(jobs=2, tries=2, keep_going=True)
+    for index in range(2):
+        ended(desk, 1, 0, index=index)
+    retried(desk, 10 * SECOND)
+    for index in range(2):
+        ended(desk, 2, 11 * SECOND, JobResult.COMPLETED, index=index)
+
+    assert seen(desk.engine).state is OperationState.COMPLETED
+
+
+def test_a_gang_has_its_tries_together() -> None:
+    desk = a_desk(jobs=3, tries=2, is_gang=True)
+    ended(desk, 1, 0, index=0)
+    retried(desk, 10 * SECOND)
+
+    ended(desk, 1, 11 * SECOND, index=1)
+
+    assert seen(desk.engine).state is OperationState.FAILING
+    assert seen(desk.engine).reason.startswith("the gang failed 2 times, tries is 2")
+
+
+def test_a_job_that_is_given_up_is_not_handed_out_again_after_a_restart() -> None:
+    desk = a_desk(jobs=3, tries=1, keep_going=True)
+    ended(desk, 1, 0, index=1)
+
+    engine = AdmissionEngine(desk.everywhere)
+    engine.on_restored(Page([desk.state.operations[oid("one")].to_record()]), at(0, 0))
+    engine.on_restored(Restored(len(desk.entries), {TREE: 1}), at(0, 0))
+
+    operation = engine.state.operations[oid("one")]
+    assert live_operation(operation, TREE).done == bytes([0b010])
+    assert seen(engine).given_up_jobs == 1
+    assert engine.check() == []

@@ -65,8 +65,12 @@ class _Display:
         """Print the first failure at once: without it nobody would know for all the retries what is wrong."""
         for line in failure_lines(view.last_failures[-1]):
             self._screen.say(line)
-        most = view.spec.max_failed_job_count
-        self._screen.say(f"failed jobs are retried until {most} runs have failed (--max-failed-job-count)")
+        spec = view.spec
+        if spec.tries:
+            self._screen.say(f"tries of each job: {spec.tries} (--tries)")
+        else:
+            most = spec.max_failed_job_count
+            self._screen.say(f"failed jobs are retried until {most} runs have failed (--max-failed-job-count)")
 
     def on_places(self, running: int, reasons: list[str]) -> None:
         self._running = running
@@ -81,6 +85,7 @@ class _Display:
         parts = [f"{view.completed_jobs} of {view.spec.job_count} done", f"{running} running"]
         parts += [f"{view.failed_jobs} failed"] if view.failed_jobs else []
         parts += [f"{view.pausing_jobs} to be retried"] if view.pausing_jobs else []
+        parts += [f"{view.given_up_jobs} given up"] if view.given_up_jobs else []
         reason = waiting_words(view) or self._reason
         return ", ".join(parts) + (f"; {reason}" if reason else "")
 

@@ -14,6 +14,7 @@ import msgspec
 from cyclopts import Parameter
 
 from headrace.client import Client, Operation
+from headrace.client.failure_rule import failure_rule
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
@@ -54,8 +55,14 @@ class JobOptions:
     upload: Annotated[list[Path] | None, Parameter(negative=())] = None
     """A file to send with the operation, or a folder whose contents are sent. On the node, jobs find the files in the
     folder that `HEADRACE_FILES` names. May be repeated; at most 64 MiB in total, packed."""
-    max_failed_job_count: Whole = 10
-    """Number of failed runs of jobs at which the operation fails. Until then each failed job is retried."""
+    tries: MaybeWhole = None
+    """Number of failed runs of one job after which it is not retried. Default: 3. The jobs of a gang count together."""
+    keep_going: Annotated[bool | None, Parameter(negative=["--no-keep-going"])] = None
+    """Run the other jobs on when a job is not retried any more, and fail at the end. Default for more than one job, unless they are
+    a gang. With `--no-keep-going` the operation fails at once."""
+    max_failed_job_count: MaybeWhole = None
+    """Number of failed runs, of all jobs together, at which the operation fails. Given without `--tries`, as in YTsaurus, each job is
+    retried until then."""
     retry_backoff: str = "500ms"
     """Time between a failure of a job and its retry, such as 10s. It doubles with each failure of that job. 0: no delay."""
     longest_retry_backoff: str = "10s"
@@ -67,6 +74,18 @@ class JobOptions:
     at most the node's largest cap."""
     node_filter: str | None = None
     """Nodes that may run the jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
+
+    def failure_rule(self, *, is_gang: bool) -> dict[str, Any]:
+        """Return the fields of the operation spec for failed jobs. Raises `BadInput`."""
+        most = self.max_failed_job_count
+        with _named_options():
+            return failure_rule(
+                at_least("--jobs", self.jobs, 1),
+                is_gang=is_gang,
+                tries=None if self.tries is None else at_least("--tries", self.tries, 1),
+                keep_going=self.keep_going,
+                max_failed_job_count=None if most is None else at_least("--max-failed-job-count", most, 1),
+            )
 
     def resources(self) -> Resources:
         """Return the resources of each job. Raises `BadInput`."""
@@ -232,6 +251,7 @@ def run(
 
 #: The option for each field of a start request, for error messages.
 _OPTIONS: Final = {
+    "keep_going": "--keep-going",
     "spec.argv": "command",
     "spec.environment": "--env",
     "spec.job_count": "--jobs",
@@ -241,6 +261,7 @@ _OPTIONS: Final = {
     "spec.resource_limits.gpu": "--max-gpu",
     "spec.scheduling_tag_filter": "--node-filter",
     "spec.title": "--title",
+    "spec.tries": "--tries",
     "spec.weight": "--weight",
     "spec.working_directory": "--cwd",
 }
@@ -315,7 +336,7 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         resource_limits=share.limits(),
         pool_trees=list(trees),
         scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
-        max_failed_job_count=at_least("--max-failed-job-count", jobs.max_failed_job_count, 1),
+        **jobs.failure_rule(is_gang=share.gang),
         retry_backoff_ms=parse_duration_ms(jobs.retry_backoff, place="--retry-backoff"),
         longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
         on_lost_node=jobs.on_lost_node,

@@ -158,6 +158,7 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
         words += [f"{places.running_jobs} running", f"{places.pending_jobs} pending"]
         words += [f"{places.in_doubt_jobs} unconfirmed"] if places.in_doubt_jobs else []
     words += [failed_runs(view)] if view.failed_jobs else []
+    words += [f"{view.given_up_jobs} given up"] if view.given_up_jobs else []
     words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
     words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
     return ", ".join(words)

@@ -1,0 +1,30 @@
+"""When failed jobs are given up, and when their operation fails, for operations that people start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import BadInput
+from headrace.wire.operation_spec import LARGEST_JOB_COUNT, TRIES
+
+
+def failure_rule(
+    job_count: int, *, is_gang: bool, tries: int | None, keep_going: bool | None, max_failed_job_count: int | None
+) -> dict[str, Any]:
+    """Return the fields `tries`, `keep_going` and `max_failed_job_count` of a spec; None stands for the default.
+
+    By default each job has `TRIES` tries, and an operation of several jobs goes on when one of them is given up. With only
+    `max_failed_job_count`, as in YTsaurus, a single job has no limit of its own. A gang cannot go on without one of its jobs.
+    Raises `BadInput`.
+    """
+    if tries is None and max_failed_job_count is not None:
+        if keep_going:
+            raise BadInput("keep_going", "", "tries as well: with only max_failed_job_count no job is given up")
+        return {"tries": 0, "keep_going": False, "max_failed_job_count": max_failed_job_count}
+    if keep_going and is_gang:
+        raise BadInput("keep_going", "", "an operation that is no gang: its jobs cannot go on without one of them")
+    return {
+        "tries": TRIES if tries is None else tries,
+        "keep_going": job_count > 1 and not is_gang if keep_going is None else keep_going,
+        "max_failed_job_count": LARGEST_JOB_COUNT if max_failed_job_count is None else max_failed_job_count,
+    }
