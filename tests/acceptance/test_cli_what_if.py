@@ -105,3 +105,27 @@ def test_an_export_is_planned_with_a_total(up: Up, tmp_path: Path) -> None:
     file.write_text(up.run("pool", "export", "--options").stdout)
 
     assert "research" in up.run("plan", str(file), "--total", "cpu=100,memory=400G").stdout
+
+
+def running_jobs(up: Up, operation: str) -> int:
+    places = json.loads(up.run("op", "get", operation, "--json").stdout)["places"]
+    return int(places["running_jobs"])
+
+
+def test_a_limit_that_ends_running_jobs_says_how_many_and_needs_a_yes() -> None:
+    with Up(nodes=("alpha:cpu=2,memory=4G",)) as up:
+        up.run("pool", "create", "adhoc")
+        up.run("run", "--pool", "adhoc", "--jobs", "8", "--id", "of-adhoc-0001", "--", "sleep", "600")
+        assert any(running_jobs(up, "of-adhoc-0001") == 2 for _ in range(100))
+        lowered = ("pool", "set", "adhoc", "resource_limits/cpu=1")
+        question = "at least 1 of 2 running jobs of pool adhoc will be preempted, because they do not fit below its resource_limits"
+
+        assert question in up.run(*lowered, "--dry-run").stderr
+        asked = up.run(*lowered, expect=4).stderr
+        assert f"{question}. Nothing was changed: add --yes to confirm." in asked
+        assert "resource_limits" not in up.run("pool", "export").stdout
+
+        up.run("pool", "set", "adhoc", "resource_limits/cpu=3")
+        assert "Nothing was changed" not in up.run(*lowered, "--yes").stderr
+        assert any(running_jobs(up, "of-adhoc-0001") == 1 for _ in range(100))
+        up.run("pool", "set", "adhoc", "resource_limits=")

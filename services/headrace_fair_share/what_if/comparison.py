@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from headrace.ids import PoolName
+from headrace.ids import OperationId, PoolName
 from headrace.pools import PreemptionPolicy
 from headrace.resources import EPS, Resources
-from headrace.wire.what_if import ComparedElement, ElementShares, WhatIfAnswer
+from headrace.wire.what_if import MOST_OVER_LIMITS, ComparedElement, ElementShares, JobsOverLimits, WhatIfAnswer
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.hdrf.arrays import Floats, Ints, column
 from headrace_fair_share.starvation.clocks import NO_TIME, Clocks, coming
@@ -24,6 +24,7 @@ from headrace_fair_share.update.results import ElementResults
 from headrace_fair_share.update.run import results_of, share_updater
 from headrace_fair_share.update.statuses import timeouts_of
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.what_if.over_limits import jobs_over_limits
 from headrace_fair_share.what_if.supposing import Supposed
 
 #: Largest size of the plan, and of the elements, in an answer.
@@ -41,6 +42,14 @@ class WorldShares(NamedTuple):
     results: ElementResults
     #: Milliseconds until each element starves; infinite if it will not.
     starves_in_ms: Floats
+
+    def over_limits(self) -> list[JobsOverLimits]:
+        """Return the pools that use more than their resource limits."""
+        elements, usage = self.elements, self.results.usage[:, self.elements.pools :]
+        rows = zip(elements.names[elements.pools :], usage.T.tolist(), strict=True)
+        return jobs_over_limits(
+            self.cut, elements, {OperationId(name): Resources(*row) for name, row in rows if any(row)}
+        )
 
     def shares(self, place: int) -> ElementShares:
         """Return the shares of one element."""
@@ -87,6 +96,7 @@ def compared(supposed: Supposed) -> WhatIfAnswer:
         unchanged_pools=int((pairs.is_pool & ~differs).sum()),
         unchanged_operations=int((~pairs.is_pool & ~differs).sum()),
         notes=[*supposed.notes, *_notes(after_cut)],
+        over_limits=pairs.over_limits(),
     )
 
 
@@ -109,6 +119,11 @@ class _Pairs:
         self.is_pool = np.arange(len(self._keys)) < len(pools)
         #: A measure of how much each element differs; 0 if it does not differ.
         self.differences = self._differences()
+
+    def over_limits(self) -> list[JobsOverLimits]:
+        """Return the pools that are over their limits after the changes, and were not as much over them before."""
+        before = set(self._before.over_limits())
+        return [each for each in self._after.over_limits() if each not in before][:MOST_OVER_LIMITS]
 
     def told(self, most_bytes: int) -> list[ComparedElement]:
         """Return as many elements as fit: those that differ most with all pools above them, then pools that do not differ."""

@@ -17,6 +17,8 @@ from headrace.wire.version import Counter
 
 #: Most nodes in one supposition.
 _MOST_NODES = 1_000_000
+#: Most pools in an answer that are over their limits.
+MOST_OVER_LIMITS = 100
 
 
 class SupposedNodes(msgspec.Struct, frozen=True):
@@ -76,6 +78,15 @@ class ComparedElement(msgspec.Struct, frozen=True):
     differs: bool
 
 
+class JobsOverLimits(msgspec.Struct, frozen=True):
+    """A pool that uses more than its resource limits after the changes, so that running jobs would be preempted."""
+
+    pool: PoolName
+    #: The fewest running jobs that must end, without the jobs that must end for a pool below; and all running jobs of the pool.
+    jobs: Counter
+    running_jobs: Counter
+
+
 class WhatIfAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """All elements before and after the changes, parents before children."""
 
@@ -92,3 +103,5 @@ class WhatIfAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     unchanged_operations: Counter = 0
     #: Further notes, in words.
     notes: list[str] = []
+    #: The first `MOST_OVER_LIMITS` pools, parents before children.
+    over_limits: Annotated[list[JobsOverLimits], msgspec.Meta(max_length=MOST_OVER_LIMITS)] = []

@@ -18,9 +18,10 @@ from headrace.wire.pool_changes import Create, Move, PoolChange, PoolPlan, Remov
 from headrace.wire.trees import MovePoolToTree
 from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.commands.pools.attributes import attribute_table
+from headrace_cli.commands.pools.confirming import ChangeOptions, Confirming
 from headrace_cli.commands.pools.key_values import assignments, checked, parse_figures
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.session import Common, InTree, Json, Switch, change, confirmed, talk
+from headrace_cli.session import Common, InTree, Json, Switch, change, talk
 from headrace_cli.show.screen import Screen
 
 Unset = Annotated[list[str] | None, Parameter(negative=())]
@@ -64,7 +65,7 @@ def create(
     *assigned: str,
     parent: str = ROOT_POOL,
     options: PoolOptions | None = None,
-    dry_run: Switch = False,
+    change_options: ChangeOptions | None = None,
     common: InTree | None = None,
 ) -> int:
     """Make a pool. Its name must be new in the whole tree.
@@ -89,8 +90,6 @@ def create(
         Attributes, such as max_operation_count=20.
     parent
         The parent pool; the root unless given.
-    dry_run
-        Only show what would change, with all shares and every broken rule.
     """
     changes, name = _changes(assigned, options), slashed(name)
     if "/" in name:
@@ -98,7 +97,7 @@ def create(
             raise BadInput("--parent", parent, f"no --parent: the path {name} already names the parent pool")
         parent, _, name = name.rstrip("/").rpartition("/")
     made = Create(pool_name(name), pool_or_path(parent or ROOT_POOL), msgspec.json.encode(changes))
-    return change(common, _asking([made], dry_run=dry_run), f"pool {name} made")
+    return _changed(common, [made], change_options, f"pool {name} made")
 
 
 def set_(
@@ -107,10 +106,12 @@ def set_(
     *assigned: str,
     options: PoolOptions | None = None,
     unset: Unset = None,
-    dry_run: Switch = False,
+    change_options: ChangeOptions | None = None,
     common: InTree | None = None,
 ) -> int:
     """Change attributes of a pool. All other attributes stay.
+
+    If running jobs do not fit below a new limit, the command says how many will be preempted, and asks.
 
     Attributes are given as key=value. `headrace pool attributes` lists them. Write a part of an attribute after a slash or a dot. A value
     in braces is a map. `key=` resets an attribute to its default.
@@ -133,8 +134,6 @@ def set_(
         Attributes, such as weight=3.
     unset
         An attribute to reset to its default. May be repeated.
-    dry_run
-        Only show what would change, with all shares and every broken rule.
     """
     changes = _changes(assigned, options, unset or [])
     if not changes:
@@ -142,7 +141,7 @@ def set_(
             "pool set", name, "at least one attribute, such as weight=3; `headrace pool attributes` lists all"
         )
     asked = Set(pool_or_path(name), msgspec.json.encode(changes))
-    return change(common, _asking([asked], dry_run=dry_run), f"pool {name} changed")
+    return _changed(common, [asked], change_options, f"pool {name} changed")
 
 
 def remove(
@@ -185,7 +184,7 @@ def move(
     new_name: str = "",
     tree: str = "",
     in_use: Switch = False,
-    dry_run: Switch = False,
+    change_options: ChangeOptions | None = None,
     common: Common | None = None,
 ) -> int:
     """Move a pool with all pools below it to another parent or tree.
@@ -210,8 +209,6 @@ def move(
         Another tree: the pool is made there first, and then removed here.
     in_use
         With a tree: move a pool that has operations. They continue here in an ephemeral pool of its name.
-    dry_run
-        Only show what would change, with all shares and every broken rule.
     """
     if tree:
         request = MovePoolToTree(
@@ -220,13 +217,13 @@ def move(
             pool_or_path(parent or ROOT_POOL),
             _name(new_name),
             in_use=in_use,
-            dry_run=dry_run,
+            dry_run=change_options is not None and change_options.dry_run,
         )
         return change(common, lambda client: client.pools.move_to_tree(request), f"pool {name} moved to tree {tree}")
     if not parent and not new_name:
         raise BadInput("pool move", name, "--parent, --new-name or --tree")
     asked = Move(pool_or_path(name), pool_or_path(parent) if parent else PoolName(""), _name(new_name))
-    return change(common, _asking([asked], dry_run=dry_run), f"pool {name} moved")
+    return _changed(common, [asked], change_options, f"pool {name} moved")
 
 
 def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: InTree | None = None) -> int:
@@ -286,14 +283,14 @@ def import_(
     *,
     yarn_site: Path | None = None,
     keep: Switch = False,
-    yes: Switch = False,
-    dry_run: Switch = False,
+    change_options: ChangeOptions | None = None,
     common: InTree | None = None,
 ) -> int:
     """Replace the pools of the tree by the pools in a file, all or nothing. `headrace pool export` writes such files, YAML or JSON.
 
     Pools that the file does not name are removed. The command asks first if operations are in them, or if they are more than half of
-    the tree; without a terminal the exit status is 4 unless --yes is given. Options of the tree stay unless the file has them.
+    the tree, and if running jobs do not fit below new limits; without a terminal the exit status is 4 unless --yes is given. Options of
+    the tree stay unless the file has them.
 
     The file may be YARN's fair-scheduler.xml. Queues become pools, and every difference is a warning with its line.
 
@@ -315,27 +312,13 @@ def import_(
         The yarn-site.xml that belongs to a fair-scheduler.xml. It says whether YARN preempts.
     keep
         Keep pools that the file does not name.
-    yes
-        Remove pools in use, or most of the tree, without a question.
-    dry_run
-        Only show what would change, with all shares and every broken rule.
     """
     # YAML and XML take longer to import than most commands take.
     from headrace_cli.commands.pools.importing import Importing, read_import
 
     read = read_import(str(file), str(yarn_site) if yarn_site is not None else None)
-    importing = Importing(str(file), read, keep=keep, dry_run=dry_run, confirmed=yes)
-
-    def run() -> int:
-        return change(common, importing.ask, f"{file} is in force", whole=True)
-
-    status = run()
-    if importing.asks_about is None or status != Exit.DONE:
-        return status
-    if not confirmed(f"{importing.asks_about.words()}."):
-        return Exit.REFUSED
-    importing.confirm()
-    return run()
+    importing, confirming = Importing(str(file), read, keep=keep), Confirming(change_options)
+    return confirming.run(common, lambda client: importing.ask(client, confirming), f"{file} is in force", whole=True)
 
 
 def export(*, options: Switch = False, common: InTree | None = None) -> int:
@@ -386,6 +369,12 @@ def attributes(name: str = "", /, *, json: Json = False) -> int:
     rows, table = attribute_table(POOL_ATTRIBUTES, name)
     screen.show({"attributes": rows}, table)
     return Exit.DONE
+
+
+def _changed(common: Common | None, changes: Sequence[PoolChange], options: ChangeOptions | None, done: str) -> int:
+    """Make the changes, and ask first if running jobs do not fit below new limits. Return the exit status."""
+    confirming = Confirming(options)
+    return confirming.run(common, lambda client: confirming.request(client, changes), done)
 
 
 def _asking(changes: Sequence[PoolChange], *, dry_run: bool) -> Callable[[Client], Awaitable[PoolPlan | WhatIfAnswer]]:

@@ -19,6 +19,7 @@ from headrace.tree_file.values import STDIN, read
 from headrace.wire.pool_changes import PoolChange, PoolPlan, Remove, SetOptions
 from headrace.wire.pools import PoolList
 from headrace.wire.what_if import WhatIfAnswer
+from headrace_cli.commands.pools.confirming import Confirming
 from headrace_cli.commands.pools.files import changes_between, configured, described
 from headrace_cli.yarn.allocation_file import AllocationFile, read_allocation_file
 from headrace_cli.yarn.site_file import YarnSite, read_site
@@ -156,38 +157,24 @@ class Removals(NamedTuple):
 
 
 class Importing:
-    """An import, which may be requested a second time after the user has confirmed it."""
+    """An import, whose request may be repeated after the user has confirmed it."""
 
-    def __init__(self, file: str, read: Import, *, keep: bool, dry_run: bool, confirmed: bool) -> None:
-        self._file, self._read = file, read
-        self._keep, self._dry_run = keep, dry_run
-        self._confirmed = confirmed
+    def __init__(self, file: str, read: Import, *, keep: bool) -> None:
+        self._file, self._read, self._keep = file, read, keep
         self._revision: int | None = None
-        #: Removals that the user must confirm; None: no confirmation is needed.
-        self.asks_about: Removals | None = None
 
-    def confirm(self) -> None:
-        """Allow the removals that need a confirmation, provided that the tree has not changed since."""
-        self._confirmed, self.asks_about = True, None
-
-    async def ask(self, client: Client) -> PoolPlan | WhatIfAnswer:
-        """Make the changes. If they must be confirmed first, only return what they would do. Raises `BadInput`."""
+    async def ask(self, client: Client, confirming: Confirming) -> PoolPlan | WhatIfAnswer:
+        """Make the changes, provided that the tree has not changed since the first request. Raises `BadInput`."""
         if self._read.tree and self._read.tree != client.trees.own:
             raise BadInput(f"{self._file}: tree", self._read.tree, f"{client.trees.own}, the tree of this command")
         listed = await client.pools.list()
         self._revision = listed.revision if self._revision is None else self._revision
         changes, warnings = self._read.changes(configured(listed), listed.frame.total, keep=self._keep)
         removals = Removals.of(changes, listed)
-        changes = removals.allowing_use(changes)
-        if removals.are_asked_about and not self._confirmed:
-            if not self._dry_run:
-                self.asks_about = removals
-            warnings = [*warnings, f"{removals.words()}; confirm this, or add --yes"]
-        if self._dry_run or self.asks_about is not None:
-            answer = await client.pools.what_if(changes)
-            return msgspec.structs.replace(answer, plan=_warned(answer.plan, warnings))
-        return _warned(await client.pools.change(changes, expected_revision=self._revision), warnings)
-
-
-def _warned(plan: PoolPlan, warnings: Sequence[str]) -> PoolPlan:
-    return msgspec.structs.replace(plan, warnings=[*warnings, *plan.warnings])
+        return await confirming.request(
+            client,
+            removals.allowing_use(changes),
+            question=removals.words() if removals.are_asked_about else "",
+            warnings=warnings,
+            expected_revision=self._revision,
+        )
