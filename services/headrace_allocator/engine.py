@@ -245,7 +245,10 @@ class AllocatorEngine:
         for name, record in changed.items():
             known = self.facts.nodes.get(name)
             if record is not None:
-                if known is not None and known.record.drained != record.drained:
+                if known is not None and (known.record.drained, known.record.ends_jobs) != (
+                    record.drained,
+                    record.ends_jobs,
+                ):
                     effects.append(NudgeNode(name))
                 room_changed |= self.facts.enrol(record, now)
             elif known is not None:

@@ -63,7 +63,9 @@ _RECOVERING_PACE_MS: Final = 50
 #: it: one more heartbeat for each start would be a third of all heartbeats.
 _CONFIRM_PACE_MS: Final = 100
 #: An allocation to be taken back for one of these reasons may stay if the reason disappears before the node obeys.
-_WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
+_WHILE_IT_HOLDS: Final = frozenset(
+    {TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG, TakeBackReason.NODE_DRAINED}
+)
 #: Shared by most heartbeats, so nothing may be added to either object.
 _NO_NEWS: Final = Findings()
 _NOTHING_DECIDED: Final = HeartbeatDecision()
@@ -326,6 +328,8 @@ class HeartbeatAnswers:
                 # jobs, as section 7.8 aborts jobs of a lost node. Such a node has no usage (7.6), so it is never overcommitted, and no
                 # operation gets its resources.
                 allocation.take_back = TakeBackReason.LIMITS
+            elif node.record.ends_jobs and allocation.take_back is None:
+                allocation.take_back = TakeBackReason.NODE_DRAINED
             if allocation.take_back is not None:
                 # The order is repeated for a closing allocation, since it may have been closed for a reason that lets its job run to the
                 # end.

@@ -137,6 +137,7 @@ def _view(node: Node, now: Moment) -> NodeView:
         left_out=words_of_left_out(node),
         reserved=words_of_reservation(node, now),
         gpus=[_gpu(name, node.allocations.get(holder)) for name, holder in node.gpus.items()],
+        drain=node.record.drain,
     )
 
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 import anyio
 import msgspec
@@ -77,6 +77,15 @@ from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 START_TIMEOUT_S = 30.0
 #: Seconds without news after which a wait asks for the view again.
 _LOOK_AGAIN_S = 5.0
+
+
+class DrainWishes(TypedDict, total=False):
+    """How to drain a node: fields of `ChangeNode`. Times are milliseconds of Unix time."""
+
+    reason: str
+    from_ms: int
+    until_ms: int
+    abort_after_ms: int | None
 
 
 class Client:
@@ -352,9 +361,9 @@ class Client:
             if not page.more or not page.nodes:
                 return answer
 
-    async def change_node(self, node: str, change: NodeChange) -> ChangedNode:
+    async def change_node(self, node: str, change: NodeChange, **drain: Unpack[DrainWishes]) -> ChangedNode:
         """Drain, undrain or remove a node. For administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
-        request = ChangeNode(node_name(node), change)
+        request = ChangeNode(node_name(node), change, **drain)
         return await self._asker.ask("node.change", request, ChangedNode)
 
     async def trace_heartbeat(self, node: str) -> HeartbeatTraced:
