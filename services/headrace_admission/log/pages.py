@@ -8,6 +8,7 @@ without the text of jobs; `op list` and `op history` also show every user the op
 from __future__ import annotations
 
 from contextlib import aclosing
+from math import inf
 from typing import Final
 
 import anyio.lowlevel
@@ -85,7 +86,10 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
     told: list[ToldEntry] = []
     page_bytes = 0
     read_bytes = 0
-    async with aclosing(log.read(request.after, batch_bytes=BATCH_BYTES)) as entries:
+    after = request.after
+    if request.since_ms:
+        after = max(after, await _last_before(log, request.since_ms, oldest - 1, last))
+    async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
         async for entry in entries:
             batch = batch_of(entry)
             read_bytes += len(entry.data)
@@ -98,6 +102,29 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
                 return LogPage(told, entry.sequence, oldest)
             await anyio.lowlevel.checkpoint()
     return LogPage(told, None, oldest)
+
+
+async def _last_before(log: Log, since_ms: int, low: int, high: int) -> int:
+    """Return the sequence of an entry after which all entries since a Unix time in milliseconds come, by halving `low` to `high`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if await _time_after(log, middle, high) < since_ms:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+async def _time_after(log: Log, after: int, until: int) -> float:
+    """Return the Unix time in milliseconds of the first entry after `after` that has a time; infinite if none up to `until` has."""
+    async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
+        async for entry in entries:
+            times = [at_ms for event in batch_of(entry).events if (at_ms := getattr(event, "at_ms", 0))]
+            if times:
+                return float(max(times))
+            if entry.sequence >= until:
+                break
+    return inf
 
 
 def _told(event: Event) -> Event:

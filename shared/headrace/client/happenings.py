@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from headrace.client.asking import Asker
 from headrace.client.following import Follower, HappeningFilter
 from headrace.ids import operation_id
-from headrace.wire.happenings import GetOperationHistory, Happening, OperationHistory
+from headrace.wire.happenings import GetOperationHistory, Happening, OperationHistory, happenings_of
 from headrace.wire.replay import LogPage, ReadEvents
 
 
@@ -28,15 +28,30 @@ class Happenings:
                 return
             request = GetOperationHistory(request.operation, page.next)
 
-    async def log(self) -> AsyncIterator[LogPage]:
-        """Yield pages of all that the log keeps, the oldest entry first. Raises `Refused`, `Unanswered`."""
-        request = ReadEvents()
+    async def log(self, since_ms: int = 0) -> AsyncIterator[LogPage]:
+        """Yield pages of all that the log keeps, or of what it keeps since a Unix time in milliseconds, the oldest entry first.
+
+        Raises `Refused`, `Unanswered`.
+        """
+        request = ReadEvents(since_ms=since_ms)
         while True:
             page = await self._asker.ask("op.log", request, LogPage)
             yield page
             if page.next is None:
                 return
             request = ReadEvents(page.next)
+
+    async def since(self, since_ms: int, wanted: HappeningFilter) -> AsyncIterator[Happening]:
+        """Yield the selected events that the log keeps since a Unix time in milliseconds: of operations, and ends of jobs.
+
+        Raises `Refused`, `Unanswered`.
+        """
+        async for page in self.log(since_ms):
+            for happening in (
+                each for entry in page.entries for event in entry.events for each in happenings_of(event)
+            ):
+                if happening.at_ms >= since_ms and wanted.wants(happening):
+                    yield happening
 
     async def follow_decisions(self, on_decision: Callable[[Happening], None]) -> None:
         """Call `on_decision` with each decision of the allocator, or with a `Missed`, until cancelled. Raises `BusError`."""
