@@ -96,7 +96,7 @@ def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
 
 
 def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Refusal:
-    """End those of the ending operations of which no node holds an allocation any more."""
+    """End the ending operations that hold no allocation on any node any more."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused

@@ -104,7 +104,7 @@ class FileRequests:
                 refusal = self._refusal_of_upload(key, request)
                 if refusal is not None:
                     return refusal
-                # Keys of an older version are a prefix of all later keys of the same archive, so they are removed before those exist.
+                # Older versions used a key that is a prefix of all new keys of the archive. It is removed before any new key exists.
                 await self._kept.remove_left()
                 new = self._book.want(key, request.archive, self._runtime.clock.now())
                 if new is not None:

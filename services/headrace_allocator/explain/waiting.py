@@ -58,12 +58,13 @@ def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, n
 def reasons_in_turn(
     facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment
 ) -> Iterator[why.Reason | None]:
-    """Yield each reason that holds, and None for each reason that does not. A caller that needs only one pays for no other."""
+    """Yield each reason that holds, and None for each reason that does not. Reasons after the last one that is read are not computed."""
     not_running = not_schedulable(operation)
     if not_running is not None:
         yield not_running
         if operation.suspended and operation.slots.pending_count:
-            # After a resume the operation would wait for these reasons. Reasons from its share only follow from the suspension now.
+            # The operation would wait for these reasons after a resume. Reasons about its share are left out: it has none because it is
+            # suspended.
             yield from reasons_before_start(facts, operation, now)
         return
     has_holds = operation.gang is not None and operation.gang.holds

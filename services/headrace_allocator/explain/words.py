@@ -1,4 +1,4 @@
-"""The English text of reasons, made from data here and in the `words_of_` modules of `telling`."""
+"""The English text of reasons, made from data here and in the `words_of_` modules beside this one."""
 
 from __future__ import annotations
 

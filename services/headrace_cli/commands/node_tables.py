@@ -14,7 +14,7 @@ from headrace.wire.nodes import NodeView
 from headrace_cli.show.amounts import amounts, short_name
 from headrace_cli.show.tables import facts_table, table
 
-#: What a node limits, in short and in long words, by the kind of limits that its agent reports.
+#: Resources that a node limits, in short and in long words, by the kind of limits that its agent reports.
 _LIMITS: Final = {
     "cgroup2": ("memory, cpu", "memory and cpu of all processes of a job together"),
     "rlimit": (

@@ -129,7 +129,7 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
 
 
 def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools, jumps: Ints) -> _Points:
-    """Return the points with an additional point at every bend, and one before every jump, where the suggestion covers its upper end."""
+    """Return the points, with another point at every bend, and before every jump at the suggestion that covers the jump's upper end."""
     bend = np.argsort(after, kind="stable")
     after, t, flat = after[bend], t[bend], flat[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
