@@ -133,7 +133,7 @@ def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) 
 
 
 def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
-    """Record as lost the jobs that a tree holds of operations of several trees, because nothing can report their ends any more.
+    """Record a tree's jobs of operations of several trees as lost, because nothing can report their ends any more.
 
     The tree's former allocator is refused from now on. A job stays with the tree if its operation waits for lost nodes
     (`on_lost_node`).

@@ -86,7 +86,7 @@ class LeastSatisfied:
         self.root = PoolOrder(pools.root.name, None)
         self._facts = pools
         self._pools: dict[PoolName, PoolOrder] = {self.root.name: self.root}
-        #: The same pools for the walk, which has their names from entries.
+        #: The same pools by plain text: the walk reads their names from entries.
         self.orders: Mapping[str, PoolOrder] = cast("Mapping[str, PoolOrder]", self._pools)
         self._places: dict[OperationId, _Place] = {}
         #: Pools whose position must be computed again.

@@ -39,7 +39,7 @@ from headrace_allocator.gangs.gang import TOGETHER, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
-#: A heartbeat is overdue after this part of the heartbeat timeout: even under load the pace is shorter.
+#: Divisor: a heartbeat is overdue after this part of the heartbeat timeout. Even under load the pace is shorter.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters of a node's trouble that a reason repeats.
 _TROUBLE_CHARACTERS: Final = 500
