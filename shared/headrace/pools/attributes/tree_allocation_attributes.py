@@ -90,7 +90,7 @@ _YARN: Final = Schema(
         Attribute(
             "drf_needy_quirk",
             Flag(),
-            "under yarn_legacy: compares queues below their minimum by the other queue's usage, as YARN does",
+            "under yarn_legacy: a queue's minimum is compared with its sibling's usage instead of its own, as in YARN",
         ),
         Attribute(
             "older_release",
