@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headrace_cli.show.amounts import short_name
 
-#: Characters that a column keeps which is cut.
+#: Least width, in characters, of a column that is cut.
 _NARROWEST_CUT: Final = 24
 #: Characters that must be left for the last column before its text may be wrapped between words.
 _NARROWEST_TEXT: Final = 30
