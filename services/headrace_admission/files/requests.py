@@ -24,8 +24,8 @@ from headrace.wire.files import Archive, AskOver, FetchPiece, Over, Piece, Uploa
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, WrongState
 from headrace_admission.files.archive_book import ArchiveBook, ArchiveKey, Use
+from headrace_admission.files.archive_buckets import KeptArchives
 from headrace_admission.files.archive_checks import ArchiveChecks
-from headrace_admission.files.kept_archives import KeptArchives
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.life import is_final
 from headrace_admission.state.state import State

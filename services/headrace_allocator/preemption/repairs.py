@@ -11,8 +11,8 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import exceeds
+from headrace_allocator.preemption.gang_victims import goes_whole
 from headrace_allocator.preemption.victims import Preemption, keep_order, pool_allows_preemption
-from headrace_allocator.preemption.whole_gangs import goes_whole
 
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:

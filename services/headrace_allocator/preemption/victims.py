@@ -29,7 +29,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.preemption import legacy
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
-from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
+from headrace_allocator.preemption.gang_victims import goes_whole, may_go_whole
 
 #: Constants, because looking up an enumeration member costs as much as ten comparisons.
 _ENDED: Final = AllocationState.ENDED
