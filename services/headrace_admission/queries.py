@@ -38,8 +38,7 @@ _ATTEMPTS_OF_PAGE: Final = 32_768
 _MOST_HOLDERS: Final = 20
 #: Bytes reserved in an answer beside the parts that are cut by size.
 _FRAME_BYTES: Final = 1024
-#: Numbers of letters that an unknown name and a suggested one must share at the beginning. Ids begin with the time of their
-#: start.
+#: Lengths of the common beginning by which similar names are looked for, the longest first. An id begins with the time of the start.
 _BEGINNINGS: Final = (16, 10, 6)
 #: Nodes that could not start a live operation must be at least this many to be named in its view.
 _NODES_TO_TELL: Final = 3

@@ -39,7 +39,7 @@ from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
-from headrace_allocator.facts.preempted import preempt
+from headrace_allocator.facts.preempted import preempt_and_stop_counting
 from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_orders import AnswerBudget, order_to_give_back, order_to_take_back, start_record
@@ -361,7 +361,7 @@ class HeartbeatAnswers:
         boottime_ms = facts.nodes[allocation.node].boottime_ms
         record = record_of(one, operation, facts.pools, now, boottime_ms=boottime_ms)
         break_up(operation)
-        preempt(facts, allocation, record)
+        preempt_and_stop_counting(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
         self.preemptions.note(operation.spec.pool, one.reason, one.group)
         self._overreach.note(facts.pools, operation, one.reason, one.group)

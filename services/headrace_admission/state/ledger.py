@@ -26,8 +26,8 @@ from headrace_admission.state.spec_size import texts_bytes
 #: Upper bound of failed jobs of an operation that wait for their retry, so that their record stays small. Further jobs are
 #: retried at once.
 MOST_PAUSING: Final = 4_096
-#: Number of an operation's newest failures that are kept, and of those that are kept with the job's last stderr output, which
-#: users see.
+#: Number of an operation's newest failures that are kept for users, and number of these failures for which the last stderr output of
+#: the job is kept too.
 KEPT_FAILURES: Final = 10
 KEPT_STDERR_TAILS: Final = 3
 #: Bytes of memory of a number in a dictionary, and of the name of a node.

@@ -163,7 +163,7 @@ class RunnerEngine:
         stopping: list[RunnerEffect] = []
         if job.stop is not None and job.deadline_ns is not None:
             left_ms = max(0, job.deadline_ns - now.steady_ns) // NS_PER_MS
-            stopping = self._stop(key, job, job.stop._replace(timeout_ms=left_ms), now)
+            stopping = self._stop_or_shorten_deadline(key, job, job.stop._replace(timeout_ms=left_ms), now)
         return Outcome(None, [SendToAgent(job.started), *stopping])
 
     def on_not_started(
@@ -381,9 +381,9 @@ class RunnerEngine:
 
     def _stop_live(self, key: JobKey, stop: Stop, now: Moment) -> list[RunnerEffect]:
         job = self._live.get(key)
-        return self._stop(key, job, stop, now) if job is not None else []
+        return self._stop_or_shorten_deadline(key, job, stop, now) if job is not None else []
 
-    def _stop(self, key: JobKey, job: _Job, stop: Stop, now: Moment) -> list[RunnerEffect]:
+    def _stop_or_shorten_deadline(self, key: JobKey, job: _Job, stop: Stop, now: Moment) -> list[RunnerEffect]:
         """Stop a job. The first reason stays, the earliest deadline applies, and the newest note is kept for a later agent."""
         job.stop = stop if job.stop is None else job.stop._replace(note=stop.note or job.stop.note)
         due_ns = now.steady_ns + stop.timeout_ms * NS_PER_MS
@@ -422,7 +422,9 @@ class RunnerEngine:
         heapq.heappush(self._deadlines, (due_ns, key))
 
     def _stop_all(self, stop: Stop, now: Moment) -> list[RunnerEffect]:
-        return [effect for key, job in self._live.items() for effect in self._stop(key, job, stop, now)]
+        return [
+            effect for key, job in self._live.items() for effect in self._stop_or_shorten_deadline(key, job, stop, now)
+        ]
 
     def _end(
         self,

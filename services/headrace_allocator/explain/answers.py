@@ -37,8 +37,8 @@ Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperati
 AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
 
 
+#: Upper bounds of the allocations in one answer: their number, and their bytes, as each job may have a hundred GPU devices.
 _MOST_PLACES: Final = 1_000
-#: Upper bound of the bytes of these places; each of a thousand jobs may have a hundred GPU devices.
 _PLACES_BYTES: Final = 384 * 1024
 #: Upper bound of the bytes of a page of nodes; the text of one node's trouble may have 4,000 characters.
 _PAGE_BYTES: Final = 256 * 1024

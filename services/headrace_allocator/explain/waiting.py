@@ -39,7 +39,7 @@ from headrace_allocator.gangs.gang import TOGETHER, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
-#: A heartbeat is overdue after this part of the heartbeat timeout: even under load the pace is shorter.
+#: Divisor: a heartbeat is overdue after this part of the heartbeat timeout. Even under load the pace is shorter.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters of a node's trouble that a reason repeats.
 _TROUBLE_CHARACTERS: Final = 500
@@ -58,12 +58,13 @@ def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, n
 def reasons_in_turn(
     facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment
 ) -> Iterator[why.Reason | None]:
-    """Yield each reason that holds, and None for each reason that does not. A caller that needs only one pays for no other."""
+    """Yield each reason that holds, and None for each reason that does not. Reasons after the last one that is read are not computed."""
     not_running = not_schedulable(operation)
     if not_running is not None:
         yield not_running
         if operation.suspended and operation.slots.pending_count:
-            # After a resume the operation would wait for these reasons. Reasons from its share only follow from the suspension now.
+            # The operation would wait for these reasons after a resume. Reasons about its share are left out: it has none because it is
+            # suspended.
             yield from reasons_before_start(facts, operation, now)
         return
     has_holds = operation.gang is not None and operation.gang.holds

@@ -1,4 +1,4 @@
-"""The English text of reasons, made from data here and in the `words_of_` modules of `telling`."""
+"""The English text of reasons, made from data here and in the `words_of_` modules beside this one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
                 if reason.held
                 else "nodes are searched for free resources"
             )
-            return f"{gang}: {there} for {left} more; all start when all have resources"
+            return f"{gang}: {there} for {left} more; they start when all have resources"
         case GangPhase.PAUSED:
             return f"{gang}: not all got resources in time; other operations may use them, and the gang tries again in {left}"
         case GangPhase.YIELDING:

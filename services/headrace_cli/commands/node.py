@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Unpack
 
@@ -32,6 +33,37 @@ app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove
 #: Slots of a node whose token names other amounts but no slots: the most that an agent offers.
 _MOST_SLOTS: Final = "1000"
 _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and the host cannot verify the server"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OfferLimits:
+    """Options for the amounts that a node may offer."""
+
+    cpu: str = ""
+    """Largest number of cores that the node may offer."""
+    memory: str = ""
+    """Largest amount of memory that the node may offer."""
+    gpu: str = ""
+    """Largest number of GPUs that the node may offer."""
+    slots: str = ""
+    """Largest number of slots that the node may offer. A job usually takes one slot."""
+    network: str = ""
+    """Largest number of network units that the node may offer."""
+
+    def terms(self, tags: list[str]) -> NodeTerms:
+        """Return the terms of a token. If any amount is named, GPU and network are 0 unless they are named too."""
+        gpu, slots, network = self.gpu, self.slots, self.network
+        if any((self.cpu, self.memory, gpu, slots, network)):
+            gpu, slots, network = gpu or "0", slots or _MOST_SLOTS, network or "0"
+        return NodeTerms(
+            tags=sorted({*tags}),
+            cpu=parse_amount("cpu", self.cpu, place="--cpu") if self.cpu else None,
+            memory=parse_amount("memory", self.memory, place="--memory") if self.memory else None,
+            user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
+            gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
+            network=parse_amount("network", network, place="--network") if network else None,
+        )
 
 
 @app.command(name="list")
@@ -87,11 +119,7 @@ def token(
     *,
     tree: str = "default",
     tag: Annotated[list[str] | None, Parameter(negative=())] = None,
-    cpu: str = "",
-    memory: str = "",
-    gpu: str = "",
-    slots: str = "",
-    network: str = "",
+    most: OfferLimits | None = None,
     url: str = "",
     common: Common | None = None,
 ) -> int:
@@ -116,16 +144,6 @@ def token(
         Tree of the node.
     tag
         A tag of the node; may be repeated. All other tags that its agent reports are ignored.
-    cpu
-        Largest number of cores that the node may offer.
-    memory
-        Largest amount of memory that the node may offer.
-    gpu
-        Largest number of GPUs that the node may offer.
-    slots
-        Largest number of slots that the node may offer. A job usually takes one slot.
-    network
-        Largest number of network units that the node may offer.
     url
         Address at which the host reaches the server. Default: the address that this command uses.
     """
@@ -133,7 +151,7 @@ def token(
     from headrace_cli.agent.token import JoinToken, new_user_key
 
     name = node_name(node)
-    terms = _terms(tag or [], cpu, memory, gpu, slots, network)
+    terms = (most or OfferLimits()).terms(tag or [])
     place = find_place(state=(common or Common()).state)
     authority = sha256_of(Path(place.ca_file).read_text(encoding="ascii")) if place.ca_file else ""
     key = new_user_key()
@@ -282,17 +300,3 @@ def _change(
         return status
 
     return talk(common, work, bears_restarts=True)
-
-
-def _terms(tags: list[str], cpu: str, memory: str, gpu: str, slots: str, network: str) -> NodeTerms:
-    """Return the terms of a token. If any amount is named, GPU and network are 0 unless they are named too."""
-    if any((cpu, memory, gpu, slots, network)):
-        gpu, slots, network = gpu or "0", slots or _MOST_SLOTS, network or "0"
-    return NodeTerms(
-        tags=sorted({*tags}),
-        cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
-        memory=parse_amount("memory", memory, place="--memory") if memory else None,
-        user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
-        gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
-        network=parse_amount("network", network, place="--network") if network else None,
-    )

@@ -15,7 +15,7 @@ from headrace_cli.show.amounts import amounts, short_name
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import timestamp
 
-#: What a node limits, in short and in long words, by the kind of limits that its agent reports.
+#: Resources that a node limits, in short and in long words, by the kind of limits that its agent reports.
 _LIMITS: Final = {
     "cgroup2": ("memory, cpu", "memory and cpu of all processes of a job together"),
     "rlimit": (
