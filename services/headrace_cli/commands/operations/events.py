@@ -34,8 +34,9 @@ def events(
     op: str | None = None,
     common: Common | None = None,
 ) -> int:
-    """Print events: past ones from the log with `--since`, and with `--follow` all that happen from now on.
+    """Print events: starts, ends, preemptions, starvation.
 
+    With `--since` it prints past events from the log, and with `--follow` all that happen from now on.
     Past events are the changes of operations and the ends of jobs, as far back as the log goes. Events from now on are also starts of
     jobs, preemptions and starvation. Those of operations come from all trees, those of allocations and starvation only from this tree.
     If this command or its reader is too slow, a line says how many events are missing. With `--json` each line is one JSON object.
