@@ -128,7 +128,7 @@ def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:
     operation = state.operations.get(request.operation)
     if operation is None:
         return not_found(state, request.operation)
-    rows = operation.ledger.rows(request.first, request.limit)
+    rows = operation.ledger.rows(request.first, request.limit, request.results)
     return wire.JobPage(operation=operation.id, jobs=rows, job_count=operation.spec.job_count)
 
 
@@ -293,6 +293,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         placements=list(operation.placements.values()),
         waiting=list(waiting),
         accounts=[] if short else operation.ledger.accounts(),
+        used=dict(operation.ledger.used),
         pausing_jobs=0 if is_over else len(operation.ledger.pausing),
         next_retry_at_ms=0 if is_over else operation.ledger.next_retry_at_ms,
         erased_trees=[tree for tree in named if tree not in operation.placements],

@@ -33,6 +33,7 @@ from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.files import Archive
+from headrace.wire.heartbeat import JobResult
 from headrace.wire.nodes import (
     ChangedNode,
     ChangeNode,
@@ -45,6 +46,7 @@ from headrace.wire.nodes import (
 from headrace.wire.operation_spec import RETRY_BACKOFF_MS
 from headrace.wire.operations import (
     FINAL_STATES,
+    LARGEST_JOB_COUNT,
     AbortOperation,
     CompleteOperation,
     CountPools,
@@ -299,17 +301,22 @@ class Client:
                     raise
             await anyio.sleep(pauses.next_s())
 
-    async def jobs(self, operation: str) -> AsyncIterator[JobRow]:
-        """Yield the jobs of an operation in the order of their index, with how and where they ended."""
+    async def jobs(
+        self, operation: str, *, first: int = 0, limit: int = LARGEST_JOB_COUNT, results: Sequence[JobResult] = ()
+    ) -> AsyncIterator[JobRow]:
+        """Yield the jobs of an operation from index `first` on, at most `limit`, with how and where their newest ended attempt ended.
+
+        With `results`, only jobs whose newest ended attempt has one of these results. `happenings.ends` has what each attempt used.
+        """
         name = operation_id(operation)
-        first = 0
-        while True:
-            request = GetJobs(operation=name, first=first, limit=1000)
+        while limit > 0:
+            request = GetJobs(operation=name, first=first, limit=min(1000, limit), results=list(results))
             page = await self._asker.ask("op.jobs", request, JobPage)
             for row in page.jobs:
                 yield row
-            if not page.jobs or page.jobs[-1].slot.index + 1 >= page.job_count:
+            if len(page.jobs) < request.limit or page.jobs[-1].slot.index + 1 >= page.job_count:
                 return
+            limit -= len(page.jobs)
             first = page.jobs[-1].slot.index + 1
 
     async def places(self, operation: str, trees: Sequence[TreeName] = ()) -> OperationPlaces:
@@ -388,7 +395,7 @@ class Operation:
         return await self._client.abort(self.id, reason)
 
     async def jobs(self) -> list[JobRow]:
-        """Return its jobs and where they ran."""
+        """Return its jobs and where they ran. `Client.happenings.ends` has the start, end, CPU time and peak memory of each run."""
         return [row async for row in self._client.jobs(self.id)]
 
     async def places(self) -> OperationPlaces:

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.resources import LARGEST_SUM
 from headrace.wire.heartbeat import AccountName, JobEnd, JobResult, JobSlot, ShortText
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OnLostNode, OperationSpec, PerTree, Weight
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
@@ -34,6 +35,7 @@ __all__ = [
     "PerTree",
     "PoolCounts",
     "ResumeOperation",
+    "RunUsage",
     "ScanQueues",
     "Scanned",
     "StartAnswer",
@@ -45,6 +47,8 @@ __all__ = [
 
 #: Most accounts named in a view of an operation.
 MOST_ACCOUNTS = 10
+#: Shortest run, in milliseconds, whose mean use of cores is more than noise.
+_LEAST_RUN_TIME_MS = 1_000
 
 
 class OperationState(enum.StrEnum):
@@ -102,6 +106,40 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     rule: str = ""
 
 
+class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the measured runs of an operation's jobs used together, of those runs that ended with one result.
+
+    Sums stop at `LARGEST_SUM`.
+    """
+
+    #: Number of measured runs; runs that never started or were lost are not measured.
+    runs: Counter = 0
+    #: Total run time and total CPU time, in milliseconds.
+    ran_ms: Counter = 0
+    cpu_ms: Counter = 0
+    #: Largest peak memory of a run, in bytes.
+    max_rss_bytes: Counter = 0
+    #: Largest mean use of cores of a run, in hundredths of a core. Runs shorter than 1 s do not count.
+    most_cpu: Counter = 0
+    #: Number of the measured runs whose figures cover all processes of the job.
+    runs_in_cgroups: Counter = 0
+
+    def plus(self, end: JobEnd) -> RunUsage:
+        """Return the usage with one more run. A run that was not measured changes nothing."""
+        if not end.is_measured:
+            return self
+        ran_ms = max(0, end.ended_at_ms - end.started_at_ms)
+        most_cpu = end.cpu_ms * 100 // ran_ms if ran_ms >= _LEAST_RUN_TIME_MS else 0
+        return RunUsage(
+            self.runs + 1,
+            min(self.ran_ms + ran_ms, LARGEST_SUM),
+            min(self.cpu_ms + end.cpu_ms, LARGEST_SUM),
+            max(self.max_rss_bytes, end.max_rss_bytes),
+            max(self.most_cpu, most_cpu),
+            self.runs_in_cgroups + end.from_cgroup,
+        )
+
+
 class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """An operation as admission knows it. Job counts add up to `job_count`."""
 
@@ -141,6 +179,9 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     next_retry_at_ms: Counter = 0
     #: True if the reader may not see arguments, environment, folder and output of the jobs; these fields are then empty.
     is_withheld: bool = False
+    #: CPU time and memory of ended runs, by their result; only results of measured runs. Runs that ended before an admission that sums them
+    #: took over are not included.
+    used: dict[JobResult, RunUsage] = {}
 
 
 class GetOperation(msgspec.Struct, frozen=True):
@@ -278,6 +319,8 @@ class GetJobs(msgspec.Struct, frozen=True):
     operation: OperationId
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    #: Only jobs whose newest ended attempt has one of these results; empty: all jobs.
+    results: Annotated[list[JobResult], msgspec.Meta(max_length=len(JobResult))] = []
 
 
 class JobRow(msgspec.Struct, frozen=True, array_like=True):
@@ -295,7 +338,7 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """A page of jobs in the order of their index."""
+    """A page of jobs in the order of their index. No job that was asked for follows a page with fewer jobs than the limit."""
 
     operation: OperationId
     jobs: list[JobRow]
