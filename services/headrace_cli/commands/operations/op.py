@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Final
 
@@ -18,6 +18,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
 from headrace.wire.refusals import NotFound
+from headrace_cli.commands.operations.job_list import JobWishes, listed_jobs
 from headrace_cli.commands.operations.job_output import print_output
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
@@ -106,7 +107,16 @@ async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
 
 
 @app.command
-def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None) -> int:
+def get(
+    operation: str,
+    /,
+    *,
+    jobs: Switch = False,
+    failed: Switch = False,
+    job: MaybeWhole = None,
+    limit: MaybeWhole = None,
+    common: Common | None = None,
+) -> int:
     """Show one operation: its state, jobs, usage and fair share, and the heaviest reason why jobs wait.
 
     Examples:
@@ -115,13 +125,23 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
 
         headrace op get 69201a4f-0c1d2e3f4a5b --jobs
 
+        headrace op get 69201a4f-0c1d2e3f4a5b --jobs --failed --limit 20
+
     Parameters
     ----------
     operation
         The operation's id, or the beginning of the id.
     jobs
-        List its jobs too: where each runs or ran, and its exit code.
+        List its jobs too: where each runs or ran, its exit code, when it started, and the CPU time and the peak memory that it used. A dash
+        stands for what was not measured.
+    failed
+        With `--jobs`: only jobs whose newest attempt that ended has failed.
+    job
+        With `--jobs`: only this job, by its index from 0.
+    limit
+        With `--jobs`: the largest number of jobs to list, from the lowest index on.
     """
+    wishes = JobWishes.read(jobs=jobs, failed=failed, job=job, limit=limit)
 
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(await whole_id(client, operation))
@@ -130,37 +150,49 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
         in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
         placements = {each.tree: each for each in view.placements}
         shares = await at_once(lambda tree: share_of(client, view, placements[tree]), trees)
-        rows = [row async for row in client.jobs(view.operation)] if jobs else []
+        listed = await listed_jobs(client, view, wishes) if wishes is not None else None
         if screen.json:
-            own = shares.get(view.spec.tree, ToldShare())
-            answer: dict[str, object] = {"operation": view, "places": places, "share": own.share}
-            answer["starvation_outlooks"] = own.outlooks
-            answer |= {"jobs": rows} if jobs else {}
-            if in_trees:
-                answer["trees"] = {
-                    each: {
-                        "places": in_trees[each],
-                        "share": shares[each].share,
-                        "starvation_outlooks": shares[each].outlooks,
-                    }
-                    for each in trees
-                }
+            answer = _as_json(view, places, in_trees, shares)
+            answer |= {"jobs": listed.as_json()} if listed is not None else {}
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
             return
         screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
-        for tree, (share, frame, outlooks) in shares.items():
-            if share is not None:
-                facts = share_facts(share, [])
-                for label, words in starvation_facts(share, outlooks, frame.at_ms):
-                    facts.add_row(label, words)
-                title = [f"in tree {tree}"] if in_trees else []
-                screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
+        _print_shares(screen, shares, in_trees)
         for end in view.last_failures[-1:]:
             screen.print("", *failure_lines(end))
-        if jobs:
-            screen.print("", job_table(rows, places))
+        if listed is not None:
+            screen.print("", job_table(listed.rows, None if failed else places, listed.ends, SystemClock().wall_ms()))
+            if listed.more:
+                screen.say(f"only the first {len(listed.rows)} are shown; --limit shows more")
 
     return talk(common, work)
+
+
+def _as_json(
+    view: OperationView,
+    places: OperationPlaces | None,
+    in_trees: Mapping[TreeName, OperationPlaces | None],
+    shares: Mapping[TreeName, ToldShare],
+) -> dict[str, object]:
+    own = shares.get(view.spec.tree, ToldShare())
+    answer: dict[str, object] = {"operation": view, "places": places, "share": own.share}
+    answer["starvation_outlooks"] = own.outlooks
+    if in_trees:
+        answer["trees"] = {
+            tree: {"places": each, "share": shares[tree].share, "starvation_outlooks": shares[tree].outlooks}
+            for tree, each in in_trees.items()
+        }
+    return answer
+
+
+def _print_shares(screen: Screen, shares: Mapping[TreeName, ToldShare], in_trees: Collection[TreeName]) -> None:
+    for tree, (share, frame, outlooks) in shares.items():
+        if share is not None:
+            facts = share_facts(share, [])
+            for label, words in starvation_facts(share, outlooks, frame.at_ms):
+                facts.add_row(label, words)
+            title = [f"in tree {tree}"] if in_trees else []
+            screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
 
 
 async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
@@ -273,6 +305,7 @@ def wait(
 #: Commands in modules that are imported only when the command runs, because listing operations does not need them.
 _ELSEWHERE: Final = {
     "abort": "changes:abort",
+    "efficiency": "efficiency:efficiency",
     "explain": "explain:explain",
     "history": "history:history",
     "set": "changes:set_",
