@@ -77,6 +77,30 @@ def test_jobs_are_chosen_by_result_index_and_number(up: Up) -> None:
     assert "from 0 to 2" in up.run("op", "get", "one-fails", "--jobs", "--job", "3", expect=Exit.USAGE).stderr
 
 
+def test_operations_are_listed_by_what_they_left_unused(up: Up) -> None:
+    by_memory = answer(up, "op", "list", "--sort", "unused-memory")["operations"]
+
+    assert by_memory[0]["operation"] == "known-work"
+    assert "GiB-hours" in up.run("op", "list", "--sort", "unused-cpu").stdout
+    assert "unused-cpu, unused-memory" in up.run("op", "list", "--sort", "waste", expect=Exit.USAGE).stderr
+
+
+def test_operations_are_listed_by_the_node_of_their_jobs() -> None:
+    with Up(nodes=("alpha:cpu=1", "beta:cpu=1")) as two:
+        places = {}
+        for name in ("first", "second"):
+            two.run("run", "--id", name, "--", "sleep", "600")
+            while not (running := answer(two, "op", "get", name)["places"]["running"]):
+                pass
+            places[running[0]["node"]] = name
+
+        for node in ("alpha", "beta"):
+            listed = answer(two, "op", "list", "--node", node)["operations"]
+            assert [each["operation"] for each in listed] == [places[node]]
+        assert answer(two, "op", "list", "--node", "alpha", "--in-state", "completed")["operations"] == []
+        assert "did you mean alpha?" in two.run("op", "list", "--node", "alph", expect=Exit.REFUSED).stderr
+
+
 def test_sums_outlive_admission(up: Up) -> None:
     before = answer(up, "op", "efficiency", "known-work")["used"]
     (admission,) = (process for process in up.processes() if process.role == "admission")

@@ -58,6 +58,7 @@ from headrace.wire.operations import (
     ListOperations,
     OperationExplanation,
     OperationList,
+    OperationOrder,
     OperationSpec,
     OperationView,
     PerTree,
@@ -180,15 +181,45 @@ class Client:
         request = GetOperation(operation=OperationId(operation))
         return await self._asker.ask("op.get", request, OperationView)
 
+    async def _operations_on(self, node: str) -> list[OperationId]:
+        """Return the operations with an allocation on a node: of the client's own tree, or else of the first tree that has the node."""
+        try:
+            return await self._operations_in(self.place.tree, node)
+        except Refused as refused:
+            for each in (await self.trees.list()).trees:
+                with suppress(Refused):
+                    if each.tree != self.place.tree:
+                        return await self._operations_in(each.tree, node)
+            raise refused
+
+    async def _operations_in(self, tree: TreeName, node: str) -> list[OperationId]:
+        request = ListNodes(operations_of=node_name(node))
+        answer = await self._asker.ask(subjects.of_tree("node.list", tree), request, NodeList)
+        return [operation for each in answer.nodes for operation in each.operations]
+
     async def list(
-        self, *, pool: str = "", state: str = "", user: str = "", live: bool = False, limit: int = 100
+        self,
+        *,
+        pool: str = "",
+        state: str = "",
+        user: str = "",
+        live: bool = False,
+        limit: int = 100,
+        node: str = "",
+        order: OperationOrder = OperationOrder.STARTED,
     ) -> list[OperationView]:
-        """Return operations, newest first, at most `limit`. `live` leaves out operations that are over."""
+        """Return operations in an order, at most `limit`. `live` leaves out operations that are over.
+
+        With `node`, only operations that have a job on this node now. Raises `Refused` if no tree has the node.
+        """
         found: list[OperationView] = []
+        wanted = await self._operations_on(node) if node else []
+        if node and not wanted:
+            return []
         after = ""
         while len(found) < limit:
             page = min(500, limit - len(found))
-            request = ListOperations(pool=pool, state=state, user=user, live=live, limit=page, after=after)
+            request = ListOperations(pool, state, user, live, page, after, wanted, order)
             answer = await self._asker.ask("op.list", request, OperationList)
             found.extend(answer.operations)
             if not answer.more or not answer.operations:

@@ -11,6 +11,7 @@ import msgspec
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.resources import ZERO, Amount, Resources
 from headrace.wire.log import IndexRun
+from headrace.wire.operations import MOST_OPERATIONS
 from headrace.wire.start_stages import StartRecord, StartStage
 from headrace.wire.version import Counter, Term
 
@@ -20,8 +21,6 @@ MOST_TAGS: Final = 100
 LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
 LONGEST_ISOLATION_DETAIL: Final = 500
-#: Most operations in one request for their progress.
-_MOST_OPERATIONS: Final = 1_000
 
 Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
@@ -165,6 +164,8 @@ class ListNodes(msgspec.Struct, frozen=True):
 
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
+    #: Name of a node: the answer has only this node, with its operations. Empty: all nodes, without operations.
+    operations_of: str = ""
 
 
 class NodeGpu(msgspec.Struct, frozen=True):
@@ -205,6 +206,8 @@ class NodeView(msgspec.Struct, frozen=True):
     reserved: str = ""
     #: The GPU devices that jobs may get. Empty if the agent knows none, and for agents of former versions.
     gpus: list[NodeGpu] = []
+    #: Operations that hold an allocation on the node, at most 1,000. Only in answers about one node.
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -295,13 +298,13 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
 class ListProgress(msgspec.Struct, frozen=True):
     """person → allocator: ask for the progress of the running jobs of these operations."""
 
-    operations: Annotated[list[OperationId], msgspec.Meta(max_length=_MOST_OPERATIONS)]
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)]
 
 
 class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The progress of those operations that have a running job that reports it."""
 
-    operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=_MOST_OPERATIONS)]
+    operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=MOST_OPERATIONS)]
 
 
 class StopMode(enum.StrEnum):

@@ -29,6 +29,7 @@ __all__ = [
     "OnLostNode",
     "OperationExplanation",
     "OperationList",
+    "OperationOrder",
     "OperationSpec",
     "OperationState",
     "OperationView",
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 
+#: Most operations that one message names.
+MOST_OPERATIONS = 1_000
 #: Most accounts named in a view of an operation.
 MOST_ACCOUNTS = 10
 #: Shortest run, in milliseconds, whose mean use of cores is more than noise.
@@ -190,8 +193,19 @@ class GetOperation(msgspec.Struct, frozen=True):
     operation: OperationId
 
 
+class OperationOrder(enum.StrEnum):
+    """Orders of a list of operations."""
+
+    #: The newest first.
+    STARTED = "started"
+    #: The largest number of unused core-seconds first (`headrace.efficiency.unused`). Operations without a measured run are left out.
+    UNUSED_CPU = "unused_cpu"
+    #: The largest number of unused byte-seconds of memory first, in the same way.
+    UNUSED_MEMORY = "unused_memory"
+
+
 class ListOperations(msgspec.Struct, frozen=True):
-    """Ask for views of operations, newest first."""
+    """Ask for views of operations."""
 
     pool: str = ""
     #: A state; `waiting` stands for `pending`.
@@ -202,6 +216,9 @@ class ListOperations(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
     #: Id of the operation after which the page begins.
     after: str = ""
+    #: Only these operations; empty: all operations.
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
+    order: OperationOrder = OperationOrder.STARTED
 
 
 class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

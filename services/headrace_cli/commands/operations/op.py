@@ -13,10 +13,10 @@ from headrace.client.asking import at_once
 from headrace.client.logs import LogWishes
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
-from headrace.near import near
+from headrace.near import hint, near
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
-from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
+from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.job_list import JobWishes, listed_jobs
 from headrace_cli.commands.operations.job_output import print_output
@@ -41,17 +41,23 @@ def list_(
     user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None,
     in_state: str | None = None,
     live: Switch = False,
+    node: str = "",
+    sort: str = OperationOrder.STARTED.value,
     limit: Whole = 50,
     watching: Watching | None = None,
     common: Common | None = None,
 ) -> int:
-    """List operations, newest first.
+    """List operations, the newest first unless `--sort` says otherwise.
 
     Examples:
 
         headrace op list --live
 
         headrace op list --pool research --in-state waiting
+
+        headrace op list --live --node host-17
+
+        headrace op list --sort unused-cpu
 
     Parameters
     ----------
@@ -63,38 +69,62 @@ def list_(
         Only operations in this state: pending (or waiting), running, completed, failed, aborted, …
     live
         Only operations that have not ended.
+    node
+        Only operations that have a job on this node now.
+    sort
+        `started`: the newest first. `unused-cpu` or `unused-memory`: first the operation whose runs left the most core-hours or GiB-hours
+        unused; operations without a measured run are left out.
     limit
         Largest number of operations to list.
     """
 
     at_least("--limit", limit, 1)
+    order = _order(sort)
+    _refuse_state_of_operations(common)
+
+    async def work(client: Client, screen: Screen) -> None:
+        state, below = (in_state or "").lower(), await client.pools.at(pool or "")
+        views = await client.list(
+            pool=below, state=state, user=user or "", live=live, limit=limit + 1, node=node, order=order
+        )
+        await _show_list(client, screen, views, limit, order)
+        if not views and not screen.json:
+            chosen = pool or user or in_state or live or node or order is not OperationOrder.STARTED
+            screen.say("no operations" + (" match these options" if chosen else " yet"))
+            await _say_if_no_pool(screen, client, pool or "")
+
+    return talk(common, work, watching=watching)
+
+
+async def _show_list(
+    client: Client, screen: Screen, views: Sequence[OperationView], limit: int, order: OperationOrder
+) -> None:
+    """Print the first `limit` operations, and say whether there are more."""
+    more, views = len(views) > limit, views[:limit]
+    idle, all_told = await reasons_of_idle(client, views)
+    shown = {"operations": views, "more": more, "no_job_runs_because": idle}
+    screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle, order))
+    if more and not screen.json:
+        which = "newest" if order is OperationOrder.STARTED else "first"
+        filters = "--live, --pool, --user, --in-state, --node"
+        screen.say(f"only the {which} {limit} are shown: raise --limit, or filter with {filters}")
+    if not all_told:
+        screen.say("the allocator does not answer in time: no reasons of waiting are shown", style="yellow")
+
+
+def _refuse_state_of_operations(common: Common | None) -> None:
+    """Raise `BadInput` if `--state` names a state of operations, as in other systems, instead of a folder."""
     folder = str(common.state) if common is not None and common.state is not None else ""
     if folder.lower() in {*OperationState, "waiting"}:
         raise BadInput("--state", folder, f"the folder of `headrace up`, as in all commands; try --in-state {folder}")
 
-    async def work(client: Client, screen: Screen) -> None:
-        views = await client.list(
-            pool=await client.pools.at(pool or ""),
-            state=(in_state or "").lower(),
-            user=user or "",
-            live=live,
-            limit=limit + 1,
-        )
-        more, views = len(views) > limit, views[:limit]
-        idle, all_told = await reasons_of_idle(client, views)
-        shown = {"operations": views, "more": more, "no_job_runs_because": idle}
-        screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle))
-        if more and not screen.json:
-            screen.say(
-                f"only the newest {limit} are shown: raise --limit, or filter with --live, --pool, --user, --in-state"
-            )
-        if not all_told:
-            screen.say("the allocator does not answer in time: no reasons of waiting are shown", style="yellow")
-        if not views and not screen.json:
-            screen.say("no operations" + (" match these options" if pool or user or in_state or live else " yet"))
-            await _say_if_no_pool(screen, client, pool or "")
 
-    return talk(common, work, watching=watching)
+def _order(text: str) -> OperationOrder:
+    orders = {order.value.replace("_", "-"): order for order in OperationOrder}
+    try:
+        return orders[text.lower().replace("_", "-")]
+    except KeyError:
+        raise BadInput("--sort", text, hint(text, orders)) from None
 
 
 async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:

@@ -10,12 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.durations import format_duration
+from headrace.efficiency import unused
 from headrace.ids import TreeName
 from headrace.resources import format_amount
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
-from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
+from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
 from headrace.wire.placements import TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
 from headrace_cli.show.amounts import amounts, percent, pool_words
@@ -60,11 +61,21 @@ def _waiting_in_tree(waiting: WaitingFor, *, named: bool) -> str:
     return f"{tree}{place}{pool_words(waiting.blocked_by)} ({waiting.running} of {waiting.limit} running)"
 
 
-def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[str, str] = _NO_REASONS) -> Table:
-    """Return a table with one line for each operation. `idle` says why some running operations run no job."""
+def operation_table(
+    views: Sequence[OperationView],
+    now_ms: int,
+    idle: Mapping[str, str] = _NO_REASONS,
+    order: OperationOrder = OperationOrder.STARTED,
+) -> Table:
+    """Return a table with one line for each operation. `idle` says why some running operations run no job.
+
+    In an order by what is unused, a column says how much that is.
+    """
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
     if idle or any(view.waiting for view in views):
         columns.insert(3, "waits for")
+    if order is not OperationOrder.STARTED:
+        columns.insert(1, "unused")
     made = table(*columns, right=("done", "failed", "time"), cut="waits for" if "waits for" in columns else "title")
     for view in views:
         state = state_words(view)
@@ -72,6 +83,7 @@ def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[s
             state.append(", no job")
         cells: dict[str, str | Text] = {
             "operation": view.operation,
+            "unused": unused_words(*unused(view.spec.resources, view.used)),
             "state": state,
             "pool": view.spec.pool,
             "waits for": idle.get(view.operation, waiting_words(view)),
