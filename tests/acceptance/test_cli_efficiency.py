@@ -34,7 +34,8 @@ def answer(up: Up, *words: str) -> Any:
 
 
 def is_measured(used: dict[str, Any]) -> bool:
-    return CPU_S * 1000 <= used["cpu_ms"] < 60_000 and 150 * MIB <= used["max_rss_bytes"] < 600 * MIB
+    cpu_ms, peak_bytes = int(used["cpu_ms"]), int(used["max_rss_bytes"])
+    return CPU_S * 1000 <= cpu_ms < 60_000 and 150 * MIB <= peak_bytes < 600 * MIB
 
 
 def test_a_run_tells_its_start_end_cpu_time_and_memory(up: Up) -> None:

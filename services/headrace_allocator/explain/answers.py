@@ -130,9 +130,8 @@ def _one_node(facts: Facts, name: str, now: Moment) -> NodeList | NotFound:
     if node is None:
         return NotFound("node", name, near=near(name, facts.nodes))
     names = {each.operation or each.orphan_of for each in node.allocations.values()}
-    operations = sorted(filter(None, names), reverse=True)
-    page = next(runs_within(operations[:MOST_OPERATIONS], _PAGE_BYTES), [])
-    return NodeList([msgspec.structs.replace(_view(node, now), operations=page)])
+    operations = sorted(filter(None, names), reverse=True)[:MOST_OPERATIONS]
+    return NodeList([msgspec.structs.replace(_view(node, now), operations=operations)])
 
 
 def _view(node: Node, now: Moment) -> NodeView:

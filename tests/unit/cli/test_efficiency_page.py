@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -66,7 +67,7 @@ def test_a_run_too_short_to_have_taken_time_has_no_mean_cores() -> None:
     assert lines(usage_table(view))[1] == "completed 2 1 0ms 0ms – 1 MiB"
 
 
-def an_end(index: int, **figures: int) -> JobEnded:
+def an_end(index: int, **figures: Any) -> JobEnded:
     return JobEnded(
         8_000, OperationId("op"), JobSlot(index), NodeName("n"), AllocationId("a"), 5_000, JobResult.FAILED, **figures
     )

@@ -51,8 +51,9 @@ def efficiency(operation: str, /, *, common: Common | None = None) -> int:
             assert isinstance(fields, dict)
             screen.show({"operation": view.operation, "state": view.state.value, **fields}, table())
             return
-        runs = usage_table(view)
-        screen.print(efficiency_facts(view, found), *(["", runs] if runs.row_count else []))
+        screen.print(efficiency_facts(view, found))
+        if (runs := usage_table(view)).row_count:
+            screen.print("", runs)
         for line in notes(view):
             screen.say(line)
 
