@@ -165,7 +165,7 @@ class ListNodes(msgspec.Struct, frozen=True):
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
     #: Name of a node: the answer has only this node, with its operations. Empty: all nodes, without operations.
-    operations_of: str = ""
+    operations_of: Annotated[str, msgspec.Meta(max_length=63)] = ""
 
 
 class NodeGpu(msgspec.Struct, frozen=True):

@@ -128,9 +128,7 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     runs_in_cgroups: Counter = 0
 
     def plus(self, end: JobEnd) -> RunUsage:
-        """Return the usage with one more run. A run that was not measured changes nothing."""
-        if not end.is_measured:
-            return self
+        """Return the usage with one more measured run (`JobEnd.is_measured`)."""
         ran_ms = max(0, end.ended_at_ms - end.started_at_ms)
         most_cpu = end.cpu_ms * 100 // ran_ms if ran_ms >= _LEAST_RUN_TIME_MS else 0
         return RunUsage(
