@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
+import anyio
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
+from headrace.client import Client
 from headrace.efficiency import efficiency_of
 from headrace.errors import BadInput
 from headrace.ids import AllocationId, NodeName, OperationId
@@ -17,7 +20,7 @@ from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.operations import JobRow, OperationState, RunUsage
 from headrace_cli.commands.operations.efficiency import efficiency_facts, notes, usage_table
-from headrace_cli.commands.operations.job_list import JobWishes, ListedJobs
+from headrace_cli.commands.operations.job_list import JobWishes, ListedJobs, listed_jobs
 from headrace_cli.commands.operations.tables import job_table
 from tests.unit.test_efficiency import GIB, MIB, a_usage, a_view
 
@@ -112,3 +115,33 @@ def test_options_that_choose_jobs_are_refused_where_they_choose_nothing(given: d
 def test_one_job_is_asked_for_by_its_index() -> None:
     assert JobWishes.read(jobs=True, failed=False, job=7, limit=None) == JobWishes(7, 1, (), True)
     assert JobWishes.read(jobs=False, failed=False, job=None, limit=None) is None
+
+
+class FewRequests:
+    """A client of an operation with very many jobs, which must not read the log for all of them."""
+
+    def __init__(self, jobs: int) -> None:
+        self.rows = [JobRow(JobSlot(index), JobResult.COMPLETED, "n") for index in range(jobs)]
+        self.happenings = self
+        self.asked: list[list[JobSlot]] = []
+
+    async def jobs(self, operation: str, *, first: int, limit: int, results: object) -> AsyncIterator[JobRow]:
+        for row in self.rows[first : first + limit]:
+            yield row
+
+    async def ends(self, operation: str, runs: list[JobSlot]) -> dict[JobSlot, JobEnded]:
+        self.asked.append(runs)
+        return {JobSlot(0): an_end(0)}
+
+
+@pytest.mark.parametrize(("jobs", "is_read"), [(10_000, True), (10_001, False)])
+def test_the_log_is_not_read_for_very_many_jobs_and_the_list_says_so(jobs: int, is_read: bool) -> None:
+    wishes = JobWishes.read(jobs=True, failed=False, job=None, limit=None)
+    assert wishes is not None
+    client = FewRequests(jobs)
+
+    listed = anyio.run(listed_jobs, cast("Client", client), a_view(), wishes)
+
+    assert len(listed.rows) == jobs
+    assert (bool(client.asked), bool(listed.ends)) == (is_read, is_read)
+    assert len([*listed.notes()]) == (not is_read)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -14,6 +14,8 @@ from headrace.wire.operations import LARGEST_JOB_COUNT, JobRow, OperationView
 from headrace_cli.option_values import at_least
 from headrace_cli.show.plain_values import plain
 
+#: Most ended attempts whose figures are read from the log. For a hundred thousand attempts that would take some hundred requests.
+_MOST_ENDS: Final = 10_000
 #: Fields of an attempt's end that the JSON of a job has besides the fields of `JobRow`.
 _FIELDS_OF_END: Final = ("started_at_ms", "cpu_ms", "max_rss_bytes", "from_cgroup")
 
@@ -52,6 +54,15 @@ class ListedJobs(NamedTuple):
     ends: dict[JobSlot, JobEnded]
     #: True if further jobs match.
     more: bool
+    #: True if the ends were not read, because the jobs are too many.
+    without_ends: bool = False
+
+    def notes(self) -> Iterator[str]:
+        """Yield what the list leaves out."""
+        if self.more:
+            yield f"only the first {len(self.rows)} are shown; --limit shows more"
+        if self.without_ends:
+            yield f"start, run time, CPU time and memory are shown for at most {_MOST_ENDS} jobs: use --limit, --failed or --job"
 
     def as_json(self) -> list[dict[str, object]]:
         """Return the jobs as JSON objects, each with start, end, CPU time and peak memory; null if not known."""
@@ -67,8 +78,10 @@ async def listed_jobs(client: Client, view: OperationView, wishes: JobWishes) ->
     rows = [row async for row in client.jobs(name, first=wishes.first, limit=most, results=wishes.results)]
     more, rows = len(rows) > wishes.limit, rows[: wishes.limit]
     ends: dict[JobSlot, JobEnded] = {}
+    ended = [row.slot for row in rows if row.result is not None]
+    if len(ended) > _MOST_ENDS:
+        return ListedJobs(rows, ends, more, without_ends=True)
     with suppress(Refused, Unanswered):
-        ended = [row.slot for row in rows if row.result is not None]
         ends = await client.happenings.ends(name, ended) if ended else {}
     return ListedJobs(rows, ends, more)
 

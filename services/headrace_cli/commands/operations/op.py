@@ -185,15 +185,16 @@ def get(
             answer = _as_json(view, places, in_trees, shares)
             answer |= {"jobs": listed.as_json()} if listed is not None else {}
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
-            return
-        screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
-        _print_shares(screen, shares, in_trees)
-        for end in view.last_failures[-1:]:
-            screen.print("", *failure_lines(end))
-        if listed is not None:
-            screen.print("", job_table(listed.rows, None if failed else places, listed.ends, SystemClock().wall_ms()))
-            if listed.more:
-                screen.say(f"only the first {len(listed.rows)} are shown; --limit shows more")
+        else:
+            now_ms = SystemClock().wall_ms()
+            screen.print(operation_facts(view, places, now_ms, in_trees))
+            _print_shares(screen, shares, in_trees)
+            for end in view.last_failures[-1:]:
+                screen.print("", *failure_lines(end))
+            if listed is not None:
+                screen.print("", job_table(listed.rows, None if failed else places, listed.ends, now_ms))
+        for note in listed.notes() if listed is not None else ():
+            screen.say(note)
 
     return talk(common, work)
 
