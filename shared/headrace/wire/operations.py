@@ -129,7 +129,7 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def plus(self, end: JobEnd) -> RunUsage:
         """Return the usage with one more measured run (`JobEnd.is_measured`)."""
-        ran_ms = max(0, end.ended_at_ms - end.started_at_ms)
+        ran_ms = max(0, end.ended_at_ms - end.started_at_ms) if end.started_at_ms else 0
         most_cpu = end.cpu_ms * 100 // ran_ms if ran_ms >= _LEAST_RUN_TIME_MS else 0
         return RunUsage(
             self.runs + 1,

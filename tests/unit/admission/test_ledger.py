@@ -194,6 +194,14 @@ def test_the_mean_use_of_cores_of_a_short_run_is_no_peak() -> None:
     assert ledger.used[JobResult.COMPLETED].most_cpu == 0
 
 
+def test_a_run_whose_start_is_not_known_has_no_run_time() -> None:
+    ledger = a_ledger()
+    end = msgspec.structs.replace(a_run(0, cpu_ms=100), started_at_ms=0)
+    ledger.record(end, "n1", None)
+
+    assert ledger.used[JobResult.COMPLETED] == RunUsage(1, 0, 100)
+
+
 def test_sums_of_usage_stay_within_a_message() -> None:
     ledger = a_ledger()
     for index in (0, 1):
