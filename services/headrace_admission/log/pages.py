@@ -7,6 +7,7 @@ without the text of jobs; `op list` and `op history` also show every user the op
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import aclosing
 from math import inf
 from typing import Final
@@ -16,7 +17,7 @@ import msgspec
 
 from headrace.bus import BusError, Log
 from headrace.wire.codec import BadMessage
-from headrace.wire.happenings import GetOperationHistory, OperationHistory, happenings_of
+from headrace.wire.happenings import GetOperationHistory, Happening, JobEnded, OperationHistory, happenings_of
 from headrace.wire.log import Event, JobsEnded, LoggedEnd, OperationStarted, concerned
 from headrace.wire.refusals import NotFound, NotReady
 from headrace.wire.replay import LogPage, ReadEvents, ToldEntry
@@ -53,6 +54,7 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
     after = max(request.after, operation.first_sequence - 1)
     oldest, _ = await log.bounds()
     told = OperationHistory(operation.id, [], begins_late=oldest > after + 1)
+    jobs = frozenset(request.jobs)
     page_bytes = read = read_bytes = 0
     async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
         async for entry in entries:
@@ -60,7 +62,8 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
                 break
             if name in entry.data:
                 for event in batch_of(entry).events:
-                    told.happenings.extend(happenings_of(event) if concerned(event) == operation.id else ())
+                    if concerned(event) == operation.id:
+                        told.happenings.extend(each for each in happenings_of(event) if not jobs or _is_of(each, jobs))
                 page_bytes = size_bytes(told)
             read += 1
             read_bytes += len(entry.data)
@@ -71,6 +74,11 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
                 return OperationHistory(told.operation, told.happenings, entry.sequence, told.begins_late)
             await anyio.lowlevel.checkpoint()
     return told
+
+
+def _is_of(happening: Happening, jobs: Container[int]) -> bool:
+    """True for an ended run of one of these jobs."""
+    return isinstance(happening, JobEnded) and happening.slot.index in jobs
 
 
 async def log_page(log: Log, request: ReadEvents) -> LogPage | NotReady:

@@ -84,6 +84,7 @@ def job_end(
         preemption=None if stop is None else read_record(stop.note),
         account=run.account,
         start=run.start,
+        from_cgroup=exit.from_cgroup,
         not_started=started is None and result is JobResult.FAILED,
     )
 

@@ -12,6 +12,7 @@ from headrace.durations import LONGEST_MS
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.resources import ZERO, Amount, Resources
 from headrace.wire.log import IndexRun
+from headrace.wire.operations import MOST_OPERATIONS
 from headrace.wire.start_stages import StartRecord, StartStage
 from headrace.wire.version import Counter, Term
 
@@ -22,8 +23,6 @@ LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
 LONGEST_ISOLATION_DETAIL: Final = 500
 LONGEST_DRAIN_REASON: Final = 200
-#: Most operations in one request for their progress.
-_MOST_OPERATIONS: Final = 1_000
 
 Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
@@ -232,6 +231,8 @@ class ListNodes(msgspec.Struct, frozen=True):
 
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
+    #: Name of a node: the answer has only this node, with its operations. Empty: all nodes, without operations.
+    operations_of: Annotated[str, msgspec.Meta(max_length=63)] = ""
 
 
 class NodeGpu(msgspec.Struct, frozen=True):
@@ -274,6 +275,8 @@ class NodeView(msgspec.Struct, frozen=True):
     gpus: list[NodeGpu] = []
     #: The drain that is in force or will be.
     drain: Drain | None = None
+    #: Operations that hold an allocation on the node, at most 1,000. Only in answers about one node.
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -364,13 +367,13 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
 class ListProgress(msgspec.Struct, frozen=True):
     """person → allocator: ask for the progress of the running jobs of these operations."""
 
-    operations: Annotated[list[OperationId], msgspec.Meta(max_length=_MOST_OPERATIONS)]
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)]
 
 
 class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The progress of those operations that have a running job that reports it."""
 
-    operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=_MOST_OPERATIONS)]
+    operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=MOST_OPERATIONS)]
 
 
 class StopMode(enum.StrEnum):

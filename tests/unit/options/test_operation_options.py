@@ -237,7 +237,7 @@ case("tries", 1)(after_a_failure)
 
 
 @case("keep_going", True)
-def after_one_of_two_jobs_is_given_up(options: Options) -> str:
+def after_one_of_two_jobs_is_given_up(options: Options) -> object:
     return after_a_failure({"tries": 1, "job_count": 2} | options)
 
 
