@@ -360,6 +360,7 @@ def is_starving(operation: Operation) -> bool:
     return (
         operation.starvation is not StarvationStatus.NON_STARVING
         or operation.preemption_priority is not PreemptionPriority.NONE
+        or (operation.gang is not None and operation.gang.priority is not PreemptionPriority.NONE)
     )
 
 
@@ -378,8 +379,8 @@ def wants_node(operation: Operation) -> bool:
     """True if the operation's own state lets a node be reserved for it.
 
     Either it starves, or it stands in a fifo pool and is below its fair share. It is owed another whole job, or it holds nothing: then a
-    pool above it may be owed the job, whose operations are each owed a part of one. Gangs are excluded: resources are held for them in
-    another way.
+    pool above it may be owed the job, whose operations are each owed a part of one. Gangs are excluded: nodes are reserved for a gang in
+    its turn.
     """
     if operation.gang is not None or operation.task_groups:
         return False

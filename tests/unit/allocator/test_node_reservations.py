@@ -184,6 +184,23 @@ def test_after_the_longest_time_nothing_is_reserved_for_a_while() -> None:
     assert not fleet.reserved_nodes()
 
 
+def test_a_node_that_was_sought_is_not_reserved_once_starts_are_paused() -> None:
+    for seconds in range(2, _RESERVED_S):
+        fleet = a_fleet()
+        for _ in range(seconds):
+            fleet.second()
+        if fleet.reserved_nodes():
+            return
+        fleet.facts.starts_paused = True
+        # No tick comes before the jobs on the nodes have ended.
+        for _ in range(60):
+            fleet.pass_time(1.0)
+            for host in fleet.nodes:
+                fleet.hear(host)
+        assert not fleet.reserved_nodes()
+    raise AssertionError("no node was reserved in time")
+
+
 def test_one_operation_has_one_node_at_a_time() -> None:
     fleet = a_fleet(jobs=3)
     for _ in range(60):
