@@ -35,7 +35,7 @@ from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import NodeCondition
 from headrace_allocator.facts.operations import Operation, is_starving, members, never_fits, together, waits_for_a_turn
-from headrace_allocator.gangs.gang import TOGETHER, GangPhase
+from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
@@ -145,13 +145,11 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
     gang, gathering = operation.gang, facts.gangs.gathering
     if gang is None or (never := gang_never_fits(operation)) is not None:
         return None if gang is None else never
-    until_s, other = gang.until_s, OperationId("")
+    until_s, other = _turn_ends_s(facts, operation, gang), OperationId("")
     reserved = sorted(facts.reservations.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
-    if until_s is not None and is_starving(operation):
-        until_s = max([until_s, *(one.until_s for one in reserved)])
     if gang.phase is GangPhase.WAITING and gathering is not None:
         other_gang, other = facts.gangs.of[gathering].gang, gathering
-        until_s = None if other_gang is None else other_gang.until_s
+        until_s = None if other_gang is None else _turn_ends_s(facts, facts.gangs.of[gathering], other_gang)
     return why.GangWaits(
         gang.phase,
         operation.spec.job_count,
@@ -164,6 +162,13 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
         reserved_nodes=tuple(one.node.record.node for one in reserved[:_MOST_NODES]),
         expected_s=max(0.0, reserved[-1].expected_s - now.steady_s) if reserved else 0.0,
     )
+
+
+def _turn_ends_s(facts: Facts, operation: Operation, gang: Gang) -> float | None:
+    """Return the time at which the phase of a gang ends at the latest. Nodes that are reserved for a starving gang extend its turn."""
+    if gang.until_s is None or not is_starving(operation):
+        return gang.until_s
+    return max([gang.until_s, *(one.until_s for one in facts.reservations.of.get(operation.id, {}).values())])
 
 
 def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooLittle | None:

@@ -260,8 +260,6 @@ class GangStarts:
         gangs, name = self._facts.gangs, operation.id
         if gangs.gathering == name:
             gangs.gathering = None
-            is_success = phase is GangPhase.STARTING
-            self._facts.reservations.end(name, ReservationEnd.STARTED if is_success else ReservationEnd.RELEASED)
             self._looks_for_room.update(dict.fromkeys(self._next_in_turn()))
         set_phase(operation, phase, until_s)
         if phase is GangPhase.GATHERING:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace.ids import OperationId
+from headrace.ids import AllocationId, OperationId
 from headrace.pools.pool_config import PreemptionSwitch
 from headrace.wire.operations import OperationState
 from headrace_allocator.gangs.gang import GangPhase
@@ -86,6 +86,46 @@ def test_each_job_without_resources_has_one_node_at_most() -> None:
         most = max(most, reserved)
 
     assert most == 2
+
+
+def test_the_node_that_got_a_job_is_let_go_and_the_others_stay_reserved() -> None:
+    fleet = until_reserved(with_gang(a_stream(length_s=30.0)), 2)
+    nodes = {node.record.node for node in fleet.reserved_nodes()}
+    gang = fleet.operation(LARGE).gang
+    assert gang is not None
+    while not gang.holds:
+        fleet.second()
+    (held,) = gang.holds
+
+    assert {node.record.node for node in fleet.reserved_nodes()} == nodes - {held.node}
+
+
+def test_a_job_that_gets_a_node_that_is_not_reserved_lets_a_reserved_node_go() -> None:
+    fleet = until_reserved(with_gang(a_stream(length_s=2_000.0)), 2)
+    (node,) = [node for node in fleet.facts.nodes.values() if node.reserved is None]
+
+    fleet.engine.gangs.hold(AllocationId("held"), fleet.operation(LARGE), node, cores(2), fleet.now)
+    fleet.engine.gangs.settle(fleet.now)
+
+    assert len(fleet.reserved_nodes()) == 1
+
+
+def test_no_node_is_reserved_once_another_gang_has_its_turn() -> None:
+    for seconds in range(12):
+        fleet = with_gang(a_stream(length_s=2_000.0))
+        fleet.work(OTHER, "small", 2, cores(1), started_at_ms=3, is_gang=True)
+        for _ in range(seconds):
+            fleet.second()
+        if fleet.reserved_nodes():
+            return
+        fleet.engine.gangs.gather(fleet.operation(OTHER), fleet.now)
+        for _ in range(5):
+            fleet.pass_time(1.0)
+            for host in fleet.nodes:
+                fleet.hear(host)
+        assert fleet.facts.gangs.check() == []
+        assert not fleet.reserved_nodes()
+    raise AssertionError("no node was reserved in time")
 
 
 def test_no_node_is_reserved_for_a_gang_that_is_owed_a_part_of_its_jobs() -> None:

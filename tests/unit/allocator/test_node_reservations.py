@@ -68,7 +68,7 @@ def test_others_are_told_that_free_resources_are_reserved() -> None:
         (node,) = fleet.reserved_nodes() or (None,)
         if node is not None and node.free.cpu >= 100:
             break
-    said = "1 node has free resources for a job of it, and is reserved for whole-node, which starves"
+    said = "1 node has free resources for a job of it, and is reserved for whole-node, whose job does not fit there yet"
     assert said in fleet.reasons(STREAM)
     assert node not in nodes_to_nudge(fleet.operation(STREAM), fleet.facts)
 
