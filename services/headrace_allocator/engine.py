@@ -75,7 +75,7 @@ class AllocatorEngine:
         self.pace = Pace(self.facts.last_heard)
         self.yarn = YarnPasses(self.facts)
         self.gangs = GangStarts(self.facts, self.ranking)
-        self.reservations = NodeReservations(self.facts, self.ranking)
+        self.reservations = NodeReservations(self.facts, self.ranking, self.gangs)
         self.answers = HeartbeatAnswers(
             self.facts, self.ranking, self.pace, self.yarn.plans, self.gangs, self.reservations
         )

@@ -196,7 +196,7 @@ class Overlay:
         self.owed_only = False
         #: The gang whose turn it is from this decision on.
         self.gang: OperationId | None = None
-        #: The operation for which the node is reserved, until one of its jobs starts here.
+        #: The operation for which the node is reserved, until one of its jobs starts here; for a gang, until all its jobs have resources.
         self.reserved = view.reserved
         self._freed_of: dict[OperationId, list[Allocation]] = {}
         self._jobs: dict[OperationId, int] = {}
@@ -314,7 +314,12 @@ class Overlay:
             if waits_for_a_turn(operation) and self.gang is None:
                 self.gang = operation.id
             self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
-            if operation is self.reserved and amount is not ZERO:
+            # The node goes on draining for a gang that lacks resources for more jobs.
+            if (
+                operation is self.reserved
+                and amount is not ZERO
+                and (operation.gang is None or not self.ready(operation))
+            ):
                 self.reserved = None
         self.room = self.room - amount
         self._held[operation.id] = self.held(operation) + amount

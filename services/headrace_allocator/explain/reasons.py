@@ -57,6 +57,10 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     nodes: int = 0
     #: Seconds until the present phase is over.
     left_s: float = 0.0
+    #: Number of nodes that are reserved for its other jobs, the first of them, and seconds until a job is expected to fit on each.
+    reserved: int = 0
+    reserved_nodes: tuple[NodeName, ...] = ()
+    expected_s: float = 0.0
     #: Another gang for which resources are being held.
     other: OperationId = OperationId("")
 

@@ -34,8 +34,8 @@ from headrace_allocator.explain import reasons as why
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, NodeCondition
-from headrace_allocator.facts.operations import Operation, members, never_fits, together
-from headrace_allocator.gangs.gang import TOGETHER, GangPhase
+from headrace_allocator.facts.operations import Operation, is_starving, members, never_fits, together, waits_for_a_turn
+from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
@@ -155,10 +155,11 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
     gang, gathering = operation.gang, facts.gangs.gathering
     if gang is None or (never := gang_never_fits(operation)) is not None:
         return None if gang is None else never
-    until_s, other = gang.until_s, OperationId("")
+    until_s, other = _turn_ends_s(facts, operation, gang), OperationId("")
+    reserved = sorted(facts.reservations.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
     if gang.phase is GangPhase.WAITING and gathering is not None:
         other_gang, other = facts.gangs.of[gathering].gang, gathering
-        until_s = None if other_gang is None else other_gang.until_s
+        until_s = None if other_gang is None else _turn_ends_s(facts, facts.gangs.of[gathering], other_gang)
     return why.GangWaits(
         gang.phase,
         operation.spec.job_count,
@@ -167,7 +168,17 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
         nodes=len({one.node for one in gang.holds}),
         left_s=0.0 if until_s is None else until_s - now.steady_s,
         other=other,
+        reserved=len(reserved),
+        reserved_nodes=tuple(one.node.record.node for one in reserved[:_MOST_NODES]),
+        expected_s=max(0.0, reserved[-1].expected_s - now.steady_s) if reserved else 0.0,
     )
+
+
+def _turn_ends_s(facts: Facts, operation: Operation, gang: Gang) -> float | None:
+    """Return the time at which the phase of a gang ends at the latest. Nodes that are reserved for a starving gang extend its turn."""
+    if gang.until_s is None or not is_starving(operation):
+        return gang.until_s
+    return max([gang.until_s, *(one.until_s for one in facts.reservations.of.get(operation.id, {}).values())])
 
 
 def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooLittle | None:
@@ -287,9 +298,10 @@ def _no_room(
 
 
 def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeReserved | None:
-    reservation = facts.reservations.of.get(operation.id)
-    if reservation is None:
+    if operation.gang is not None or operation.id not in facts.reservations.of:
+        # The reason of a gang names its reserved nodes.
         return None
+    (reservation,) = facts.reservations.of[operation.id].values()
     now_s, node = now.steady_s, reservation.node.record.node
     return why.NodeReserved(node, max(0.0, reservation.expected_s - now_s), max(0.0, reservation.until_s - now_s))
 
@@ -338,10 +350,15 @@ def _behind_others(
 
 
 def levels_of(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
-    """Yield what comes first on each level of the tree, from the root down. Yields nothing if the operation's own state holds it back."""
+    """Yield what comes first on each level of the tree, from the root down.
+
+    Yields nothing if the operation's own state holds it back, or if it is a gang with a reserved node for each job without resources: it
+    comes first on these nodes.
+    """
     order.settle()
     own = order.entry(operation.id)
-    if own is None:
+    reserved = facts.reservations.count(operation.id)
+    if own is None or (operation.gang is not None and reserved and reserved >= operation.slots.ready_count):
         return
     pools = [facts.pools.root, *reversed(list(facts.pools.pool(operation.spec.pool).path()))]
     for above, below in pairwise(pools):
@@ -355,10 +372,22 @@ def _level(facts: Facts, order: LeastSatisfied, pool: PoolName, own: Entry) -> L
     there = order.pool(pool)
     lists: list[Sequence[Entry]] = [there.children, *there.buckets.values()]
     ahead = sum(bisect_left(entries, own) for entries in lists)
+    passed = _passed_while_a_gang_gathers(facts, order, pool)
+    if passed:
+        ahead -= sum(entry < own for entry in passed)
+        lists = [[entry for entry in entries if entry not in passed] for entries in lists]
     first = nsmallest(_MOST_AHEAD, (entry for entries in lists for entry in islice(entries, _MOST_AHEAD)))
     return Level(
         pool, _ahead(facts, order, own), ahead, [_ahead(facts, order, entry) for entry in first if entry < own]
     )
+
+
+def _passed_while_a_gang_gathers(facts: Facts, order: LeastSatisfied, pool: PoolName) -> set[Entry]:
+    """Return the positions of the gangs of a pool that start nothing, since resources are held for another gang."""
+    if facts.gangs.gathering is None:
+        return set()
+    waiting = (each for each in facts.gangs.of.values() if each.spec.pool == pool and waits_for_a_turn(each))
+    return {entry for each in waiting if (entry := order.entry(each.id)) is not None}
 
 
 def _ahead(facts: Facts, order: LeastSatisfied, entry: Entry) -> Ahead:

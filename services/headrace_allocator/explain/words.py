@@ -117,15 +117,9 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
         case GangPhase.WAITING if reason.other:
             return f"{gang}: resources are held for another gang, {reason.other}, for at most {left} more, and for one gang at a time"
         case GangPhase.WAITING:
-            return f"{gang}: it starts when there are free resources for all of its jobs at once"
+            return f"{gang}: no resources are held for it yet; they are, job by job, once it comes first for free resources"
         case GangPhase.GATHERING:
-            nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
-            there = (
-                f"resources for {reason.held} of them on {nodes} are held"
-                if reason.held
-                else "nodes are searched for free resources"
-            )
-            return f"{gang}: {there} for {left} more; they start when all have resources"
+            return f"{gang}: {_words_of_gathering(reason, left)}; they start when all have resources"
         case GangPhase.PAUSED:
             return f"{gang}: not all got resources in time; other operations may use them, and the gang tries again in {left}"
         case GangPhase.YIELDING:
@@ -136,6 +130,19 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
             return f"{gang} that lacks a job: the other jobs are being ended, {reason.running} are still on nodes; then all start again"
         case _:
             assert_never(reason.phase)
+
+
+def _words_of_gathering(reason: why.GangWaits, left: str) -> str:
+    """Return the text of what is held for a gang, which nodes are reserved for it, and for how much longer."""
+    words = f"resources for {reason.held} of them on {counted(reason.nodes, 'node')} are held for {left} more"
+    if not reason.reserved:
+        return words if reason.held else f"nodes are searched for free resources for {left} more"
+    more = reason.reserved - len(reason.reserved_nodes)
+    names = ", ".join(reason.reserved_nodes) + (f" and {counted(more, 'other node')}" if more else "")
+    verb = "is" if reason.reserved == 1 else "are"
+    reserved = f"{counted(reason.reserved, 'node')} ({names}) {verb} reserved for it for {left} more"
+    fits = f"one of its jobs is expected to fit on each within {reason.expected_s:.0f} s"
+    return f"{words}; {reserved}, and {fits}" if reason.held else f"{reserved}, and {fits}"
 
 
 def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
@@ -281,6 +288,8 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         if not reason.limit_of:
             return "start a gang of fewer or smaller jobs; limits of an operation, such as `--max-cpu`, are fixed at its start"
         return f"raise the limit with `headrace pool set {typed(reason.limit_of)}`, or start a gang of fewer or smaller jobs"
+    if isinstance(reason, why.NoRoomOnAnyNode) and spec.is_gang:
+        return f"wait until jobs on nodes end; `headrace pool explain {typed(spec.pool)}` says who has the resources"
     if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
         explain = f"`headrace pool explain {typed(spec.pool)}`"
         return f"start a smaller gang, give its pool a guarantee, or have other operations want less: {explain}"

@@ -147,8 +147,7 @@ class Facts:
     def remove_node(self, node: Node) -> None:
         """Remove a node that is no longer enrolled and holds nothing."""
         self.set_offline(node)
-        if node.reserved is not None:
-            self.reservations.end(node.reserved.operation, ReservationEnd.RELEASED)
+        self.reservations.end_at(node, ReservationEnd.RELEASED)
         self.rooms.forget(node)
         self.last_heard.forget(node)
         self.empty_nodes.discard(node.record.node)

@@ -360,6 +360,7 @@ def is_starving(operation: Operation) -> bool:
     return (
         operation.starvation is not StarvationStatus.NON_STARVING
         or operation.preemption_priority is not PreemptionPriority.NONE
+        or (operation.gang is not None and operation.gang.priority is not PreemptionPriority.NONE)
     )
 
 
@@ -378,8 +379,8 @@ def wants_node(operation: Operation) -> bool:
     """True if the operation's own state lets a node be reserved for it.
 
     The operation must starve, or be below its fair share in a fifo pool. It must also be owed another whole job, or hold nothing: if each
-    operation of a pool is owed only a part of a job, the pool may still be owed a whole job. Gangs are excluded, because resources are
-    held for them in another way.
+    operation of a pool is owed only a part of a job, the pool may still be owed a whole job. Gangs are excluded: nodes are reserved for a
+    gang in its turn.
     """
     if operation.gang is not None or operation.task_groups:
         return False

@@ -33,7 +33,7 @@ class State:
         self.tasks: Counter[tuple[OperationId, Resources]] = Counter()
         #: Allocations that are preempted, so that others may have their resources.
         self.freed: list[Allocation] = []
-        #: The operation for which the node is reserved, until a job of it starts.
+        #: The operation for which the node is reserved, until a job of it starts; for a gang, until all its jobs have resources.
         self.reserved = view.reserved
         #: The gang whose turn it is from this decision on.
         self.gang: OperationId | None = None
@@ -92,7 +92,7 @@ class State:
         self.use(operation, size)
         if operation.task_groups:
             self.tasks[operation.id, size] += 1
-        if operation is self.reserved:
+        if operation is self.reserved and (operation.gang is None or not self.ready(operation)):
             self.reserved = None
         if waits_for_a_turn(operation) and self.gang is None:
             self.gang = operation.id
