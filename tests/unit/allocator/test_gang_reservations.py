@@ -201,5 +201,5 @@ def test_people_see_which_nodes_are_reserved_and_no_reason_that_is_not_so() -> N
     told = fleet.reasons(LARGE)
 
     assert told[0].startswith(f"a gang of 2 jobs: 2 nodes ({names}) are reserved for it for 3")
-    assert told[0].endswith(" s; all start when all have resources")
+    assert told[0].endswith(" s; they start when all have resources")
     assert not [words for words in told if "go first" in words or "no resources are held" in words]
