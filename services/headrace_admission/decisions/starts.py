@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.errors import BadInput, shortened
 from headrace.ids import PoolName, TreeName, operation_id
+from headrace.job_indexes import parse_indexes
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
@@ -35,6 +36,11 @@ _WHAT_RUNS: Final = {
     "environment": "environment",
     "working_directory": "folder",
     "files": "files",
+    "indexes": "indexes",
+    "lines": "lines",
+    "output": "output file",
+    "error": "error file",
+    "stdin": "input file",
 }
 
 
@@ -134,15 +140,35 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
         return BadRequest("spec.scheduling_tag_filter", shortened(str(error.value)), error.expected)
+    wrong = _unusable_jobs(spec)
+    if wrong is not None:
+        return wrong
     if spec.trace and read_trace(spec.trace) is None:
         return BadRequest(
             "spec.trace", spec.trace, "a W3C Trace Context traceparent whose flags say that the trace is recorded"
         )
     size = size_bytes(spec)
     if size > LARGEST_SPEC_BYTES:
-        return BadRequest(
-            "spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} bytes for command and environment together"
-        )
+        parts = "command, environment, lines and indexes"
+        return BadRequest("spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} bytes for {parts} together")
+    return None
+
+
+def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
+    """Return the refusal of indexes that are not as many as the jobs, or of lines that not every index has; else None."""
+    highest = spec.job_count - 1
+    if spec.indexes:
+        try:
+            indexes = parse_indexes(spec.indexes)
+        except BadInput as error:
+            return BadRequest("spec.indexes", shortened(str(error.value)), error.expected)
+        if len(indexes) != spec.job_count:
+            return BadRequest("spec.indexes", f"{len(indexes)} indexes", f"as many as there are jobs, {spec.job_count}")
+        highest = indexes.highest()
+    if spec.lines and len(spec.lines) <= highest:
+        return BadRequest("spec.lines", f"{len(spec.lines)} lines", f"a line for each index, up to {highest}")
+    if any("\0" in text for text in (*spec.lines, spec.output, spec.error, spec.stdin)):
+        return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
     return None
 
 

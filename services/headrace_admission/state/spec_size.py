@@ -30,9 +30,18 @@ def texts_bytes(texts: Collection[str]) -> int:
 def spec_bytes(spec: OperationSpec) -> int:
     """Return the bytes that the command, the environment and the other texts of a spec take in memory."""
     environment = spec.environment
-    texts = (spec.working_directory, spec.title, spec.scheduling_tag_filter)
+    texts = (
+        spec.working_directory,
+        spec.title,
+        spec.scheduling_tag_filter,
+        spec.indexes,
+        spec.output,
+        spec.error,
+        spec.stdin,
+    )
     return (
         texts_bytes(spec.argv)
+        + texts_bytes(spec.lines)
         + texts_bytes(environment)
         + texts_bytes(environment.values())
         + _ENTRY_BYTES * len(environment)
@@ -41,6 +50,8 @@ def spec_bytes(spec: OperationSpec) -> int:
 
 
 def without_command(spec: OperationSpec) -> OperationSpec:
-    """Return a spec without arguments, environment, working folder and files of its jobs."""
+    """Return a spec without arguments, environment, lines, working folder and files of its jobs."""
     argv = [spec.argv[0][:_WORD_CHARACTERS]]
-    return msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="", files=None)
+    return msgspec.structs.replace(
+        spec, argv=argv, environment={}, lines=[], working_directory="", output="", error="", stdin="", files=None
+    )

@@ -268,6 +268,12 @@ def _check_amounts(field: str, amounts: Resources) -> None:
         raise ValueError(f"{field}.{name} {amount}, at most {most} are accepted of a node")
 
 
+#: Indexes of jobs as text, such as `1-99:7,200`.
+IndexText = Annotated[str, msgspec.Meta(max_length=65_536)]
+Lines = Annotated[list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(max_length=1_000_000)]
+FileName = Annotated[str, msgspec.Meta(max_length=4_096)]
+
+
 class JobSpec(msgspec.Struct, frozen=True):
     """The command and limits of every job of an operation.
 
@@ -294,6 +300,12 @@ class JobSpec(msgspec.Struct, frozen=True):
     trace: str = ""
     #: Archive of files that the jobs find on their node.
     files: Archive | None = None
+    #: See `OperationSpec`, like the fields that follow.
+    indexes: IndexText = ""
+    lines: Lines = []
+    output: FileName = ""
+    error: FileName = ""
+    stdin: FileName = ""
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

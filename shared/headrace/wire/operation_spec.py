@@ -12,7 +12,7 @@ from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.files import Archive
-from headrace.wire.heartbeat import JobSpec
+from headrace.wire.heartbeat import FileName, IndexText, JobSpec, Lines
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.trace import Trace
 
@@ -138,6 +138,17 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: Trace = ""
     #: Archive that the user sent before the start; the jobs find its files on their node.
     files: Archive | None = None
+    #: Indexes that the jobs see instead of their numbers from 0, such as `1-99:7,200`; as many as there are jobs. Empty: the numbers.
+    indexes: IndexText = ""
+    #: One line of text for each index that the jobs see; a job finds its line in `HEADRACE_LINE`, and in place of `{}` in its command.
+    lines: Lines = []
+    #: Files on the node that the jobs write their stdout and stderr to and read their stdin from, relative to the working directory.
+    #: `%i` stands for the index. Empty: output goes to the job's log, and stdin is empty.
+    output: FileName = ""
+    error: FileName = ""
+    stdin: FileName = ""
+    #: Operation whose jobs this operation runs again; empty: none.
+    rerun_of: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
     @property
     def is_vanilla(self) -> bool:
@@ -165,4 +176,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             interrupt_signal=self.interrupt_signal,
             trace=self.trace,
             files=self.files,
+            indexes=self.indexes,
+            lines=self.lines,
+            output=self.output,
+            error=self.error,
+            stdin=self.stdin,
         )

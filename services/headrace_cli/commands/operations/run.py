@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from headrace.client.failure_rule import failure_rule
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
+from headrace.job_indexes import parse_indexes
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.pools.placement_rules import RuleName
@@ -40,8 +42,8 @@ if TYPE_CHECKING:
 class JobOptions:
     """Options for the jobs of an operation."""
 
-    jobs: Annotated[Whole, Parameter(name=["--jobs", "-n"])] = 1
-    """Number of jobs."""
+    jobs: Annotated[MaybeWhole, Parameter(name=["--jobs", "-n"])] = None
+    """Number of jobs. Default: 1, or as many as --each-line or --indexes gives."""
     cpu: Annotated[str, Parameter(name=["--cpu", "-c"])] = "1"
     """Cores of each job, such as 1 or 0.5."""
     memory: Annotated[str, Parameter(name=["--memory", "-m"])] = "0"
@@ -75,12 +77,17 @@ class JobOptions:
     node_filter: str | None = None
     """Nodes that may run the jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
 
-    def failure_rule(self, *, is_gang: bool) -> dict[str, Any]:
+    @property
+    def count(self) -> int | None:
+        """The number of jobs, or None if it is not given. Raises `BadInput`."""
+        return None if self.jobs is None else at_least("--jobs", self.jobs, 1)
+
+    def failure_rule(self, job_count: int, *, is_gang: bool) -> dict[str, Any]:
         """Return the fields of the operation spec for failed jobs. Raises `BadInput`."""
         most = self.max_failed_job_count
         with _named_options():
             return failure_rule(
-                at_least("--jobs", self.jobs, 1),
+                job_count,
                 is_gang=is_gang,
                 tries=None if self.tries is None else at_least("--tries", self.tries, 1),
                 keep_going=self.keep_going,
@@ -95,6 +102,46 @@ class JobOptions:
             gpu=at_least("--gpu", self.gpu, 0),
             memory=parse_amount("memory", self.memory, place="--memory"),
         )
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ArrayOptions:
+    """Options for operations whose jobs differ by an index or by a line of text, and for the files of each job."""
+
+    each_line: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
+    """One job for each line of this file, or of stdin for `-`. A job finds its line in `HEADRACE_LINE`, and in place of `{}` in the
+    command."""
+    indexes: str | None = None
+    """One job for each of these indexes, such as 1-99:7,200. A job finds its index in `HEADRACE_JOB_INDEX`."""
+    max_running: MaybeWhole = None
+    """Most jobs that run at the same time."""
+    output: Annotated[str, Parameter(name=["--output", "-o"])] = ""
+    """File on the node for the stdout of each job, such as out/%i.txt, where %i is the index. Its folder is made. Relative to the
+    working directory. Unless given, the job's log keeps the output."""
+    error: str = ""
+    """File on the node for stderr; the same as --output for both in one file."""
+    stdin: str = ""
+    """File on the node that each job reads as its stdin. Empty unless given."""
+
+    def fields(self, jobs: int | None) -> dict[str, Any]:
+        """Return the fields of the operation spec, with the number of jobs. Raises `BadInput`, `OSError`."""
+        lines = read_lines(self.each_line) if self.each_line is not None else []
+        count = len(lines)
+        if self.indexes is not None:
+            count = len(parse_indexes(self.indexes, place="--indexes"))
+        if jobs is not None and count not in (0, jobs):
+            raise BadInput(
+                "--jobs", jobs, f"no --jobs, or {count}: --indexes and --each-line say how many jobs there are"
+            )
+        return {
+            "job_count": count or (1 if jobs is None else jobs),
+            "indexes": self.indexes or "",
+            "lines": lines,
+            "output": self.output,
+            "error": self.error,
+            "stdin": self.stdin,
+        }
 
 
 @Parameter(name="*")
@@ -120,9 +167,10 @@ class ShareOptions:
     max_gpu: MaybeWhole = None
     """GPU limit of the operation's fair share."""
 
-    def limits(self) -> PartialResources:
-        """Return the limits of the operation's fair share. Raises `BadInput`."""
+    def limits(self, max_running: int | None) -> PartialResources:
+        """Return the limits of the operation's fair share; each job takes one slot. Raises `BadInput`."""
         return PartialResources(
+            user_slots=None if max_running is None else at_least("--max-running", max_running, 1),
             cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
             gpu=None if self.max_gpu is None else at_least("--max-gpu", self.max_gpu, 0),
             memory=None if self.max_memory is None else parse_amount("memory", self.max_memory, place="--max-memory"),
@@ -191,6 +239,7 @@ def run(
     *command: Annotated[str, Parameter(negative=())],
     pool: PoolOption = None,
     job_options: JobOptions | None = None,
+    array_options: ArrayOptions | None = None,
     share_options: ShareOptions | None = None,
     preemption_options: PreemptionOptions | None = None,
     title: Annotated[str | None, Parameter(name=["--title", "-t"])] = None,
@@ -217,6 +266,10 @@ def run(
 
         headrace run --upload project -- python3 main.py
 
+        headrace run --each-line names.txt --output 'out/%i.txt' -- ./convert.sh {}
+
+        headrace run --indexes 1-99:7,200 --max-running 4 -- ./train.sh
+
         headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
 
     Parameters
@@ -233,7 +286,7 @@ def run(
         Id of the operation. A second start with the same id starts nothing new. Default: a new id.
     """
     own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
-    named = _spec(command, own_pool, jobs, share_options or ShareOptions())
+    named = _spec(command, own_pool, jobs, array_options or ArrayOptions(), share_options or ShareOptions())
     wishes = (preemption_options or PreemptionOptions()).wishes()
     spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
     packed, waits = _packed(jobs.upload), wait_options or WaitOptions()
@@ -254,7 +307,9 @@ _OPTIONS: Final = {
     "keep_going": "--keep-going",
     "spec.argv": "command",
     "spec.environment": "--env",
+    "spec.indexes": "--indexes",
     "spec.job_count": "--jobs",
+    "spec.lines": "--each-line",
     "spec.max_failed_job_count": "--max-failed-job-count",
     "spec.pool_trees": "--pool-tree",
     "spec.resources.gpu": "--gpu",
@@ -314,7 +369,9 @@ async def _completed(spec: OperationSpec, packed: Packed | None, client: Client)
     )
 
 
-def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:
+def _spec(
+    command: Sequence[str], pool: PoolName, jobs: JobOptions, array: ArrayOptions, share: ShareOptions
+) -> OperationSpec:
     if not command:
         raise BadInput(
             "command", "", "a program and its arguments after `--`, such as: headrace run -- python3 work.py"
@@ -323,26 +380,42 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         near = f"separate words, or sh -c {shlex.quote(command[0])}: no shell reads the command"
         raise BadInput("command", command[0], near)
     trees = parse_pool_trees(share.pool_tree or [])
+    of_array = array.fields(jobs.count)
     return OperationSpec(
         pool=pool,
         argv=list(command),
-        job_count=at_least("--jobs", jobs.jobs, 1),
+        **of_array,
         resources=jobs.resources(),
         environment=parse_environment(jobs.env or [], os.environ),
         working_directory=_folder(jobs),
         weight=share.weight,
         is_gang=share.gang,
         first_job_is_master=share.first_job_is_master,
-        resource_limits=share.limits(),
+        resource_limits=share.limits(array.max_running),
         pool_trees=list(trees),
         scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
-        **jobs.failure_rule(is_gang=share.gang),
+        **jobs.failure_rule(of_array["job_count"], is_gang=share.gang),
         retry_backoff_ms=parse_duration_ms(jobs.retry_backoff, place="--retry-backoff"),
         longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
         on_lost_node=jobs.on_lost_node,
         log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
         scheduling_tag_filter=_formula(jobs.node_filter or ""),
     )
+
+
+def read_lines(file: Path) -> list[str]:
+    """Return the lines of a text file, or of stdin for `-`, without their ends. Raises `BadInput`, `OSError`."""
+    data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput("--each-line", file, f"text in UTF-8; byte {error.start} is not") from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise BadInput("--each-line", file, "a file with at least one line")
+    return lines
 
 
 def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:

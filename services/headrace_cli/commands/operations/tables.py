@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.table import Table
@@ -11,11 +11,13 @@ from rich.text import Text
 
 from headrace.durations import format_duration
 from headrace.efficiency import unused
+from headrace.errors import shortened
 from headrace.ids import TreeName
 from headrace.resources import format_amount
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
 from headrace.wire.placements import TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
@@ -134,6 +136,8 @@ def operation_facts(
     facts.add_row("time", time_words(view, now_ms))
     withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
     facts.add_row("command", Text(shlex.join(spec.argv) + withheld))
+    for name, words in _array_facts(spec):
+        facts.add_row(name, Text(words))
     if spec.files is not None:
         size = format_amount("memory", spec.files.size_bytes)
         facts.add_row("files", f"{spec.files.file_count}, {size} packed")
@@ -158,6 +162,19 @@ def operation_facts(
                 f"{f'{more} more, and ' if more else ''}what would end the waiting: headrace op explain {view.operation}",
             )
     return facts
+
+
+def _array_facts(spec: OperationSpec) -> Iterator[tuple[str, str]]:
+    """Yield the facts about indexes, lines and files of the jobs, each with its name."""
+    if spec.indexes:
+        yield "indexes", shortened(spec.indexes)
+    if spec.lines:
+        yield "lines", f"{len(spec.lines)}, one for each index"
+    for name in ("output", "error", "stdin"):
+        if getattr(spec, name):
+            yield name, getattr(spec, name)
+    if spec.rerun_of:
+        yield "reruns", f"jobs of operation {spec.rerun_of}"
 
 
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
