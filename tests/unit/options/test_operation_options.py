@@ -82,6 +82,18 @@ case("log_cap_bytes", 10)(job)
 case("job_count", 2)(job)
 case("trace", f"00-{'a' * 32}-{'b' * 16}-01")(job)
 case("files", Archive("a" * 64, size_bytes=1))(job)
+case("indexes", "7")(job)
+case("lines", ["a line"])(job)
+case("output", "out/%i")(job)
+case("error", "err/%i")(job)
+case("stdin", "in")(job)
+
+
+@case("rerun_of", "older")
+def told_of_the_operation(options: Options) -> str:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **options)
+    return desk.state.operations[oid("one")].spec.rerun_of
 
 
 @case("scheduling_tag_filter", "gpu")

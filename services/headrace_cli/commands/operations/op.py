@@ -284,16 +284,10 @@ def logs(
     save
         Write the output into this folder, as 0.out and 0.err for job 0, instead of printing it. The folder is made; files are replaced.
     """
-    if stdout and stderr:
-        raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
-    both = not stdout and not stderr
-    wishes: LogWishes = {"stderr": stderr, "both": both, "follow": follow}
-    if attempt is not None:
-        wishes["attempt"] = at_least("--attempt", attempt, 1)
-
     if job is not None:
         at_least("--job", job, 0)
-
+    wishes = _log_wishes(attempt, stdout=stdout, stderr=stderr)
+    wishes["follow"] = follow
     if save is not None:
         save.mkdir(parents=True, exist_ok=True)
 
@@ -304,9 +298,19 @@ def logs(
         if save is not None:
             screen.say(await save_output(lines, save))
             return
-        await print_output(screen, lines, several=several, both=both)
+        await print_output(screen, lines, several=several, both=wishes["both"])
 
     return talk(common, work, bears_restarts=follow)
+
+
+def _log_wishes(attempt: int | None, *, stdout: bool, stderr: bool) -> LogWishes:
+    """Return which output is read. Raises `BadInput`."""
+    if stdout and stderr:
+        raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
+    wishes: LogWishes = {"stderr": stderr, "both": not stdout and not stderr}
+    if attempt is not None:
+        wishes["attempt"] = at_least("--attempt", attempt, 1)
+    return wishes
 
 
 @app.command

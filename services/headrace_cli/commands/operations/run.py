@@ -209,6 +209,19 @@ class PreemptionOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class NameOptions:
+    """Options for the names of an operation and its pool."""
+
+    title: Annotated[str, Parameter(name=["--title", "-t"])] = ""
+    """Title of the operation in lists."""
+    existing_pool: Switch = False
+    """Refuse the start if there is no such pool, instead of making an ephemeral pool."""
+    id: str = ""
+    """Id of the operation. A second start with the same id starts nothing new. Default: a new id."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class WaitOptions:
     """Options for what to do after the start, or instead of a start."""
 
@@ -242,9 +255,7 @@ def run(
     array_options: ArrayOptions | None = None,
     share_options: ShareOptions | None = None,
     preemption_options: PreemptionOptions | None = None,
-    title: Annotated[str | None, Parameter(name=["--title", "-t"])] = None,
-    existing_pool: Switch = False,
-    id: str | None = None,
+    name_options: NameOptions | None = None,
     wait_options: WaitOptions | None = None,
     common: Common | None = None,
 ) -> int:
@@ -278,23 +289,18 @@ def run(
         Program and arguments.
     pool
         A configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
-    title
-        Title of the operation in lists.
-    existing_pool
-        Refuse the start if there is no such pool, instead of making an ephemeral pool.
-    id
-        Id of the operation. A second start with the same id starts nothing new. Default: a new id.
     """
     own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
     named = _spec(command, own_pool, jobs, array_options or ArrayOptions(), share_options or ShareOptions())
     wishes = (preemption_options or PreemptionOptions()).wishes()
-    spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
-    packed, waits = _packed(jobs.upload), wait_options or WaitOptions()
+    names, waits, packed = name_options or NameOptions(), wait_options or WaitOptions(), _packed(jobs.upload)
+    exists = names.existing_pool
+    spec = msgspec.structs.replace(named, title=names.title, require_specified_pools_existence=exists, **wishes)
 
     async def work(client: Client, screen: Screen) -> int | None:
         if waits.dry_run:
-            return await _try(screen, client, spec, packed, id or "")
-        operation = await _start(screen, client, spec, packed, id or "")
+            return await _try(screen, client, spec, packed, names.id)
+        operation = await _start(screen, client, spec, packed, names.id)
         _tell_start(screen, operation, named=bool(pool), alone=not waits.is_wanted)
         await warn_of_what_never_runs(screen, client, spec, operation.answer)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None

@@ -17,7 +17,6 @@ from headrace.resources import format_amount
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
-from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
 from headrace.wire.placements import TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
@@ -134,13 +133,8 @@ def operation_facts(
     if accounts:
         facts.add_row("jobs run as", ", ".join(account_words(each) for each in sorted(accounts)))
     facts.add_row("time", time_words(view, now_ms))
-    withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
-    facts.add_row("command", Text(shlex.join(spec.argv) + withheld))
-    for name, words in _array_facts(spec):
+    for name, words in _command_facts(view):
         facts.add_row(name, Text(words))
-    if spec.files is not None:
-        size = format_amount("memory", spec.files.size_bytes)
-        facts.add_row("files", f"{spec.files.file_count}, {size} packed")
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     facts.add_row("jobs", _job_words(view, places))
     if (completed := view.used.get(JobResult.COMPLETED)) is not None:
@@ -164,8 +158,11 @@ def operation_facts(
     return facts
 
 
-def _array_facts(spec: OperationSpec) -> Iterator[tuple[str, str]]:
-    """Yield the facts about indexes, lines and files of the jobs, each with its name."""
+def _command_facts(view: OperationView) -> Iterator[tuple[str, str]]:
+    """Yield the facts about the command, the indexes, the lines and the files of the jobs, each with its name."""
+    spec = view.spec
+    withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
+    yield "command", shlex.join(spec.argv) + withheld
     if spec.indexes:
         yield "indexes", shortened(spec.indexes)
     if spec.lines:
@@ -175,6 +172,8 @@ def _array_facts(spec: OperationSpec) -> Iterator[tuple[str, str]]:
             yield name, getattr(spec, name)
     if spec.rerun_of:
         yield "reruns", f"jobs of operation {spec.rerun_of}"
+    if spec.files is not None:
+        yield "files", f"{spec.files.file_count}, {format_amount('memory', spec.files.size_bytes)} packed"
 
 
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
