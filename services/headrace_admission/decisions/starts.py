@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import BadInput, shortened
-from headrace.ids import PoolName, TreeName, operation_id
+from headrace.ids import PoolName, TreeName, operation_id, pool_name, tree_name
 from headrace.job_indexes import parse_indexes
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
@@ -121,6 +121,11 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     spec = request.spec
     try:
         operation_id(request.operation)
+        for tree in (*spec.pool_trees, *spec.tentative_pool_trees, *spec.scheduling_options_per_pool_tree):
+            tree_name(tree)
+        for options in spec.scheduling_options_per_pool_tree.values():
+            if options.pool:
+                pool_name(options.pool)
     except BadInput as error:
         return BadRequest(error.place, shortened(str(error.value)), error.expected)
     if spec.resources.user_slots < 1:

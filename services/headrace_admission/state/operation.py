@@ -12,6 +12,7 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.life import is_final
+from headrace_admission.state.spec_size import texts_bytes
 
 
 class _Fields(msgspec.Struct, kw_only=True):
@@ -62,8 +63,8 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that its spec and its ledger take in memory."""
-        return self.spec_bytes + self.ledger.size_bytes
+        """Bytes that its spec, its ledger and its reason take in memory."""
+        return self.spec_bytes + self.ledger.size_bytes + texts_bytes((self.reason,))
 
     @property
     def is_vanilla(self) -> bool:

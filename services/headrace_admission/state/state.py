@@ -420,4 +420,5 @@ def _change_parameters(operation: Operation, event: ParametersChanged) -> None:
     operation.spec = msgspec.structs.replace(
         operation.spec, pool=event.pool, weight=event.weight, scheduling_options_per_pool_tree=per_tree
     )
+    operation.spec_bytes = spec_bytes(operation.spec)
     operation.ephemeral_pool = event.ephemeral_pool

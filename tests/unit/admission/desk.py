@@ -119,8 +119,8 @@ class Desk:
         report = ledger.ReportEnds(operation.spec.tree, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
         self._done(self.engine.on_report(report, self._tick()))
 
-    def abort(self, name: str) -> Any:
-        return self._done(self.engine.on_abort(wire.AbortOperation(oid(name)), "anna", self._tick()))
+    def abort(self, name: str, reason: str = "") -> Any:
+        return self._done(self.engine.on_abort(wire.AbortOperation(oid(name), reason), "anna", self._tick()))
 
     def released(self, name: str) -> None:
         """No node holds anything of it any more."""
