@@ -60,7 +60,7 @@ class Queues:
             return []
         found = []
         for placement in operation.placements.values():
-            if placement.blocked_by is not None:
+            if placement.blocked_by:
                 book, pool = self._state.books[placement.tree], placement.blocked_by
                 place, waiting = self._place(placement.tree, pool, operation.id)
                 found.append(
@@ -145,13 +145,19 @@ def explain_operation(state: State, request: wire.ExplainOperation) -> wire.Oper
         for pool in reversed(list(state.books[tree].upwards(placement.pool)))
         if not over
     ]
-    room = LARGEST_MESSAGE_BYTES - size_bytes(told) - _FRAME_BYTES
+    awaited = _awaited(state, operation)
+    room = LARGEST_MESSAGE_BYTES - size_bytes(told) - sum(map(size_bytes, awaited)) - _FRAME_BYTES
     page = next(runs_within((_level(state, *level) for level in levels), room), [])
     book = state.books[operation.spec.tree]
     lightweight = not over and book.is_lightweight(operation.spec.pool, operation.is_vanilla)
     trees = {} if over else {tree: state.books[tree].rules.configured for tree in operation.placements}
     pauses = [f"tree {name}: {words}" for name, tree in trees.items() if tree for words in tree.options.pauses()]
-    return wire.OperationExplanation(told, page, lightweight, levels_left_out=len(levels) - len(page), pauses=pauses)
+    return wire.OperationExplanation(
+        *(told, page, lightweight),
+        levels_left_out=len(levels) - len(page),
+        pauses=pauses,
+        upstream=awaited,
+    )
 
 
 def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | NotFound:
@@ -296,7 +302,25 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         pausing_jobs=0 if is_over else len(operation.ledger.pausing),
         next_retry_at_ms=0 if is_over else operation.ledger.next_retry_at_ms,
         erased_trees=[tree for tree in named if tree not in operation.placements],
+        awaits=operation.awaits,
     )
+
+
+def _awaited(state: State, operation: Operation) -> list[wire.AwaitedOperation]:
+    """Return the operations that an operation still waits for."""
+    wanted = {upstream.operation: upstream.end for upstream in operation.spec.after}
+    found = [state.operations[name] for name in operation.awaits]
+    return [
+        wire.AwaitedOperation(
+            each.id,
+            wanted[each.id],
+            each.state,
+            each.user,
+            each.spec.pool,
+            each.spec.job_count - each.ledger.counts[JobResult.COMPLETED],
+        )
+        for each in found
+    ]
 
 
 def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:

@@ -26,7 +26,7 @@ from headrace.wire.operation_spec import OnLostNode, OperationSpec
 from headrace.wire.refusals import Refusal
 from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
-from headrace_admission.decisions.promotion import offer_slots
+from headrace_admission.decisions.promotion import admit, offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
 from headrace_admission.queries import failure_words
@@ -111,12 +111,13 @@ def remove_tree(transaction: Transaction, tree: TreeName) -> None:
     """Remove a tree from all its operations. Operations that are in no other tree are aborted."""
     state = transaction.state
     state.configure(tree, None)
-    for name in list(state.books[tree].members) if tree in state.books else []:
-        operation = state.live[name]
+    members = [state.live[name] for name in state.books[tree].members] if tree in state.books else []
+    # Operations that wait for others end first. Otherwise the end of the others would start or fail them meanwhile.
+    for operation in sorted(members, key=lambda each: not each.is_held_back):
         if len(operation.placements) == 1:
             end_operation(transaction, operation, StateCause.TREE_REMOVED, f"tree {tree} was removed")
         else:
-            transaction.record(OperationLeftTree(name, tree))
+            transaction.record(OperationLeftTree(operation.id, tree))
 
 
 def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) -> None:
@@ -142,7 +143,11 @@ def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
     reason = f"tree {tree} had no allocator for longer than the lease of its nodes"
     for operation in list(state.live.values()):
         owners, is_over = operation.ledger.owners, is_ending(operation.state)
-        if owners is None or (operation.spec.on_lost_node is OnLostNode.WAIT and not is_over):
+        if (
+            operation.id not in state.live
+            or owners is None
+            or (operation.spec.on_lost_node is OnLostNode.WAIT and not is_over)
+        ):
             continue
         lost = [_lost(operation, index, reason) for index in owners.indexes(tree)]
         if not lost:
@@ -163,9 +168,27 @@ def _lost(operation: Operation, index: int, reason: str) -> ReportedEnd:
 def end_operation(transaction: Transaction, operation: Operation, cause: StateCause, reason: str = "") -> bool:
     """Move an operation towards its end. Return False if the cause has no effect in its state.
 
-    When the operation ends, its running slots are offered to waiting operations, and a configuration that waited for its end is
-    applied.
+    When the operation ends, its running slots are offered to waiting operations, a configuration that waited for its end is
+    applied, and operations that were held back until its end are judged.
     """
+    has_changed = _end(transaction, operation, cause, reason)
+    judge_held_back(transaction)
+    return has_changed
+
+
+def judge_held_back(transaction: Transaction) -> None:
+    """Start the operations whose wait for other operations is over, and fail those that can never run."""
+    due = transaction.state.upstream.due
+    # An operation that fails here may end the wait of more operations.
+    while due:
+        operation = transaction.state.live[next(iter(due))]
+        if operation.upstream_failure:
+            _end(transaction, operation, StateCause.UPSTREAM_FAILED, operation.upstream_failure)
+        else:
+            admit(transaction, operation)
+
+
+def _end(transaction: Transaction, operation: Operation, cause: StateCause, reason: str) -> bool:
     state = transaction.state
     chains = {
         tree: list(state.books[tree].upwards(placement.pool))

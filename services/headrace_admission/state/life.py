@@ -18,6 +18,7 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     # No job has run yet, so no node holds an allocation of the operation.
     (_S.PENDING, _C.ABORTED_BY_USER): _S.ABORTED,
     (_S.PENDING, _C.TREE_REMOVED): _S.ABORTED,
+    (_S.PENDING, _C.UPSTREAM_FAILED): _S.FAILED,
     (_S.RUNNING, _C.JOBS_DONE): _S.COMPLETED,
     (_S.RUNNING, _C.COMPLETED_BY_USER): _S.COMPLETING,
     (_S.RUNNING, _C.TOO_MANY_FAILURES): _S.FAILING,

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ids import OperationId, TreeName
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace.wire.placements import TreePlacement
+from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.life import is_final
 
@@ -31,6 +31,10 @@ class _Fields(msgspec.Struct, kw_only=True):
     sequence: int = 0
     #: Sequence of the log entry of its start; 0: not known yet, or started by an older version.
     first_sequence: int = 0
+    #: Operations of `spec.after` that have not ended yet.
+    awaits: list[OperationId] = []
+    #: Why the operation can never run, if an operation that it waits for ended in another way than asked.
+    upstream_failure: str = ""
 
     def note_entry(self, sequence: int) -> None:
         """Record that the log holds a change of the operation in this entry."""
@@ -68,6 +72,16 @@ class Operation(_Fields, kw_only=True, eq=False):
     @property
     def is_vanilla(self) -> bool:
         return self.spec.is_vanilla
+
+    @property
+    def is_held_back(self) -> bool:
+        """True if the operation is not placed in any queue, because it waits for other operations."""
+        return any(placement.blocked_by == UPSTREAM for placement in self.placements.values())
+
+    @property
+    def may_be_judged(self) -> bool:
+        """True if the operation is held back although its wait is over: it may run, or it can never run."""
+        return self.is_held_back and (not self.awaits or bool(self.upstream_failure))
 
     def to_record(self) -> OperationRecord:
         placements = list(self.placements.values())

@@ -30,7 +30,7 @@ def texts_bytes(texts: Collection[str]) -> int:
 def spec_bytes(spec: OperationSpec) -> int:
     """Return the bytes that the command, the environment and the other texts of a spec take in memory."""
     environment = spec.environment
-    texts = (spec.working_directory, spec.title, spec.scheduling_tag_filter)
+    texts = (spec.working_directory, spec.title, spec.scheduling_tag_filter, *(each.operation for each in spec.after))
     return (
         texts_bytes(spec.argv)
         + texts_bytes(environment)

@@ -50,6 +50,7 @@ from headrace_admission.state.operation import Operation, OperationBytes, Operat
 from headrace_admission.state.rules import Configuration, GlobalRules, HeldBack, TreeRules
 from headrace_admission.state.spec_size import spec_bytes, without_command
 from headrace_admission.state.tree_book import TreeBook
+from headrace_admission.state.upstream import UpstreamBook
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -91,6 +92,8 @@ class State:
         #: Live operations whose command was not loaded from the log, because it would take too many bytes. They cannot run.
         self.without_command: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
+        #: Live operations that wait for other operations to end.
+        self.upstream = UpstreamBook()
         #: Live operations with a failed job that waits for its retry.
         self.pausing: set[OperationId] = set()
         #: The term of each tree's newest allocator.
@@ -176,6 +179,8 @@ class State:
                 waiting += [(each.ticket, operation, each) for each in operation.placements.values()]
         for _, operation, placement in sorted(waiting, key=lambda each: each[0]):
             self._place(operation, placement)
+        for operation in self.live.values():
+            self.upstream.add(operation)
         self._forget_finished()
 
     # --- not from the log ------------------------------------------------------------------------------------------
@@ -230,6 +235,8 @@ class State:
                 broken.append(f"{name} is not in tree {tree} as its placement says: {placement}")
         waits = all(placement.blocked_by is not None for placement in operation.placements.values())
         is_pending = operation.state is OperationState.PENDING
+        if name in self.live:
+            broken += self.upstream.check(operation, self.live)
         if name in self.live and waits != is_pending and not (waits and operation.ledger.owners is not None):
             broken.append(f"{name} is {operation.state} with {list(operation.placements.values())}")
         return broken
@@ -332,6 +339,8 @@ class State:
             started_at_ms=event.at_ms,
             ephemeral_pool=event.ephemeral_pool,
             ledger=Ledger(event.spec.job_count, owners),
+            awaits=event.awaits,
+            upstream_failure=event.upstream_failure,
         )
         if event.block:
             operation.ledger.draw_in(event.spec.tree, [], event.block, event.block_term)
@@ -341,6 +350,7 @@ class State:
         self._count(operation, 1)
         for placement in placements:
             self._place(operation, placement)
+        self.upstream.add(operation)
         return operation
 
     def _count(self, operation: Operation, by: int) -> None:
@@ -358,6 +368,8 @@ class State:
         # A new slot in the same pool, as after a wait, names no placement rule.
         rule = known.rule if known is not None and known.pool == placement.pool else placement.rule
         operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index, rule=rule)
+        if not operation.is_held_back:
+            self.upstream.due.pop(operation.id, None)
         if placement.tree == operation.spec.tree and placement.pool != operation.spec.pool:
             self._show_in(operation, placement)
 
@@ -388,6 +400,16 @@ class State:
                 self.books[tree].remove(operation.id)
             self.without_command.pop(operation.id, None)
             self.finished[operation.id] = None
+            self._end_upstream(operation)
+
+    def _end_upstream(self, ended: Operation) -> None:
+        """Record the end of an operation in each operation that waits for it. An ended operation waits for nothing itself."""
+        self.upstream.remove(ended)
+        ended.awaits = []
+        for name in self.upstream.waiting_for(ended.id):
+            operation = self.live[name]
+            self._announce_change(operation)
+            self.upstream.end(ended, operation)
 
     def _forget_finished(self) -> None:
         """Forget the oldest finished operations beyond both bounds. The newest one stays for clients that wait for its end."""

@@ -33,6 +33,7 @@ class StateCause(enum.StrEnum):
     RELEASED = "released"
     TREE_REMOVED = "tree_removed"
     COMPLETED_BY_USER = "completed_by_user"
+    UPSTREAM_FAILED = "upstream_failed"
 
 
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
@@ -53,6 +54,10 @@ class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     at_ms: Counter
     #: Placements in its trees. Empty in entries from before there were limits, when the operation held a slot in the tree of its spec.
     placements: list[TreePlacement] = []
+    #: Operations that had not ended yet, of those that it waits for.
+    awaits: list[OperationId] = []
+    #: Why the operation can never run; empty unless an operation that it waits for had ended in another way than asked.
+    upstream_failure: str = ""
 
 
 class OperationPlaced(msgspec.Struct, frozen=True, tag="operation_placed"):

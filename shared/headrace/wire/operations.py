@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.wire.heartbeat import AccountName, JobEnd, JobResult, JobSlot, ShortText
-from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OnLostNode, OperationSpec, PerTree, Weight
+from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OnLostNode, OperationSpec, PerTree, UpstreamEnd, Weight
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.version import Counter
 
@@ -17,6 +17,7 @@ __all__ = [
     "FINAL_STATES",
     "LARGEST_JOB_COUNT",
     "AbortOperation",
+    "AwaitedOperation",
     "CompleteOperation",
     "CountPools",
     "ExplainOperation",
@@ -100,6 +101,10 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     erased_trees: list[TreeName] = []
     #: Placement rule that chose the pool; empty if the request named it.
     rule: str = ""
+    #: Operations that must end before the operation may run.
+    awaits: list[OperationId] = []
+    #: Why the operation has failed at once; empty unless an operation that it waits for ended in another way than asked.
+    upstream_failure: str = ""
 
 
 class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -141,6 +146,8 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     next_retry_at_ms: Counter = 0
     #: True if the reader may not see arguments, environment, folder and output of the jobs; these fields are then empty.
     is_withheld: bool = False
+    #: Operations of `spec.after` that have not ended yet. While there are any, the operation is pending and in no queue.
+    awaits: list[OperationId] = []
 
 
 class GetOperation(msgspec.Struct, frozen=True):
@@ -220,6 +227,19 @@ class UpdateOperation(msgspec.Struct, frozen=True):
     min_revision: Counter = 0
 
 
+class AwaitedOperation(msgspec.Struct, frozen=True):
+    """An operation that must end before another may run."""
+
+    operation: OperationId
+    #: The end that is waited for.
+    end: UpstreamEnd
+    state: OperationState
+    user: str
+    pool: PoolName
+    #: Number of its jobs that are not completed yet.
+    open_jobs: Counter
+
+
 class ExplainOperation(msgspec.Struct, frozen=True):
     """Ask why an operation runs or waits, level by level."""
 
@@ -240,6 +260,8 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     levels_left_out: Counter = 0
     #: Messages about what an operator has paused in its trees.
     pauses: list[str] = []
+    #: Operations that it waits for, as far as they have not ended.
+    upstream: list[AwaitedOperation] = []
 
 
 class CountPools(msgspec.Struct, frozen=True):
