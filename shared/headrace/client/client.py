@@ -42,7 +42,7 @@ from headrace.wire.nodes import (
     OperationPlaces,
     WhereRequest,
 )
-from headrace.wire.operation_spec import RETRY_BACKOFF_MS
+from headrace.wire.operation_spec import RETRY_BACKOFF_MS, parse_upstream
 from headrace.wire.operations import (
     FINAL_STATES,
     AbortOperation,
@@ -118,6 +118,7 @@ class Client:
         max_failed_job_count: int = 10,
         files: Archive | None = None,
         operation: str = "",
+        after: Sequence[str | Operation] = (),
         timeout_s: float = START_TIMEOUT_S,
     ) -> Operation:
         """Start an operation of `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs.
@@ -125,6 +126,7 @@ class Client:
         Without a pool the tree chooses it, as for `headrace run`.
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
+        `after` names operations that must complete before this operation runs; `"ID:failed"` and `"ID:any"` wait for other ends.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         if isinstance(argv, str):
@@ -149,6 +151,7 @@ class Client:
             retry_backoff_ms=RETRY_BACKOFF_MS,
             files=files,
             tree=self.place.tree,
+            after=[parse_upstream(each if isinstance(each, str) else each.id, place="after") for each in after],
         )
         return await self.start(spec, operation=operation, timeout_s=timeout_s)
 

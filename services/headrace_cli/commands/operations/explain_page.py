@@ -20,6 +20,7 @@ from headrace.wire.placements import PoolLevel
 from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareFrame, ShareItem
 from headrace_cli.commands.operations.tables import retry_words, waiting_words
+from headrace_cli.commands.operations.upstream_words import awaited_words, ends_words
 from headrace_cli.show.amounts import amounts, component, percent, pool_words
 from headrace_cli.show.starvation import starvation_facts
 from headrace_cli.show.tables import facts_table, table
@@ -70,6 +71,9 @@ def explanation(
 
 def _rows_of_pending(told: OperationExplanation) -> Iterator[Row]:
     """Yield the rows of a pending operation. Without a running slot it has no share, and no allocator looks at its jobs."""
+    yield from _numbered("waits because", [awaited_words(each) for each in told.upstream])
+    if told.upstream:
+        return
     full = [level for level in told.levels if level.full]
     for level in full:
         set_it = "tree set" if level.pool == ROOT_POOL else f"pool set {level.pool}"
@@ -261,6 +265,8 @@ def sentence(told: OperationExplanation) -> str:
     if view.state in FINAL_STATES:
         return begins + (f": {view.reason}" if view.reason else "")
     if view.state is OperationState.PENDING:
+        if told.upstream:
+            return f"{begins}: it waits for {ends_words(view.awaits)}, and holds no running slot until then"
         full = [f"{pool_words(level.pool)} ({level.running_operation_count})" for level in told.levels if level.full]
         why = f"no running slot is free in {', '.join(full)}" if full else "the next scan gives it a slot"
         return f"{begins}: {why}; {waiting_words(view)}"

@@ -15,8 +15,9 @@ from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobEnd
 from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
-from headrace.wire.placements import TreePlacement, WaitingFor
+from headrace.wire.placements import UPSTREAM, TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
+from headrace_cli.commands.operations.upstream_words import ends_words
 from headrace_cli.show.amounts import amounts, percent, pool_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
@@ -47,7 +48,12 @@ def state_words(view: OperationView) -> Text:
 
 
 def waiting_words(view: OperationView) -> str:
-    """Return the position in each tree, such as `position 3 of 12 at research (2 of 2 running)`."""
+    """Return the operations that it waits for, or its position in each tree, such as `position 3 of 12 at research (2 of 2 running)`.
+
+    Empty if it waits for neither.
+    """
+    if view.awaits:
+        return ends_words(view.awaits)
     several = len(view.placements) > 1
     return "; ".join(_waiting_in_tree(each, named=several) for each in view.waiting)
 
@@ -61,7 +67,7 @@ def _waiting_in_tree(waiting: WaitingFor, *, named: bool) -> str:
 def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[str, str] = _NO_REASONS) -> Table:
     """Return a table with one line for each operation. `idle` says why some running operations run no job."""
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
-    if idle or any(view.waiting for view in views):
+    if idle or any(map(waiting_words, views)):
         columns.insert(3, "waits for")
     made = table(*columns, right=("done", "failed", "time"), cut="waits for" if "waits for" in columns else "title")
     for view in views:
@@ -111,8 +117,10 @@ def operation_facts(
         facts.add_row("pool", Text(spec.pool + (" (ephemeral)" if view.ephemeral_pool else "") + rule))
     if view.erased_trees:
         facts.add_row("left out", "a limit was reached there, or the tree was removed: " + ", ".join(view.erased_trees))
-    if view.waiting:
-        facts.add_row("waits for", waiting_words(view))
+    if words := waiting_words(view):
+        facts.add_row("waits for", words)
+    if spec.after:
+        facts.add_row("after", ", ".join(f"{each.operation}:{each.end.value}" for each in spec.after))
     facts.add_row("user", view.user)
     accounts = {*view.accounts, *(place.account for place in places.running)} if places is not None else view.accounts
     if accounts:
@@ -145,7 +153,9 @@ def operation_facts(
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
     words = [f"pool {placement.pool}"]
     words += [f"by the placement rule `{placement.rule}`"] if placement.rule else []
-    if placement.blocked_by is not None:
+    if placement.blocked_by == UPSTREAM:
+        words.append("waits for other operations")
+    elif placement.blocked_by is not None:
         words.append(f"waits at {pool_words(placement.blocked_by)}")
     elif places is not None:
         words.append(f"{places.running_jobs} running")

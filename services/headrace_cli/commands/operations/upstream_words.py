@@ -1,0 +1,33 @@
+"""The operations that an operation waits for, in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headrace.counted import counted
+from headrace.ids import OperationId
+from headrace.wire.operation_spec import UpstreamEnd
+from headrace.wire.operations import AwaitedOperation
+
+#: Most operations that are named in a line.
+_MOST_NAMED: Final = 2
+_MUST: Final = {UpstreamEnd.OK: "complete", UpstreamEnd.FAILED: "fail or be aborted", UpstreamEnd.ANY: "end"}
+
+
+def ends_words(names: Sequence[OperationId]) -> str:
+    """Return the operations whose ends are awaited.
+
+    >>> ends_words(["a", "b", "c", "d"])
+    'the end of a, b and 2 more operations'
+    """
+    more = len(names) - _MOST_NAMED
+    named = ", ".join(names[:_MOST_NAMED])
+    return f"the end of {named}" + (f" and {counted(more, 'more operation')}" if more > 0 else "")
+
+
+def awaited_words(awaited: AwaitedOperation) -> tuple[str, str]:
+    """Return the state of an awaited operation and what must become of it; and what to look at."""
+    state = f"operation {awaited.operation} of {awaited.user} in pool {awaited.pool} is {awaited.state.value}"
+    jobs = f"{counted(awaited.open_jobs, 'job')} to complete"
+    return f"{state} with {jobs}; it must {_MUST[awaited.end]}", f"→ headrace op explain {awaited.operation}"
