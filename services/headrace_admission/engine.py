@@ -158,9 +158,9 @@ class AdmissionEngine:
         """Scan all queues and start every waiting operation that may run."""
         return self._decide(now, promotion.scan)
 
-    def on_upstream_due(self, now: Moment) -> Outcome[None, Event]:
-        """Start or fail operations whose wait was over when a former process ended, before it recorded what follows."""
-        return self._decide(now, ends_and_retries.judge_held_back)
+    def on_takeover(self, now: Moment) -> Outcome[None, Event]:
+        """Complete decisions of which a former process recorded only the beginning. The rules of all trees must be known."""
+        return self._decide(now, ends_and_retries.complete_decisions)
 
     # --- checks and metrics ----------------------------------------------------------------------------------------
 

@@ -158,7 +158,7 @@ class AdmissionService:
         tasks.start_soon(self._checkpointing.run)
         await self._pools.catch_up_from_start(self.engine.state.books)
         self._take_rules()
-        self._recorder.note(self.engine.on_upstream_due(self._shell.now()).effects)
+        self._recorder.note(self.engine.on_takeover(self._shell.now()).effects)
         self._abort_without_command()
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)

@@ -23,6 +23,7 @@ from headrace.wire.log import (
     StateCause,
 )
 from headrace.wire.operation_spec import OnLostNode, OperationSpec
+from headrace.wire.operations import OperationState
 from headrace.wire.refusals import Refusal
 from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
@@ -186,6 +187,18 @@ def judge_held_back(transaction: Transaction) -> None:
             _end(transaction, operation, StateCause.UPSTREAM_FAILED, operation.upstream_failure)
         else:
             admit(transaction, operation)
+
+
+def complete_decisions(transaction: Transaction) -> None:
+    """Record what is missing of a decision of a former process.
+
+    The events of a large decision are written in several entries, and the process may have ended between two of them.
+    """
+    for operation in list(transaction.state.live.values()):
+        holds_slot = any(placement.blocked_by is None for placement in operation.placements.values())
+        if operation.state is OperationState.PENDING and holds_slot:
+            transaction.change_state(operation, StateCause.ADMITTED)
+    judge_held_back(transaction)
 
 
 def _end(transaction: Transaction, operation: Operation, cause: StateCause, reason: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from headrace.ids import PoolName, TreeName
 from headrace.wire import operations as wire
 from headrace.wire.heartbeat import JobResult
-from headrace.wire.log import OperationStateChanged, StateCause
+from headrace.wire.log import OperationPlaced, OperationStateChanged, StateCause
 from headrace.wire.operation_spec import Upstream, UpstreamEnd
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import BadRequest, Exists, NotFound, OverLimit
@@ -200,11 +200,12 @@ def test_an_abort_ends_the_wait(desk: Desk) -> None:
     desk.finish("a")
 
 
-def test_the_end_of_a_tree_aborts_those_that_wait_there_too(desk: Desk) -> None:
-    desk.started("a", pool="p")
+def test_the_end_of_a_tree_starts_nothing_in_it(desk: Desk) -> None:
+    desk.configure({"p": {}, "full": {"max_running_operation_count": 0}})
+    desk.started("a", pool="full")
     desk.started("b", pool="p", after=after("a", end=ANY))
     desk.record(desk.engine.on_configuration(TREE, None, desk._tick()).effects)
-    assert desk.state_of("a") is OperationState.ABORTING
+    assert desk.state_of("a") is OperationState.ABORTED
     assert desk.state_of("b") is OperationState.ABORTED
 
 
@@ -268,8 +269,27 @@ def test_a_successor_goes_on_where_the_log_was_cut(desk: Desk, ended: OperationS
     assert engine.state.operations[oid("b")].state is PENDING
     desk.engine = engine
     assert engine.on_configuration(TREE, rules_of(desk.trees[TREE]), desk._tick()).effects == []
-    desk.record(engine.on_upstream_due(desk._tick()).effects)
+    desk.record(engine.on_takeover(desk._tick()).effects)
     assert desk.state_of("b") is (RUNNING if ended is OperationState.COMPLETED else OperationState.FAILED)
+
+
+def test_a_successor_keeps_the_slot_that_was_recorded_in_one_of_two_trees(desk: Desk) -> None:
+    other = TreeName("other")
+    desk.configure({"p": {"max_running_operation_count": 1}})
+    desk.configure({"p": {}}, other)
+    desk.started("a")
+    desk.started("b", pool="p", after=after("a"), pool_trees=[TREE, other])
+    desk.finish("a")
+    cut = next(at for at, each in enumerate(desk.entries[-1], 1) if isinstance(each, OperationPlaced))
+    desk.engine = _restored(desk, cut)
+    for tree, rules in desk.trees.items():
+        assert desk.engine.on_configuration(tree, rules_of(rules), desk._tick()).effects == []
+    desk.record(desk.engine.on_takeover(desk._tick()).effects)
+    assert {tree: each.blocked_by for tree, each in desk.state.operations[oid("b")].placements.items()} == {
+        TREE: None,
+        other: None,
+    }
+    assert desk.state_of("b") is RUNNING
 
 
 def test_explain_names_what_it_waits_for(desk: Desk) -> None:
