@@ -192,6 +192,12 @@ class AdmissionEngine:
                 "Operations that wait in the queues of pools, counted once for each tree.",
             ),
             gauge(
+                "held_back_operations",
+                "operations",
+                sum(operation.is_held_back for operation in state.live.values()),
+                "Operations in no queue, because they wait for other operations.",
+            ),
+            gauge(
                 "retrying_operations",
                 "operations",
                 len(state.pausing),

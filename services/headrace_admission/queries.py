@@ -19,6 +19,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.lost_work import GetLostWork, LostWorkTold
+from headrace.wire.operation_spec import UpstreamEnd
 from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
@@ -235,7 +236,7 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
         block=ledger.block,
         # An operation of several trees has several allocators, each with terms of its own.
         block_term=ledger.block_term if owners is None else 0,
-        done=ledger.done_bits() if owners is None else owners.bits_of_others(tree),
+        done=ledger.done_bits() if owners is None else owners.bits_of_others(tree, ledger.block),
         attempts=ledger.attempt_slots(0, _ATTEMPTS_WITH_OPERATION),
         ends_running_jobs=operation.ends_running_jobs,
         free=None if owners is None else owners.free,
@@ -303,17 +304,20 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         next_retry_at_ms=0 if is_over else operation.ledger.next_retry_at_ms,
         erased_trees=[tree for tree in named if tree not in operation.placements],
         awaits=operation.awaits,
+        awaiting_jobs=operation.awaiting_jobs,
     )
 
 
 def _awaited(state: State, operation: Operation) -> list[wire.AwaitedOperation]:
     """Return the operations that an operation still waits for."""
-    wanted = {upstream.operation: upstream.end for upstream in operation.spec.after}
+    wanted: dict[OperationId, UpstreamEnd | None] = {each.operation: each.end for each in operation.spec.after}
     found = [state.operations[name] for name in operation.awaits]
+    if operation.spec.after_each is not None and operation.awaits_jobs:
+        found.append(state.operations[operation.spec.after_each])
     return [
         wire.AwaitedOperation(
             each.id,
-            wanted[each.id],
+            wanted.get(each.id),
             each.state,
             each.user,
             each.spec.pool,

@@ -7,6 +7,7 @@ and the wait grows with its failures.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId, TreeName
@@ -31,11 +32,14 @@ from headrace_admission.decisions.promotion import admit, offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
 from headrace_admission.queries import failure_words
+from headrace_admission.state.index_owners import MOST_RUNS, runs_of
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 
 _MOST_DOUBLINGS: Final = 40
+#: The tree of `IndexesReturned` when jobs need not wait for other jobs any more.
+NO_TREE: Final = TreeName("")
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
@@ -147,6 +151,7 @@ def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
         if (
             operation.id not in state.live
             or owners is None
+            or operation.spec.after_each is not None
             or (operation.spec.on_lost_node is OnLostNode.WAIT and not is_over)
         ):
             continue
@@ -184,6 +189,7 @@ def judge_held_back(transaction: Transaction) -> None:
     while due:
         operation = transaction.state.live[next(iter(due))]
         if operation.upstream_failure:
+            # Jobs that run already are ended: the operation cannot complete.
             _end(transaction, operation, StateCause.UPSTREAM_FAILED, operation.upstream_failure)
         else:
             admit(transaction, operation)
@@ -198,6 +204,10 @@ def complete_decisions(transaction: Transaction) -> None:
         holds_slot = any(placement.blocked_by is None for placement in operation.placements.values())
         if operation.state is OperationState.PENDING and holds_slot:
             transaction.change_state(operation, StateCause.ADMITTED)
+        if operation.awaits_jobs and operation.spec.after_each is not None and operation.ledger.owners is not None:
+            upstream = transaction.state.live[operation.spec.after_each]
+            waiting = operation.ledger.owners.waiting_in_vain(upstream.ledger.completed_bits())
+            _release_jobs(transaction, operation, waiting)
     judge_held_back(transaction)
 
 
@@ -256,4 +266,19 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
 def _record(transaction: Transaction, operation: Operation, new: dict[int, LoggedEnd]) -> None:
     for ends in runs_within(new.values(), ENDS_OF_AN_EVENT_BYTES):
         transaction.record(JobsEnded(operation=operation.id, ends=ends, at_ms=transaction.now_ms))
+        completed = sorted(one.end.index for one in ends if one.end.result is JobResult.COMPLETED)
+        for name in transaction.state.upstream.waiting_for_jobs_of(operation.id):
+            _release_jobs(transaction, transaction.state.live[name], completed)
+    judge_held_back(transaction)
     new.clear()
+
+
+def _release_jobs(transaction: Transaction, operation: Operation, completed: Iterable[int]) -> None:
+    """Let those jobs run that wait for completed jobs of another operation."""
+    owners = operation.ledger.owners
+    assert owners is not None, "only jobs with owners wait for other jobs"
+    runs = runs_of(index for index in completed if owners.awaits(index))
+    for start in range(0, len(runs), MOST_RUNS):
+        piece = runs[start : start + MOST_RUNS]
+        free = owners.free + sum(run.below - run.first for run in piece)
+        transaction.record(IndexesReturned(operation.id, NO_TREE, owners.changes + 1, free, piece))

@@ -38,6 +38,7 @@ _WHAT_RUNS: Final = {
     "working_directory": "folder",
     "files": "files",
     "after": "operations to wait for",
+    "after_each": "operation whose jobs its jobs follow",
 }
 
 
@@ -78,6 +79,7 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
         warnings=_warnings(book, first.pool, request.spec),
         awaits=upstream.awaits,
         upstream_failure=upstream.failure,
+        awaiting_jobs=0 if upstream.failure else request.spec.job_count - upstream.free,
     )
 
 
@@ -170,7 +172,7 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
     runs = next((each for each in placements if each.blocked_by is None), None)
     where = runs or placements[0]
     # With several trees, each tree leases its part of the jobs itself.
-    block = min(FIRST_BLOCK, spec.job_count) if len(placements) == 1 else 0
+    block = min(FIRST_BLOCK, spec.job_count) if len(placements) == 1 and spec.after_each is None else 0
     transaction.record(
         OperationStarted(
             operation=request.operation,
@@ -184,6 +186,8 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
             placements=placements,
             awaits=upstream.awaits,
             upstream_failure=upstream.failure,
+            awaits_jobs=upstream.awaits_jobs,
+            free=upstream.free if spec.after_each is not None else 0,
         )
     )
     judge_held_back(transaction)
@@ -204,6 +208,7 @@ def _answer(state: State, operation: Operation, **more: Any) -> StartAnswer:
         rule=operation.placements[operation.spec.tree].rule,
         awaits=operation.awaits,
         upstream_failure=operation.upstream_failure,
+        awaiting_jobs=operation.awaiting_jobs,
         **more,
     )
 

@@ -35,6 +35,8 @@ class _Fields(msgspec.Struct, kw_only=True):
     awaits: list[OperationId] = []
     #: Why the operation can never run, if an operation that it waits for ended in another way than asked.
     upstream_failure: str = ""
+    #: True if `spec.after_each` has not ended yet.
+    awaits_jobs: bool = False
 
     def note_entry(self, sequence: int) -> None:
         """Record that the log holds a change of the operation in this entry."""
@@ -79,9 +81,19 @@ class Operation(_Fields, kw_only=True, eq=False):
         return any(placement.blocked_by == UPSTREAM for placement in self.placements.values())
 
     @property
+    def awaiting_jobs(self) -> int:
+        """Number of its jobs that wait for jobs of another operation. An operation that is ending has none."""
+        owners = self.ledger.owners
+        waits = self.state in (OperationState.PENDING, OperationState.RUNNING)
+        return owners.awaiting if owners is not None and waits else 0
+
+    @property
     def may_be_judged(self) -> bool:
-        """True if the operation is held back although its wait is over: it may run, or it can never run."""
-        return self.is_held_back and (not self.awaits or bool(self.upstream_failure))
+        """True if a decision must follow: the operation is held back although it may run, or it can never complete."""
+        if self.upstream_failure:
+            return self.state in (OperationState.PENDING, OperationState.RUNNING)
+        has_job = self.ledger.owners is None or self.ledger.owners.free > 0
+        return self.is_held_back and not self.awaits and has_job
 
     def to_record(self) -> OperationRecord:
         placements = list(self.placements.values())

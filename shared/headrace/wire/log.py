@@ -58,6 +58,9 @@ class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     awaits: list[OperationId] = []
     #: Why the operation can never run; empty unless an operation that it waits for had ended in another way than asked.
     upstream_failure: str = ""
+    #: For `spec.after_each`: True if that operation had not ended, and the number of jobs that may run from the start on.
+    awaits_jobs: bool = False
+    free: Counter = 0
 
 
 class OperationPlaced(msgspec.Struct, frozen=True, tag="operation_placed"):
@@ -162,9 +165,10 @@ class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
 
 
 class IndexesReturned(msgspec.Struct, frozen=True, tag="indexes_returned"):
-    """A tree released these indexes of an operation of several trees, so that any tree may lease them.
+    """These indexes of an operation of several trees were released by a tree, so that any tree may lease them.
 
-    Without `runs`: all indexes that the tree had.
+    Without `runs`: all indexes that the tree had. With `runs` and an empty `tree`: the jobs may run from now on, since the jobs with the
+    same indexes of `spec.after_each` have completed.
     """
 
     operation: OperationId

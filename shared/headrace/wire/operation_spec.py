@@ -167,6 +167,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     files: Archive | None = None
     #: Operations that must end before this operation may run. If one ends in another way than asked, this operation fails.
     after: Annotated[list[Upstream], msgspec.Meta(max_length=MOST_UPSTREAM)] = []
+    #: Operation whose jobs the jobs of this operation follow: a job may run when the job with the same index has completed there. None:
+    #: the jobs follow no others.
+    after_each: OperationId | None = None
 
     @property
     def is_vanilla(self) -> bool:

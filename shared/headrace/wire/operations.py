@@ -105,6 +105,8 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     awaits: list[OperationId] = []
     #: Why the operation has failed at once; empty unless an operation that it waits for ended in another way than asked.
     upstream_failure: str = ""
+    #: Number of jobs that wait for jobs of `spec.after_each`.
+    awaiting_jobs: Counter = 0
 
 
 class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -148,6 +150,8 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     is_withheld: bool = False
     #: Operations of `spec.after` that have not ended yet. While there are any, the operation is pending and in no queue.
     awaits: list[OperationId] = []
+    #: Number of jobs that wait for the jobs of `spec.after_each` with the same indexes. An operation all of whose jobs wait is in no queue.
+    awaiting_jobs: Counter = 0
 
 
 class GetOperation(msgspec.Struct, frozen=True):
@@ -231,8 +235,8 @@ class AwaitedOperation(msgspec.Struct, frozen=True):
     """An operation that must end before another may run."""
 
     operation: OperationId
-    #: The end that is waited for.
-    end: UpstreamEnd
+    #: The end that is waited for. None: the completion of each job.
+    end: UpstreamEnd | None
     state: OperationState
     user: str
     pool: PoolName

@@ -50,6 +50,8 @@ class StartPlanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     awaits: list[OperationId] = []
     #: Why the operation would fail at once; empty unless an operation that it waits for ended in another way than asked.
     upstream_failure: str = ""
+    #: Number of jobs that would wait for jobs of `spec.after_each`.
+    awaiting_jobs: Counter = 0
 
 
 class FitOperation(msgspec.Struct, frozen=True):

@@ -93,11 +93,12 @@ class Desk:
         assert [each.waiting for each in tried.places if each.waiting is not None] == answer.waiting
         there = self.state.operations[answer.operation].placements
         blocked = {each.tree: each.waiting and each.waiting.blocked_by for each in tried.places}
-        if tried.awaits or tried.upstream_failure:
-            blocked = dict.fromkeys(blocked, UPSTREAM)
         operation = self.state.operations[answer.operation]
+        if operation.is_held_back:
+            blocked = dict.fromkeys(blocked, UPSTREAM)
         assert tried.upstream_failure == operation.upstream_failure
         assert tried.awaits == answer.awaits or operation.upstream_failure
+        assert tried.awaiting_jobs == answer.awaiting_jobs
         assert blocked == {tree: each.blocked_by for tree, each in there.items()}
         assert [(each.pool, each.rule) for each in tried.places] == [(each.pool, each.rule) for each in there.values()]
         for place in tried.places:
