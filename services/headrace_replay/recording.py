@@ -171,7 +171,8 @@ class Recording:
             pool = PoolName("")
         # An operation that is not replayed would never end.
         after = [each for each in event.spec.after if each.operation in self.specs]
-        return msgspec.structs.replace(event.spec, pool=pool, files=None, trace="", after=after)
+        after_each = event.spec.after_each if event.spec.after_each in self.specs else None
+        return msgspec.structs.replace(event.spec, pool=pool, files=None, trace="", after=after, after_each=after_each)
 
 
 class JobLengths:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.headrace_up import Up
 
+_LIMIT_S = 45.0
 #: A job that ends with the exit status that a file says, once the file exists.
 _UNTIL_TOLD = "until [ -s $0 ]; do sleep 0.05; done; exit $(cat $0)"
 
@@ -32,9 +35,16 @@ def end(up: Up, name: str, status: int) -> None:
     (up.state / f"{name}.status").write_text(str(status))
 
 
-def kill_admission(up: Up) -> None:
-    admission = next(one for one in up.processes() if one.role == "admission")
-    os.kill(admission.pid, signal.SIGKILL)
+def kill(up: Up, role: str) -> None:
+    process = next(one for one in up.processes() if one.role == role)
+    os.kill(process.pid, signal.SIGKILL)
+
+
+def wait_for_lines(path: Path, count: int) -> None:
+    deadline_s = time.monotonic() + _LIMIT_S
+    while not path.exists() or len(path.read_text().splitlines()) < count:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
 
 
 def view(up: Up, name: str) -> dict[str, Any]:
@@ -57,7 +67,7 @@ def test_what_waits_is_shown_and_is_judged_when_the_others_end_although_admissio
     assert all(f"the end of {name}" in listed for name in ("fine", "bad", "after-bad, fine", "chain"))
     assert "the end of chain" in up.run("top", "--once").stdout
 
-    kill_admission(up)
+    kill(up, "admission")
     assert view(up, "chain")["awaits"] == ["after-bad", "fine"]
     end(up, "bad", 1)
     up.run_until_answered("op", "get", "bad")
@@ -69,7 +79,7 @@ def test_what_waits_is_shown_and_is_judged_when_the_others_end_although_admissio
     end(up, "clean-up", 0)
     up.run("op", "wait", "clean-up")
     assert view(up, "after-fine")["state"] == "pending"
-    kill_admission(up)
+    kill(up, "admission")
     end(up, "fine", 0)
     end(up, "after-fine", 0)
     up.run_until_answered("op", "wait", "after-fine")
@@ -85,3 +95,34 @@ def test_an_operation_that_cannot_be_waited_for_is_refused(up: Up) -> None:
     assert "no operation 'two'" in itself.stderr
     wrong = up.run("run", "--after", "two:maybe", "--", "true", expect=None)
     assert "--after: 'two:maybe' cannot be used" in wrong.stderr
+
+
+def test_each_job_runs_when_the_same_job_of_the_other_operation_completed_although_services_were_killed(up: Up) -> None:
+    words = ("--jobs", "3", "--cpu", "0.5")
+    ends = "until [ -e $0.$HEADRACE_JOB_INDEX ]; do sleep 0.05; done"
+    up.start_operation("--id", "first", *words, "--", "sh", "-c", ends, f"{up.state}/part")
+    up.start_operation(
+        "--id",
+        "second",
+        *words,
+        "--after-each",
+        "first",
+        "--",
+        "sh",
+        "-c",
+        "echo $HEADRACE_JOB_INDEX >> $0",
+        f"{up.state}/done",
+    )
+    assert "first: 3 jobs to complete there first" in up.run("op", "list", "--in-state", "waiting").stdout
+    assert "each job waits for its job with the same index" in up.run("op", "explain", "second").stdout
+
+    done = up.state / "done"
+    for number, (index, role) in enumerate([(1, "admission"), (2, "allocator"), (0, "")]):
+        (up.state / f"part.{index}").touch()
+        wait_for_lines(done, number + 1)
+        assert done.read_text().split() == ["1", "2", "0"][: number + 1]
+        if role:
+            assert view(up, "second")["awaiting_jobs"] == 2 - number
+            kill(up, role)
+    up.run_until_answered("op", "wait", "second")
+    assert "each job of" in up.run("op", "get", "second").stdout

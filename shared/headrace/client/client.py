@@ -119,6 +119,7 @@ class Client:
         files: Archive | None = None,
         operation: str = "",
         after: Sequence[str | Operation] = (),
+        after_each: str | Operation | None = None,
         timeout_s: float = START_TIMEOUT_S,
     ) -> Operation:
         """Start an operation of `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs.
@@ -127,6 +128,7 @@ class Client:
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
         `after` names operations that must complete before this operation runs; `"ID:failed"` and `"ID:any"` wait for other ends.
+        `after_each` names an operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         if isinstance(argv, str):
@@ -152,6 +154,9 @@ class Client:
             files=files,
             tree=self.place.tree,
             after=[parse_upstream(each if isinstance(each, str) else each.id, place="after") for each in after],
+            after_each=None
+            if after_each is None
+            else operation_id(after_each if isinstance(after_each, str) else after_each.id),
         )
         return await self.start(spec, operation=operation, timeout_s=timeout_s)
 

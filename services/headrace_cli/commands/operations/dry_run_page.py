@@ -18,7 +18,7 @@ from headrace.resources import format_amount
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.start_plans import OperationFit, PlannedPlace, StartPlanned
 from headrace.wire.what_if import WhatIfAnswer
-from headrace_cli.commands.operations.upstream_words import ends_words
+from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.commands.plans.what_if import what_if_lines
 from headrace_cli.show.amounts import amounts, pool_words
 from headrace_cli.show.plain_values import plain
@@ -74,12 +74,12 @@ def _fields(told: StartPlanned) -> dict[str, object]:
 
 def _facts(spec: OperationSpec, told: StartPlanned, place: PlannedPlace, fit: OperationFit | None) -> Table:
     facts = facts_table()
-    for label, words in (*_place_rows(told, place), *_fit_rows(spec, fit)):
+    for label, words in (*_place_rows(spec, told, place), *_fit_rows(spec, fit)):
         facts.add_row(label, Text(words))
     return facts
 
 
-def _place_rows(told: StartPlanned, place: PlannedPlace) -> Iterator[tuple[str, str]]:
+def _place_rows(spec: OperationSpec, told: StartPlanned, place: PlannedPlace) -> Iterator[tuple[str, str]]:
     made = (
         f" (ephemeral, below {pool_words(place.made[-1].parent)}, exists as long as its operations)"
         if place.made
@@ -91,7 +91,9 @@ def _place_rows(told: StartPlanned, place: PlannedPlace) -> Iterator[tuple[str, 
     if told.awaits:
         yield "waits for", f"{ends_words(told.awaits)}; it would hold no running slot until then"
         return
-    if told.upstream_failure:
+    if told.awaiting_jobs:
+        yield "follows", following_words(told.awaiting_jobs, spec.after_each or "")
+    if told.upstream_failure or told.awaiting_jobs == spec.job_count:
         return
     if waiting is None:
         yield "at once", "it would run: no limit on running operations is reached"

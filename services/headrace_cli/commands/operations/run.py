@@ -33,7 +33,7 @@ from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_pool_trees
 from headrace_cli.commands.operations.operation_id import whole_id
-from headrace_cli.commands.operations.upstream_words import ends_words
+from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.amounts import pool_words
@@ -162,9 +162,13 @@ class OperationOptions:
     """An operation that must complete before this operation runs, by its id or the beginning of its id. `ID:failed` waits until it has
     failed or was aborted, `ID:any` for any end. If it ends in another way, this operation fails. May be repeated."""
 
+    after_each: str | None = None
+    """An operation whose jobs the jobs follow: each job runs when the job with the same index has completed there."""
+
     def wishes(self) -> dict[str, Any]:
         """Return the fields of the operation spec for these options. The ids may be shortened. Raises `BadInput`."""
         return {
+            "after_each": self.after_each,
             "title": self.title,
             "require_specified_pools_existence": self.existing_pool,
             "after": [parse_upstream(text, place="--after") for text in self.after or []],
@@ -261,6 +265,7 @@ def run(
 #: The option for each field of a start request, for error messages.
 _OPTIONS: Final = {
     "spec.after": "--after",
+    "spec.after_each": "--after-each",
     "spec.argv": "command",
     "spec.environment": "--env",
     "spec.job_count": "--jobs",
@@ -318,8 +323,10 @@ async def _completed(spec: OperationSpec, packed: Packed | None, client: Client)
         for tree, said in spec.scheduling_options_per_pool_tree.items()
     }
     after = [msgspec.structs.replace(each, operation=await whole_id(client, each.operation)) for each in spec.after]
+    after_each = await whole_id(client, spec.after_each) if spec.after_each is not None else None
+    spec = msgspec.structs.replace(spec, after=after, after_each=after_each)
     return msgspec.structs.replace(
-        spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=client.trees.own, files=files, after=after
+        spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=client.trees.own, files=files
     )
 
 
@@ -398,6 +405,8 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
         screen.say(answer.upstream_failure, style="red")
     elif answer.awaits:
         screen.say(f"pending: the operation waits for {ends_words(answer.awaits)}")
+    elif answer.awaiting_jobs:
+        screen.say(f"{following_words(answer.awaiting_jobs)}: headrace op explain {operation.id}")
     for each in answer.waiting:
         place = f"{each.running} of {each.limit} operations run in {pool_words(each.blocked_by)}"
         screen.say(f"pending: {place}; the operation is number {each.place} of {each.waiting} that wait")

@@ -9,6 +9,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace.ids import TreeName
 from headrace.resources import format_amount
@@ -48,14 +49,17 @@ def state_words(view: OperationView) -> Text:
 
 
 def waiting_words(view: OperationView) -> str:
-    """Return the operations that it waits for, or its position in each tree, such as `position 3 of 12 at research (2 of 2 running)`.
+    """Return the operations or jobs that it waits for, or its position in each tree, such as `position 3 of 12 at a (2 of 2 running)`.
 
-    Empty if it waits for neither.
+    Empty if it waits for none of these.
     """
     if view.awaits:
         return ends_words(view.awaits)
     several = len(view.placements) > 1
-    return "; ".join(_waiting_in_tree(each, named=several) for each in view.waiting)
+    words = [_waiting_in_tree(each, named=several) for each in view.waiting]
+    if view.awaiting_jobs:
+        words.append(f"{view.spec.after_each}: {counted(view.awaiting_jobs, 'job')} to complete there first")
+    return "; ".join(words)
 
 
 def _waiting_in_tree(waiting: WaitingFor, *, named: bool) -> str:
@@ -119,6 +123,8 @@ def operation_facts(
         facts.add_row("left out", "a limit was reached there, or the tree was removed: " + ", ".join(view.erased_trees))
     if words := waiting_words(view):
         facts.add_row("waits for", words)
+    if spec.after_each is not None:
+        facts.add_row("after each job of", spec.after_each)
     if spec.after:
         facts.add_row("after", ", ".join(f"{each.operation}:{each.end.value}" for each in spec.after))
     facts.add_row("user", view.user)

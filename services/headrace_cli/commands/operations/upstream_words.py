@@ -12,7 +12,12 @@ from headrace.wire.operations import AwaitedOperation
 
 #: Most operations that are named in a line.
 _MOST_NAMED: Final = 2
-_MUST: Final = {UpstreamEnd.OK: "complete", UpstreamEnd.FAILED: "fail or be aborted", UpstreamEnd.ANY: "end"}
+_MUST: Final = {
+    UpstreamEnd.OK: "it must complete",
+    UpstreamEnd.FAILED: "it must fail or be aborted",
+    UpstreamEnd.ANY: "it must end",
+    None: "each job waits for its job with the same index",
+}
 
 
 def ends_words(names: Sequence[OperationId]) -> str:
@@ -26,8 +31,21 @@ def ends_words(names: Sequence[OperationId]) -> str:
     return f"the end of {named}" + (f" and {counted(more, 'more operation')}" if more > 0 else "")
 
 
+def following_words(count: int, upstream: str = "") -> str:
+    """Return how many jobs wait for jobs of another operation.
+
+    >>> following_words(2, "array-one")
+    '2 jobs wait for the same jobs of array-one'
+    """
+    waits = "waits" if count == 1 else "wait"
+    same = "job" if count == 1 else "jobs"
+    return f"{counted(count, 'job')} {waits} for the same {same}" + (
+        f" of {upstream}" if upstream else " of another operation"
+    )
+
+
 def awaited_words(awaited: AwaitedOperation) -> tuple[str, str]:
     """Return the state of an awaited operation and what must become of it; and what to look at."""
     state = f"operation {awaited.operation} of {awaited.user} in pool {awaited.pool} is {awaited.state.value}"
     jobs = f"{counted(awaited.open_jobs, 'job')} to complete"
-    return f"{state} with {jobs}; it must {_MUST[awaited.end]}", f"→ headrace op explain {awaited.operation}"
+    return f"{state} with {jobs}; {_MUST[awaited.end]}", f"→ headrace op explain {awaited.operation}"
