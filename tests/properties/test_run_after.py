@@ -12,9 +12,10 @@ from typing import Final
 
 import pytest
 
-from headrace.ids import OperationId
-from headrace.wire.heartbeat import JobResult
-from headrace.wire.log import OperationStarted, OperationStateChanged, StateCause
+from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.ledger import ReportedEnd, ReportEnds
+from headrace.wire.log import BlockDrawn, JobsEnded, OperationStarted, OperationStateChanged, StateCause
 from headrace.wire.operation_spec import Upstream, UpstreamEnd
 from headrace.wire.operations import FINAL_STATES, OperationState, StartAnswer
 from headrace.wire.refusals import NotFound
@@ -23,9 +24,11 @@ from headrace_admission.log import checkpoint
 from headrace_admission.state.rules import rules_of
 from headrace_admission.state.state import Restored
 from tests.support.effort import seeds
-from tests.unit.admission.desk import TREE, Desk, oid
+from tests.unit.admission.desk import TREE, oid
+from tests.unit.admission.test_after_each import Jobs
 
 _OPERATIONS: Final = 1_000
+_ROWS: Final = 100
 #: Few, so that operations are forgotten which others waited for.
 _KEPT: Final = 30
 _SATISFY: Final = {
@@ -35,7 +38,7 @@ _SATISFY: Final = {
 }
 
 
-class Graph(Desk):
+class Graph(Jobs):
     """A desk with a process that dies at any moment, and a person who starts a graph of operations meanwhile."""
 
     def __init__(self, random: Random) -> None:
@@ -157,7 +160,7 @@ class Graph(Desk):
         return len(ran), len(never)
 
 
-@pytest.mark.parametrize("seed", seeds(2, 120))
+@pytest.mark.parametrize("seed", seeds(1, 120))
 def test_each_operation_starts_once_after_what_it_waits_for(seed: int) -> None:
     random = Random(seed)
     graph = Graph(random)
@@ -167,7 +170,106 @@ def test_each_operation_starts_once_after_what_it_waits_for(seed: int) -> None:
             graph.go_on_saving()
     while graph.state.live:
         graph.end_one()
-    Desk.check(graph)
+    Jobs.check(graph)
     ran, never = graph.judge()
     assert ran > _OPERATIONS // 4
     assert never > _OPERATIONS // 20
+
+
+class Rows(Graph):
+    """Operations of many jobs, each job of which follows the same job of an earlier operation."""
+
+    def start_next(self) -> None:
+        name = f"{len(self.asked):04}"
+        counts = {each.id: each.spec.job_count for each in self.state.live.values()}
+        first = self.random.choice(list(counts)) if counts and self.random.random() < 0.8 else None
+        jobs = self.random.randint(1, 40 if first is None else counts[first])
+        self.asked[name] = []
+        recorded = len(self.entries)
+        for _ in range(2 if self.random.random() < 0.1 else 1):
+            answer = self.start(
+                name, "pq"[len(self.asked) % 2], job_count=jobs, after_each=first, max_failed_job_count=4
+            )
+            assert isinstance(answer, StartAnswer)
+            if self.random.random() < 0.1:
+                self.die(recorded)
+        if oid(name) not in self.state.operations:
+            del self.asked[name]
+
+    def end_one(self) -> None:
+        """An allocator leases what it may, and some of the jobs that are out end."""
+        names = self.live()
+        if not names:
+            return
+        name, recorded = self.random.choice(names), len(self.entries)
+        operation = self.state.operations[oid(name)]
+        if len(self.asked) < _ROWS and self.random.random() < 0.02:
+            self.abort(name)
+        if operation.state is OperationState.RUNNING:
+            self.draw(name, self.random.randint(1, 20))
+            out = [index for index in self.out(name) if self.random.random() < 0.7]
+            ends = []
+            for index in out:
+                result = self.random.choices(list(JobResult), [60, 4, 3, 3])[0]
+                attempt = operation.ledger.attempts[index] or 1
+                ends.append(ReportedEnd(NodeName("n"), JobEnd(oid(name), index, attempt, AllocationId("1-1"), result)))
+            report = ReportEnds(TREE, 1, ends)
+            self._done(self.engine.on_report(report, self._tick()))
+            if self.random.random() < 0.05:
+                self.die(recorded)
+                # The allocator got no answer, so it reports again.
+                self._done(self.engine.on_report(report, self._tick()))
+        if oid(name) in self.state.live and self.state_of(name) in (OperationState.FAILING, OperationState.ABORTING):
+            self.released(name)
+
+    def out(self, name: str) -> list[int]:
+        """The jobs that the allocator holds."""
+        ledger = self.state.operations[oid(name)].ledger
+        if ledger.owners is not None:
+            return ledger.owners.indexes(TREE)
+        over = ledger.completed_bits()
+        return [index for index in range(ledger.block) if not over[index >> 3] >> (index & 7) & 1]
+
+    def judge_jobs(self) -> tuple[int, int]:
+        """Judge the log. Return the numbers of operations that completed, and of those that failed with those that they follow."""
+        follows: dict[OperationId, OperationId | None] = {}
+        completed: set[tuple[OperationId, int]] = set()
+        states: dict[OperationId, OperationState] = {}
+        failed_with = 0
+        for event in self.events:
+            match event:
+                case OperationStarted():
+                    follows[event.operation] = event.spec.after_each
+                case BlockDrawn():
+                    first = follows[event.operation]
+                    for run in event.runs if first is not None else ():
+                        for index in range(run.first, run.below):
+                            assert (first, index) in completed
+                            assert (event.operation, index) not in completed
+                case JobsEnded():
+                    done = {one.end.index for one in event.ends if one.end.result is JobResult.COMPLETED}
+                    assert not {(event.operation, index) for index in done} & completed
+                    completed |= {(event.operation, index) for index in done}
+                case OperationStateChanged():
+                    states[event.operation] = event.state
+                    failed_with += event.cause is StateCause.UPSTREAM_FAILED
+        assert states.keys() == {oid(name) for name in self.asked}
+        assert set(states.values()) <= FINAL_STATES
+        return list(states.values()).count(OperationState.COMPLETED), failed_with
+
+
+@pytest.mark.parametrize("seed", seeds(3, 300))
+def test_each_job_is_leased_after_the_job_that_it_follows_completed(seed: int) -> None:
+    rows = Rows(Random(seed))
+    while len(rows.asked) < _ROWS:
+        (rows.start_next if len(rows.state.live) < 12 and rows.random.random() < 0.5 else rows.end_one)()
+        if rows.random.random() < 0.1:
+            rows.go_on_saving()
+    for _ in range(20_000):
+        if not rows.state.live:
+            break
+        rows.end_one()
+    Jobs.check(rows)
+    completed, failed_with = rows.judge_jobs()
+    assert completed > 10
+    assert failed_with
