@@ -132,14 +132,11 @@ class Graph(Jobs):
         asked: dict[OperationId, list[Upstream]] = {}
         never: set[OperationId] = set()
         for event in self.events:
-            name = getattr(event, "operation", None)
             if isinstance(event, OperationStarted):
-                assert name not in asked
+                assert event.operation not in asked
                 asked[event.operation] = event.spec.after
-            is_run = (
-                isinstance(event, OperationStarted | OperationStateChanged) and event.state is OperationState.RUNNING
-            )
-            if is_run:
+            if isinstance(event, OperationStarted | OperationStateChanged) and event.state is OperationState.RUNNING:
+                name = event.operation
                 assert name not in ran | never
                 assert all(ended.get(each.operation) in _SATISFY[each.end] for each in asked[name]), name
                 ran.add(name)
@@ -185,8 +182,8 @@ class Rows(Graph):
         first = self.random.choice(list(counts)) if counts and self.random.random() < 0.8 else None
         jobs = self.random.randint(1, 40 if first is None else counts[first])
         self.asked[name] = []
-        recorded = len(self.entries)
         for _ in range(2 if self.random.random() < 0.1 else 1):
+            recorded = len(self.entries)
             answer = self.start(
                 name, "pq"[len(self.asked) % 2], job_count=jobs, after_each=first, max_failed_job_count=4
             )
@@ -230,12 +227,11 @@ class Rows(Graph):
         over = ledger.completed_bits()
         return [index for index in range(ledger.block) if not over[index >> 3] >> (index & 7) & 1]
 
-    def judge_jobs(self) -> tuple[int, int]:
-        """Judge the log. Return the numbers of operations that completed, and of those that failed with those that they follow."""
+    def judge_jobs(self) -> int:
+        """Judge the log. Return the number of operations that completed."""
         follows: dict[OperationId, OperationId | None] = {}
         completed: set[tuple[OperationId, int]] = set()
         states: dict[OperationId, OperationState] = {}
-        failed_with = 0
         for event in self.events:
             match event:
                 case OperationStarted():
@@ -252,10 +248,9 @@ class Rows(Graph):
                     completed |= {(event.operation, index) for index in done}
                 case OperationStateChanged():
                     states[event.operation] = event.state
-                    failed_with += event.cause is StateCause.UPSTREAM_FAILED
         assert states.keys() == {oid(name) for name in self.asked}
         assert set(states.values()) <= FINAL_STATES
-        return list(states.values()).count(OperationState.COMPLETED), failed_with
+        return list(states.values()).count(OperationState.COMPLETED)
 
 
 @pytest.mark.parametrize("seed", seeds(3, 300))
@@ -270,6 +265,4 @@ def test_each_job_is_leased_after_the_job_that_it_follows_completed(seed: int) -
             break
         rows.end_one()
     Jobs.check(rows)
-    completed, failed_with = rows.judge_jobs()
-    assert completed > 10
-    assert failed_with
+    assert rows.judge_jobs() > 10
