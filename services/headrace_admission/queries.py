@@ -35,6 +35,8 @@ _ATTEMPTS_WITH_OPERATION: Final = 4_096
 _ATTEMPTS_OF_PAGE: Final = 32_768
 #: Upper bound of listed holders of one pool's slots.
 _MOST_HOLDERS: Final = 20
+#: Upper bound of operations in an explanation that end the wait of the explained operation.
+_MOST_AWAITED: Final = 20
 #: Bytes reserved in an answer beside the parts that are cut by size.
 _FRAME_BYTES: Final = 1024
 #: Numbers of letters that an unknown name and a suggested one must share at the beginning. Ids begin with the time of their
@@ -309,9 +311,9 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
 
 
 def _awaited(state: State, operation: Operation) -> list[wire.AwaitedOperation]:
-    """Return the operations that an operation still waits for."""
+    """Return the first operations that an operation still waits for."""
     wanted: dict[OperationId, UpstreamEnd | None] = {each.operation: each.end for each in operation.spec.after}
-    found = [state.operations[name] for name in operation.awaits]
+    found = [state.operations[name] for name in operation.awaits[:_MOST_AWAITED]]
     if operation.spec.after_each is not None and operation.awaits_jobs:
         found.append(state.operations[operation.spec.after_each])
     return [

@@ -71,6 +71,7 @@ def test_operations_run_after_others_as_the_page_says() -> None:
     assert "it waits for the end of train-one" in said["op explain report-one"]
     assert "completed" in said["op wait report-one"]
     assert "operation train-two is failed" in said["op get report-two"]
+    assert said["op logs merge-one --job 3"] == "part 3\n"
 
 
 @pytest.mark.long

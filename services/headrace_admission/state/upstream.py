@@ -83,7 +83,9 @@ class UpstreamBook:
         if operation.may_be_judged or operation.id in self.due:
             broken.append(f"{operation.id} may run or must fail, and nothing was decided")
         if operation.awaiting_jobs and not operation.awaits_jobs and not operation.upstream_failure:
-            broken.append(f"{operation.awaiting_jobs} jobs of {operation.id} wait for jobs of an operation that is over")
+            broken.append(
+                f"{operation.awaiting_jobs} jobs of {operation.id} wait for jobs of an operation that is over"
+            )
         if operation.awaits and not operation.is_held_back:
             broken.append(f"{operation.id} awaits {operation.awaits}, but is not held back")
         return broken

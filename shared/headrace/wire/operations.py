@@ -264,7 +264,7 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     levels_left_out: Counter = 0
     #: Messages about what an operator has paused in its trees.
     pauses: list[str] = []
-    #: Operations that it waits for, as far as they have not ended.
+    #: The first operations that it waits for, of those that have not ended.
     upstream: list[AwaitedOperation] = []
 
 
