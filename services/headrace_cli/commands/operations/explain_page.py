@@ -107,7 +107,8 @@ def _rows(here: ExplainedInTree, told: OperationExplanation) -> Iterator[Row]:
     if not waiting.causes and waiting.pending_jobs:
         yield "waits because", "nothing blocks it: the next node with free resources gets a job"
     if not waiting.causes and not waiting.pending_jobs:
-        yield "waits", "none of its jobs waits"
+        if not told.upstream:
+            yield "waits", "none of its jobs waits"
         return
     yield from _pace(waiting)
     yield from _numbered(
