@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from headrace import connect
+from headrace.errors import BadInput
+from headrace.wire.operations import OperationState
 from tests.support.headrace_up import Up
 
 _LIMIT_S = 45.0
@@ -126,3 +129,18 @@ def test_each_job_runs_when_the_same_job_of_the_other_operation_completed_althou
             kill(up, role)
     up.run_until_answered("op", "wait", "second")
     assert "each job of" in up.run("op", "get", "second").stdout
+
+
+async def test_a_program_starts_operations_after_others(up: Up) -> None:
+    async with connect(state=up.state) as client:
+        first = await client.run(["sleep", "1"], jobs=2)
+        second = await client.run(["true"], jobs=2, after_each=first)
+        third = await client.run(["true"], after=[second, f"{first.id}:any"])
+        assert third.answer is not None
+        assert third.answer.awaits == [second.id, first.id]
+        assert (await third.wait()).state is OperationState.COMPLETED
+        late = await client.run(["true"], after=[f"{third.id}:failed"])
+        assert late.answer is not None
+        assert late.answer.upstream_failure.startswith(f"upstream failed: operation {third.id} is completed")
+        with pytest.raises(BadInput, match="after: 'x:soon'"):
+            await client.run(["true"], after=["x:soon"])

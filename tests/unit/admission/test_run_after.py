@@ -173,6 +173,11 @@ def test_an_unknown_operation_is_refused_with_similar_ids(desk: Desk) -> None:
     assert refusal == NotFound("operation", oid("0123456789abd"), near=[oid("0123456789abc")])
 
 
+def test_operations_of_other_users_can_be_waited_for_as_they_can_be_read(desk: Desk) -> None:
+    desk.started("a")
+    assert desk.start("b", user="boris", after=after("a")).awaits == [oid("a")]
+
+
 def test_a_repeated_start_must_wait_for_the_same(desk: Desk) -> None:
     desk.started("a", "b")
     desk.started("c", after=after("a"))
