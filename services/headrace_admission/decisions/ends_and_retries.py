@@ -231,7 +231,8 @@ def _end(transaction: Transaction, operation: Operation, cause: StateCause, reas
 def abort_without_command(transaction: Transaction) -> None:
     """Abort the operations whose command was not loaded from the log."""
     state = transaction.state
-    operations = [state.live[name] for name in state.without_command]
+    # As in `remove_tree`: the end of an operation must not start another operation without a command.
+    operations = sorted((state.live[name] for name in state.without_command), key=lambda each: not each.is_held_back)
     most = state.configuration.everywhere.largest_replayed_bytes
     reason = f"admission did not load its command from the log: live operations take more than {most} bytes"
     for operation in operations:

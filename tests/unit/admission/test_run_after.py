@@ -214,6 +214,16 @@ def test_the_end_of_a_tree_starts_nothing_in_it(desk: Desk) -> None:
     assert desk.state_of("b") is OperationState.ABORTED
 
 
+def test_the_abort_of_operations_without_command_starts_none_of_them(desk: Desk) -> None:
+    desk.configure({"p": {}, "full": {"max_running_operation_count": 0}})
+    desk.started("a", pool="full")
+    desk.started("b", pool="p", after=after("a", end=ANY))
+    desk.state.without_command.update({oid("a"): None, oid("b"): None})
+    desk.record(desk.engine.on_commands_dropped(desk._tick()).effects)
+    assert desk.state_of("a") is OperationState.ABORTED
+    assert desk.state_of("b") is OperationState.ABORTED
+
+
 def test_it_starts_in_each_of_its_trees(desk: Desk) -> None:
     other = TreeName("other")
     desk.configure({"p": {"max_running_operation_count": 0}}, other)
