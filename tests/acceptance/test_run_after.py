@@ -128,7 +128,7 @@ def test_each_job_runs_when_the_same_job_of_the_other_operation_completed_althou
             assert view(up, "second")["awaiting_jobs"] == 2 - number
             kill(up, role)
     up.run_until_answered("op", "wait", "second")
-    assert "each job of" in up.run("op", "get", "second").stdout
+    assert "each job of first" in up.run("op", "get", "second").stdout
 
 
 async def test_a_program_starts_operations_after_others(up: Up) -> None:

@@ -153,10 +153,8 @@ class Client:
             retry_backoff_ms=RETRY_BACKOFF_MS,
             files=files,
             tree=self.place.tree,
-            after=[parse_upstream(each if isinstance(each, str) else each.id, place="after") for each in after],
-            after_each=None
-            if after_each is None
-            else operation_id(after_each if isinstance(after_each, str) else after_each.id),
+            after=[parse_upstream(_id_of(each), place="after") for each in after],
+            after_each=None if after_each is None else operation_id(_id_of(after_each)),
         )
         return await self.start(spec, operation=operation, timeout_s=timeout_s)
 
@@ -412,3 +410,8 @@ class Operation:
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
         """Yield the output of its jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)
+
+
+def _id_of(operation: str | Operation) -> str:
+    """Return the text of an id as it was given, or the id of a handle."""
+    return operation if isinstance(operation, str) else operation.id

@@ -18,7 +18,7 @@ from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
 from headrace.wire.placements import UPSTREAM, TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
-from headrace_cli.commands.operations.upstream_words import ends_words
+from headrace_cli.commands.operations.upstream_words import after_words, ends_words
 from headrace_cli.show.amounts import amounts, percent, pool_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
@@ -108,11 +108,9 @@ def operation_facts(
     facts = facts_table()
     spec = view.spec
     facts.add_row("operation", view.operation)
-    if spec.title:
-        facts.add_row("title", Text(spec.title))
+    _add_words(facts, "title", spec.title)
     facts.add_row("state", state_words(view))
-    if view.reason:
-        facts.add_row("because", Text(view.reason))
+    _add_words(facts, "because", view.reason)
     if in_trees:
         for placement in view.placements:
             facts.add_row(f"in tree {placement.tree}", _tree_words(placement, in_trees.get(placement.tree)))
@@ -121,12 +119,8 @@ def operation_facts(
         facts.add_row("pool", Text(spec.pool + (" (ephemeral)" if view.ephemeral_pool else "") + rule))
     if view.erased_trees:
         facts.add_row("left out", "a limit was reached there, or the tree was removed: " + ", ".join(view.erased_trees))
-    if words := waiting_words(view):
-        facts.add_row("waits for", words)
-    if spec.after_each is not None:
-        facts.add_row("after each job of", spec.after_each)
-    if spec.after:
-        facts.add_row("after", ", ".join(f"{each.operation}:{each.end.value}" for each in spec.after))
+    _add_words(facts, "waits for", waiting_words(view))
+    _add_words(facts, "after", after_words(spec))
     facts.add_row("user", view.user)
     accounts = {*view.accounts, *(place.account for place in places.running)} if places is not None else view.accounts
     if accounts:
@@ -154,6 +148,12 @@ def operation_facts(
                 f"{f'{more} more, and ' if more else ''}what would end the waiting: headrace op explain {view.operation}",
             )
     return facts
+
+
+def _add_words(facts: Table, label: str, words: str) -> None:
+    """Add a row, unless there are no words for it."""
+    if words:
+        facts.add_row(label, Text(words))
 
 
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:

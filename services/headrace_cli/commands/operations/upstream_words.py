@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.counted import counted
 from headrace.ids import OperationId
-from headrace.wire.operation_spec import UpstreamEnd
+from headrace.wire.operation_spec import OperationSpec, UpstreamEnd
 from headrace.wire.operations import AwaitedOperation
 
 #: Most operations that are named in a line.
@@ -42,6 +42,12 @@ def following_words(count: int, upstream: str = "") -> str:
     return f"{counted(count, 'job')} {waits} for the same {same}" + (
         f" of {upstream}" if upstream else " of another operation"
     )
+
+
+def after_words(spec: OperationSpec) -> str:
+    """Return what an operation was started after, such as `first:ok, each job of second`; empty: nothing."""
+    each_job = [f"each job of {spec.after_each}"] if spec.after_each is not None else []
+    return ", ".join([*(f"{one.operation}:{one.end.value}" for one in spec.after), *each_job])
 
 
 def awaited_words(awaited: AwaitedOperation) -> tuple[str, str]:
