@@ -125,7 +125,7 @@ class Ledger:
     def size_bytes(self) -> int:
         """Bytes that the ledger takes in memory. Computing it takes the same time for any number of jobs."""
         bits = len(self._done) + len(self._not_retried)
-        owners = self.block if self.owners is not None else 0
+        owners = self.owners.size_bytes if self.owners is not None else 0
         numbers = self.attempts.size_bytes + self._exit_codes.size_bytes + self.failed_runs.size_bytes
         names = _NODE_BYTES * len(self._node_names)
         pausing = _NUMBER_BYTES * len(self.pausing)
@@ -151,6 +151,10 @@ class Ledger:
         agent.
         """
         return sorted({name.partition(" ")[2] for name in self._node_names[1:]})[:MOST_ACCOUNTS]
+
+    def completed_bits(self) -> bytes:
+        """Return one bit for each index below `block`, lowest first in each byte: 1 if the job is completed."""
+        return bytes(self._done)
 
     def done_bits(self) -> bytes:
         """Return one bit for each index below `block`, lowest first in each byte: 1 if the job is completed, given up, or waits

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ids import OperationId, TreeName
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace.wire.placements import TreePlacement
+from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.life import is_final
 from headrace_admission.state.spec_size import texts_bytes
@@ -32,6 +32,12 @@ class _Fields(msgspec.Struct, kw_only=True):
     sequence: int = 0
     #: Sequence of the log entry of its start; 0: not known yet, or started by an older version.
     first_sequence: int = 0
+    #: Operations of `spec.after` that have not ended yet.
+    awaits: list[OperationId] = []
+    #: Why the operation can never run, if an operation that it waits for ended in another way than asked.
+    upstream_failure: str = ""
+    #: True if `spec.after_each` has not ended yet.
+    awaits_jobs: bool = False
 
     def note_entry(self, sequence: int) -> None:
         """Record that the log holds a change of the operation in this entry."""
@@ -69,6 +75,26 @@ class Operation(_Fields, kw_only=True, eq=False):
     @property
     def is_vanilla(self) -> bool:
         return self.spec.is_vanilla
+
+    @property
+    def is_held_back(self) -> bool:
+        """True if the operation is not placed in any queue, because it waits for other operations."""
+        return any(placement.blocked_by == UPSTREAM for placement in self.placements.values())
+
+    @property
+    def awaiting_jobs(self) -> int:
+        """Number of its jobs that wait for jobs of another operation. An operation that is ending has none."""
+        owners = self.ledger.owners
+        waits = self.state in (OperationState.PENDING, OperationState.RUNNING)
+        return owners.awaiting if owners is not None and waits else 0
+
+    @property
+    def may_be_judged(self) -> bool:
+        """True if a decision must follow: the operation is held back although it may run, or it can never complete."""
+        if self.upstream_failure:
+            return self.state in (OperationState.PENDING, OperationState.RUNNING)
+        has_job = self.ledger.owners is None or self.ledger.owners.free > 0
+        return self.is_held_back and not self.awaits and has_job
 
     def to_record(self) -> OperationRecord:
         placements = list(self.placements.values())

@@ -41,6 +41,7 @@ def spec_bytes(spec: OperationSpec) -> int:
         spec.error,
         spec.stdin,
         spec.rerun_of,
+        *(each.operation for each in spec.after),
     )
     return (
         texts_bytes(spec.argv)

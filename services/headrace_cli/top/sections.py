@@ -161,8 +161,8 @@ def _operations(report: ClusterReport, view: View, pen: Pen) -> Rows:
         starves = share is not None and _starves(share)
         state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
         words = Text(each.spec.title)
-        if each.waiting:
-            words = Text(f"waits for {waiting_words(each)}", style="yellow")
+        if waits_for := waiting_words(each):
+            words = Text(f"waits for {waits_for}", style="yellow")
         time = time_words(each, report.at_ms)
         return [each.operation, state, jobs, *has, _cut(Text(each.spec.pool), pen.width // 4), each.user, time, words]
 

@@ -44,7 +44,7 @@ from headrace.wire.nodes import (
     OperationPlaces,
     WhereRequest,
 )
-from headrace.wire.operation_spec import RETRY_BACKOFF_MS
+from headrace.wire.operation_spec import RETRY_BACKOFF_MS, parse_upstream
 from headrace.wire.operations import (
     FINAL_STATES,
     LARGEST_JOB_COUNT,
@@ -133,6 +133,8 @@ class Client:
         max_failed_job_count: int | None = None,
         files: Archive | None = None,
         operation: str = "",
+        after: Sequence[str | Operation] = (),
+        after_each: str | Operation | None = None,
         timeout_s: float = START_TIMEOUT_S,
     ) -> Operation:
         """Start an operation of `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs.
@@ -141,6 +143,8 @@ class Client:
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
         `tries`, `keep_going` and `max_failed_job_count` are as for `headrace run`; None is the default.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
+        `after` names operations that must complete before this operation runs; `"ID:failed"` and `"ID:any"` wait for other ends.
+        `after_each` names an operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         if isinstance(argv, str):
@@ -167,6 +171,8 @@ class Client:
             retry_backoff_ms=RETRY_BACKOFF_MS,
             files=files,
             tree=self.place.tree,
+            after=[parse_upstream(_id_of(each), place="after") for each in after],
+            after_each=None if after_each is None else operation_id(_id_of(after_each)),
         )
         return await self.start(spec, operation=operation, timeout_s=timeout_s)
 
@@ -457,3 +463,8 @@ class Operation:
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
         """Yield the output of its jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)
+
+
+def _id_of(operation: str | Operation) -> str:
+    """Return the text of an id as it was given, or the id of a handle."""
+    return operation if isinstance(operation, str) else operation.id

@@ -30,6 +30,8 @@ from headrace.wire.snapshots import ElementKind, StarvationReason, StarvationSta
 from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Counter, Term
 
+#: Most operations that the start of an operation names as those that it waits for.
+_MOST_AWAITED: Final = 3
 #: Most decisions in one message.
 MOST_DECISIONS: Final = 80
 #: Most jobs that a request for the history of an operation may name.
@@ -200,7 +202,7 @@ def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEn
     match event:
         case OperationStarted():
             pool, user = event.spec.pool, event.user
-            return [OperationStep(event.at_ms, event.operation, event.state, "started", pool=pool, user=user)]
+            return [OperationStep(event.at_ms, event.operation, event.state, "started", _awaited(event), pool, user)]
         case OperationStateChanged():
             cause, pool = event.cause.value, event.blocked_by or PoolName("")
             return [OperationStep(event.at_ms, event.operation, event.state, cause, event.reason, pool)]
@@ -220,6 +222,14 @@ def recorded(published: Published) -> Recorded:
     return Recorded(
         published.tree, published.term, published.sequence, published.previous, happenings, published.announced
     )
+
+
+def _awaited(event: OperationStarted) -> str:
+    """Return what a new operation waits for; empty: nothing."""
+    named = ", ".join(event.awaits[:_MOST_AWAITED]) + (", …" if len(event.awaits) > _MOST_AWAITED else "")
+    jobs = f"jobs of {event.spec.after_each}" if event.awaits_jobs else ""
+    words = " and ".join(filter(None, (named, jobs)))
+    return f"waits for {words}" if words else ""
 
 
 def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:

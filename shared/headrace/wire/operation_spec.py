@@ -8,7 +8,8 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.durations import LONGEST_MS
-from headrace.ids import OperationId, PoolName, TreeName
+from headrace.errors import BadInput
+from headrace.ids import OperationId, PoolName, TreeName, operation_id
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.files import Archive
@@ -26,6 +27,8 @@ LONGEST_INTERRUPTION_MS = 3_600_000
 #: Default for operations that people start, in milliseconds.
 RETRY_BACKOFF_MS = 500
 LONGEST_RETRY_BACKOFF_MS = 10_000
+#: Most operations that one operation waits for.
+MOST_UPSTREAM = 256
 
 
 class OnLostNode(enum.StrEnum):
@@ -33,6 +36,39 @@ class OnLostNode(enum.StrEnum):
 
     REQUEUE = "requeue"
     WAIT = "wait"
+
+
+class UpstreamEnd(enum.StrEnum):
+    """The end of an operation that another operation waits for."""
+
+    #: It completed.
+    OK = "ok"
+    #: It failed or was aborted.
+    FAILED = "failed"
+    #: It ended, however that was.
+    ANY = "any"
+
+
+class Upstream(msgspec.Struct, frozen=True):
+    """An operation that must end before the operation that names it may run."""
+
+    operation: OperationId
+    end: UpstreamEnd = UpstreamEnd.OK
+
+
+def parse_upstream(text: str, *, place: str) -> Upstream:
+    """Parse `ID` or `ID:END`, where END is `ok`, `failed` or `any`. Raises `BadInput`, which names `place`.
+
+    >>> parse_upstream("array-one:any", place="--after")
+    Upstream(operation='array-one', end=<UpstreamEnd.ANY: 'any'>)
+    """
+    name, colon, end = text.partition(":")
+    if colon and end not in list(UpstreamEnd):
+        raise BadInput(place, text, f"ID, or ID and one of {', '.join(f':{each}' for each in UpstreamEnd)}")
+    try:
+        return Upstream(operation_id(name), UpstreamEnd(end or UpstreamEnd.OK))
+    except BadInput as error:
+        raise BadInput(place, text, error.expected) from None
 
 
 class PreemptionMode(enum.StrEnum):
@@ -149,6 +185,11 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     stdin: FileName = ""
     #: Operation whose jobs this operation runs again; empty: none.
     rerun_of: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    #: Operations that must end before this operation may run. If one ends in another way than asked, this operation fails.
+    after: Annotated[list[Upstream], msgspec.Meta(max_length=MOST_UPSTREAM)] = []
+    #: Operation whose jobs the jobs of this operation follow: a job may run when the job with the same index has completed there. None:
+    #: the jobs follow no others.
+    after_each: OperationId | None = None
 
     @property
     def is_vanilla(self) -> bool:

@@ -14,6 +14,7 @@ from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, LoggedEnd, OperationStarted, OperationStateChanged, StateCause
+from headrace.wire.operation_spec import Upstream
 from headrace.wire.operations import OperationSpec, OperationState, PerTree, StartAnswer
 from headrace.wire.refusals import BadRequest, OverLimit
 from headrace_admission.engine import AdmissionEngine
@@ -123,6 +124,8 @@ def test_every_field_of_any_length_is_counted() -> None:
     larger: dict[str, Any] = {
         "argv": ["true", "x"],
         "environment": {"x": ""},
+        "after": [Upstream(OperationId("x"))],
+        "lines": ["x"],
         "scheduling_options_per_pool_tree": {"x": PerTree()},
     }
     grown = {
@@ -165,7 +168,7 @@ def test_a_quota_counts_the_trees_that_an_operation_names() -> None:
     desk = a_desk(most=100, most_of_a_user=100)
     answers = [desk.start(f"a{number}", "p", tentative_pool_trees=names, **several) for number in range(30)]
 
-    assert sum(isinstance(answer, StartAnswer) for answer in answers) == 11
+    assert sum(isinstance(answer, StartAnswer) for answer in answers) == 10
     assert isinstance(answers[-1], OverLimit)
     assert desk.engine.check() == []
 

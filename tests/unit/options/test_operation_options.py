@@ -14,7 +14,7 @@ from headrace.resources import Resources
 from headrace.wire import ledger
 from headrace.wire.files import Archive
 from headrace.wire.heartbeat import JobEnd, JobResult
-from headrace.wire.operation_spec import PreemptionMode
+from headrace.wire.operation_spec import PreemptionMode, Upstream
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.snapshots import StarvationStatus
@@ -267,6 +267,18 @@ def failed_twice(options: Options) -> list[int]:
 
 
 case("retry_backoff_ms", 20)(failed_twice)
+
+
+def waits_for_another(options: Options) -> list[object]:
+    desk = Desk({"a": {}})
+    desk.started("zero", pool="a")
+    desk.started("one", pool="a", **options)
+    operation = desk.state.operations[oid("one")]
+    return [operation.state, operation.awaiting_jobs]
+
+
+case("after", [Upstream(oid("zero"))])(waits_for_another)
+case("after_each", oid("zero"))(waits_for_another)
 
 
 @case("longest_retry_backoff_ms", 30)

@@ -163,7 +163,7 @@ def _how_it_started(start: AllocationStarted | JobEnded) -> Iterator[str]:
 def _step(step: OperationStep) -> str:
     words = step.state.value
     if step.cause == "started":
-        return f"started by {step.user} in pool {step.pool}: {words}"
+        return f"started by {step.user} in pool {step.pool}: {words}" + (f", {step.reason}" if step.reason else "")
     if step.pool:
         words += f" at pool {step.pool}"
     return f"{words} ({step.cause.replace('_', ' ')})" + (f": {step.reason}" if step.reason else "")

@@ -52,7 +52,16 @@ def rerun(
         indexes, count = view.spec.indexes, view.spec.job_count
         if failed:
             indexes, count = await _left(client, view)
-        spec = msgspec.structs.replace(view.spec, indexes=indexes, job_count=count, rerun_of=view.operation, trace="")
+        # What it waited for has ended.
+        spec = msgspec.structs.replace(
+            view.spec,
+            indexes=indexes,
+            job_count=count,
+            rerun_of=view.operation,
+            trace="",
+            after=[],
+            after_each=None,
+        )
         started = await client.start(spec)
         if waits.is_wanted:
             screen.say(f"operation {started.id}")

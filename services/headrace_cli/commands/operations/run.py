@@ -24,10 +24,19 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.pools.placement_rules import RuleName
 from headrace.resources import Resources, parse_amount
-from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OnLostNode, OperationSpec, PerTree, PreemptionMode
+from headrace.wire.operation_spec import (
+    LONGEST_INTERRUPTION_MS,
+    OnLostNode,
+    OperationSpec,
+    PerTree,
+    PreemptionMode,
+    parse_upstream,
+)
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_pool_trees
+from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.amounts import pool_words
@@ -209,8 +218,8 @@ class PreemptionOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class NameOptions:
-    """Options for the names of an operation and its pool."""
+class OperationOptions:
+    """Options for the operation as a whole."""
 
     title: Annotated[str, Parameter(name=["--title", "-t"])] = ""
     """Title of the operation in lists."""
@@ -218,6 +227,22 @@ class NameOptions:
     """Refuse the start if there is no such pool, instead of making an ephemeral pool."""
     id: str = ""
     """Id of the operation. A second start with the same id starts nothing new. Default: a new id."""
+
+    after: Annotated[list[str] | None, Parameter(negative=())] = None
+    """An operation that must complete before this operation runs, by its id or the beginning of its id. `ID:failed` waits until it has
+    failed or was aborted, `ID:any` for any end. If it ends in another way, this operation fails. May be repeated."""
+
+    after_each: str | None = None
+    """An operation whose jobs the jobs follow: each job runs when the job with the same index has completed there."""
+
+    def wishes(self) -> dict[str, Any]:
+        """Return the fields of the operation spec for these options. The ids may be shortened. Raises `BadInput`."""
+        return {
+            "after_each": self.after_each,
+            "title": self.title,
+            "require_specified_pools_existence": self.existing_pool,
+            "after": [parse_upstream(text, place="--after") for text in self.after or []],
+        }
 
 
 @Parameter(name="*")
@@ -255,7 +280,7 @@ def run(
     array_options: ArrayOptions | None = None,
     share_options: ShareOptions | None = None,
     preemption_options: PreemptionOptions | None = None,
-    name_options: NameOptions | None = None,
+    operation_options: OperationOptions | None = None,
     wait_options: WaitOptions | None = None,
     common: Common | None = None,
 ) -> int:
@@ -281,6 +306,8 @@ def run(
 
         headrace run --indexes 1-99:7,200 --max-running 4 -- ./train.sh
 
+        headrace run --after array-one --after array-two:any -- ./collect.sh
+
         headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
 
     Parameters
@@ -292,10 +319,9 @@ def run(
     """
     own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
     named = _spec(command, own_pool, jobs, array_options or ArrayOptions(), share_options or ShareOptions())
-    wishes = (preemption_options or PreemptionOptions()).wishes()
-    names, waits, packed = name_options or NameOptions(), wait_options or WaitOptions(), _packed(jobs.upload)
-    exists = names.existing_pool
-    spec = msgspec.structs.replace(named, title=names.title, require_specified_pools_existence=exists, **wishes)
+    names, waits, packed = operation_options or OperationOptions(), wait_options or WaitOptions(), _packed(jobs.upload)
+    wishes = (preemption_options or PreemptionOptions()).wishes() | names.wishes()
+    spec = msgspec.structs.replace(named, **wishes)
 
     async def work(client: Client, screen: Screen) -> int | None:
         if waits.dry_run:
@@ -311,6 +337,8 @@ def run(
 #: The option for each field of a start request, for error messages.
 _OPTIONS: Final = {
     "keep_going": "--keep-going",
+    "spec.after": "--after",
+    "spec.after_each": "--after-each",
     "spec.argv": "command",
     "spec.environment": "--env",
     "spec.indexes": "--indexes",
@@ -363,13 +391,16 @@ async def _try(screen: Screen, client: Client, spec: OperationSpec, packed: Pack
 
 
 async def _completed(spec: OperationSpec, packed: Packed | None, client: Client) -> OperationSpec:
-    """Return the spec with the names of the pools, the tree and the uploaded files, which only the client knows."""
+    """Return the spec with whole ids, the names of the pools, the tree and the uploaded files, which only the client knows."""
     files = packed.archive if packed is not None else None
     pool = await client.pools.at(spec.pool)
     by_tree = {
         tree: msgspec.structs.replace(said, pool=await client.pools.of(tree).at(said.pool))
         for tree, said in spec.scheduling_options_per_pool_tree.items()
     }
+    after = [msgspec.structs.replace(each, operation=await whole_id(client, each.operation)) for each in spec.after]
+    after_each = await whole_id(client, spec.after_each) if spec.after_each is not None else None
+    spec = msgspec.structs.replace(spec, after=after, after_each=after_each)
     return msgspec.structs.replace(
         spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=client.trees.own, files=files
     )
@@ -464,6 +495,12 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
         screen.say(f"operation {operation.id}")
     if answer.repeated:
         screen.say("an operation with this id exists already: nothing new was started")
+    if answer.upstream_failure:
+        screen.say(answer.upstream_failure, style="red")
+    elif answer.awaits:
+        screen.say(f"pending: the operation waits for {ends_words(answer.awaits)}")
+    elif answer.awaiting_jobs:
+        screen.say(f"{following_words(answer.awaiting_jobs)}: headrace op explain {operation.id}")
     for each in answer.waiting:
         place = f"{each.running} of {each.limit} operations run in {pool_words(each.blocked_by)}"
         screen.say(f"pending: {place}; the operation is number {each.place} of {each.waiting} that wait")

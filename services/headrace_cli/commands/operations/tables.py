@@ -9,6 +9,7 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace.efficiency import unused
 from headrace.errors import shortened
@@ -18,8 +19,9 @@ from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
-from headrace.wire.placements import TreePlacement, WaitingFor
+from headrace.wire.placements import UPSTREAM, TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
+from headrace_cli.commands.operations.upstream_words import after_words, ends_words
 from headrace_cli.show.amounts import amounts, percent, pool_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
@@ -51,9 +53,17 @@ def state_words(view: OperationView) -> Text:
 
 
 def waiting_words(view: OperationView) -> str:
-    """Return the position in each tree, such as `position 3 of 12 at research (2 of 2 running)`."""
+    """Return the operations or jobs that it waits for, or its position in each tree, such as `position 3 of 12 at a (2 of 2 running)`.
+
+    Empty if it waits for none of these.
+    """
+    if view.awaits:
+        return ends_words(view.awaits)
     several = len(view.placements) > 1
-    return "; ".join(_waiting_in_tree(each, named=several) for each in view.waiting)
+    words = [_waiting_in_tree(each, named=several) for each in view.waiting]
+    if view.awaiting_jobs:
+        words.append(f"{view.spec.after_each}: {counted(view.awaiting_jobs, 'job')} to complete there first")
+    return "; ".join(words)
 
 
 def _waiting_in_tree(waiting: WaitingFor, *, named: bool) -> str:
@@ -73,7 +83,7 @@ def operation_table(
     In an order by what is unused, a column says how much that is.
     """
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
-    if idle or any(view.waiting for view in views):
+    if idle or any(map(waiting_words, views)):
         columns.insert(3, "waits for")
     if order is not OperationOrder.STARTED:
         columns.insert(1, "unused")
@@ -113,11 +123,9 @@ def operation_facts(
     facts = facts_table()
     spec = view.spec
     facts.add_row("operation", view.operation)
-    if spec.title:
-        facts.add_row("title", Text(spec.title))
+    _add_words(facts, "title", spec.title)
     facts.add_row("state", state_words(view))
-    if view.reason:
-        facts.add_row("because", Text(view.reason))
+    _add_words(facts, "because", view.reason)
     if in_trees:
         for placement in view.placements:
             facts.add_row(f"in tree {placement.tree}", _tree_words(placement, in_trees.get(placement.tree)))
@@ -126,8 +134,8 @@ def operation_facts(
         facts.add_row("pool", Text(spec.pool + (" (ephemeral)" if view.ephemeral_pool else "") + rule))
     if view.erased_trees:
         facts.add_row("left out", "a limit was reached there, or the tree was removed: " + ", ".join(view.erased_trees))
-    if view.waiting:
-        facts.add_row("waits for", waiting_words(view))
+    _add_words(facts, "waits for", waiting_words(view))
+    _add_words(facts, "after", after_words(spec))
     facts.add_row("user", view.user)
     accounts = {*view.accounts, *(place.account for place in places.running)} if places is not None else view.accounts
     if accounts:
@@ -176,10 +184,18 @@ def _command_facts(view: OperationView) -> Iterator[tuple[str, str]]:
         yield "files", f"{spec.files.file_count}, {format_amount('memory', spec.files.size_bytes)} packed"
 
 
+def _add_words(facts: Table, label: str, words: str) -> None:
+    """Add a row, unless there are no words for it."""
+    if words:
+        facts.add_row(label, Text(words))
+
+
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
     words = [f"pool {placement.pool}"]
     words += [f"by the placement rule `{placement.rule}`"] if placement.rule else []
-    if placement.blocked_by is not None:
+    if placement.blocked_by == UPSTREAM:
+        words.append("waits for other operations")
+    elif placement.blocked_by is not None:
         words.append(f"waits at {pool_words(placement.blocked_by)}")
     elif places is not None:
         words.append(f"{places.running_jobs} running")
