@@ -161,8 +161,9 @@ async def change_node(
             return ChangedNode(record.node)
         drained = request.change is NodeChange.DRAIN
         try:
-            if drained != record.drained:
-                value = msgspec.json.encode(msgspec.structs.replace(record, drained=drained))
+            if drained != record.drained or not drained:
+                undrained = record.undrained + (not drained)
+                value = msgspec.json.encode(msgspec.structs.replace(record, drained=drained, undrained=undrained))
                 await nodes.update(request.node, value, entry.revision)
                 logger().info("node changed", node=record.node, drained=drained)
         except WrongRevision:

@@ -80,7 +80,7 @@ class NodeReservations:
         if reservation is not None:
             self._look_again(reservation, node, now)
             return
-        if not self._turn or not node.accepts_jobs:
+        if not self._turn or not node.accepts_jobs or node.record.node in self._facts.failing.held:
             return
         for name in [self._turn[at] for at in range(min(_MOST_LOOKS, len(self._turn)))]:
             self._turn.rotate(-1)

@@ -32,6 +32,7 @@ _STYLES = {
     "outside": "yellow",
     "unisolated": "yellow",
     "removed": "yellow",
+    "suspect": "red",
 }
 
 
@@ -64,6 +65,8 @@ def node_state(node: NodeView) -> Text:
     state = Text(node.state, style=_STYLES.get(node.state, ""))
     if node.left_out:
         state.append(f": {node.left_out}", style="yellow")
+    if node.held_back:
+        state.append(f": {node.held_back}", style="yellow")
     if node.trouble:
         state.append(f": {node.trouble}", style="red")
     return state
@@ -76,6 +79,8 @@ def node_facts(node: NodeView) -> Table:
     facts.add_row("state", Text(node.state, style=_STYLES.get(node.state, "")))
     if node.left_out:
         facts.add_row("gets no jobs", Text(node.left_out, style="yellow"))
+    if node.held_back:
+        facts.add_row("gets single jobs", Text(node.held_back, style="yellow"))
     if node.reserved:
         facts.add_row("reserved", Text(node.reserved, style="yellow"))
     if node.trouble:

@@ -32,6 +32,9 @@ from headrace.wire.version import Counter, Term
 
 #: Most decisions in one message.
 MOST_DECISIONS: Final = 80
+#: Most changes of suspect nodes in one message, and most operations that one change names.
+MOST_SUSPECTS: Final = 10
+MOST_BLAMING: Final = 32
 
 
 class OperationStep(msgspec.Struct, frozen=True, tag="operation"):
@@ -131,6 +134,19 @@ class StarvationChanged(msgspec.Struct, frozen=True, tag="starvation_changed"):
     reason: StarvationReason = StarvationReason.NONE
 
 
+class NodeSuspected(msgspec.Struct, frozen=True, tag="node_suspected"):
+    """A node became suspect, because jobs fail there that complete on other nodes, or it is suspect no more."""
+
+    at_ms: Counter
+    tree: TreeName
+    node: NodeName
+    is_suspect: bool
+    #: How jobs fail on the node; empty if it is suspect no more.
+    words: str
+    #: Operations whose jobs failed there in a row.
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_BLAMING)] = []
+
+
 class Missed(msgspec.Struct, frozen=True, tag="missed"):
     """Events that were not delivered, because the reader was too slow or the bus was not available."""
 
@@ -143,7 +159,14 @@ class Missed(msgspec.Struct, frozen=True, tag="missed"):
 
 
 Happening = (
-    OperationStep | OperationChanged | JobEnded | AllocationStarted | AllocationPreempted | StarvationChanged | Missed
+    OperationStep
+    | OperationChanged
+    | JobEnded
+    | AllocationStarted
+    | AllocationPreempted
+    | StarvationChanged
+    | NodeSuspected
+    | Missed
 )
 
 
@@ -166,6 +189,8 @@ class Decisions(msgspec.Struct, frozen=True):
     #: Number of the first decision of this message, counted over the whole term, including decisions that were left out.
     first: Counter
     decisions: Annotated[list[AllocationStarted | AllocationPreempted], msgspec.Meta(max_length=MOST_DECISIONS)]
+    #: Nodes that became suspect or are suspect no more. They are not numbered.
+    suspects: Annotated[list[NodeSuspected], msgspec.Meta(max_length=MOST_SUSPECTS)] = []
 
 
 class GetOperationHistory(msgspec.Struct, frozen=True):

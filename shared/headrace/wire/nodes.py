@@ -76,6 +76,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     #: True if the agent reports that no job can reach its key or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
+    #: Number of times that an administrator undrained the node. Each time the node counts as one on which no job failed.
+    undrained: Counter = 0
 
     def is_of(self, machine: str) -> bool:
         """True if an agent on this machine may speak for the node.
@@ -181,7 +183,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """A node as the allocator sees it."""
 
     node: NodeName
-    #: `online`, `offline` (no heartbeat for the timeout), `unheard` (none since the allocator started), `draining`.
+    #: `online`, `suspect` (online, and jobs fail there that complete elsewhere), `offline` (no heartbeat for the timeout),
+    #: `unheard` (none since the allocator started), `draining`.
     state: str
     tags: list[str]
     total: Resources = ZERO
@@ -205,6 +208,8 @@ class NodeView(msgspec.Struct, frozen=True):
     reserved: str = ""
     #: The GPU devices that jobs may get. Empty if the agent knows none, and for agents of former versions.
     gpus: list[NodeGpu] = []
+    #: How jobs fail on the node, and when the next job is tried, in words. Empty: the node is not held back.
+    held_back: str = ""
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
