@@ -9,6 +9,8 @@ from typing import Final
 from headrace.ids import TreeName
 from headrace.runtime.engine import Moment
 from headrace.wire.happenings import (
+    LONGEST_FAILURE_WORDS,
+    MOST_BLAMING,
     MOST_DECISIONS,
     MOST_SUSPECTS,
     AllocationPreempted,
@@ -58,7 +60,7 @@ class DecisionsMade:
 
     def note_suspect(self, one: SuspectNode, now: Moment) -> None:
         """Queue that a node became suspect, or is suspect no more."""
-        what = one.is_suspect, one.words, one.operations
+        what = one.is_suspect, one.words[:LONGEST_FAILURE_WORDS], one.operations[:MOST_BLAMING]
         self._suspects.append(NodeSuspected(now.wall_ms, self._tree, one.node, *what))
 
     def note_observed(self, observed: Iterable[ObservedPreemption]) -> None:

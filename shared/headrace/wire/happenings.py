@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Finite, Share
-from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, JobResult, JobSlot
+from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, JobResult, JobSlot, ToldOperation
 from headrace.wire.log import (
     Event,
     JobsEnded,
@@ -33,8 +33,10 @@ from headrace.wire.version import Counter, Term
 #: Most decisions in one message.
 MOST_DECISIONS: Final = 80
 #: Most changes of suspect nodes in one message, and most operations that one change names.
-MOST_SUSPECTS: Final = 10
-MOST_BLAMING: Final = 32
+MOST_SUSPECTS: Final = 5
+MOST_BLAMING: Final = 8
+#: Longest text of how jobs fail on a node, in characters.
+LONGEST_FAILURE_WORDS: Final = 500
 
 
 class OperationStep(msgspec.Struct, frozen=True, tag="operation"):
@@ -142,9 +144,9 @@ class NodeSuspected(msgspec.Struct, frozen=True, tag="node_suspected"):
     node: NodeName
     is_suspect: bool
     #: How jobs fail on the node; empty if it is suspect no more.
-    words: str
-    #: Operations whose jobs failed there in a row.
-    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_BLAMING)] = []
+    words: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE_WORDS)]
+    #: Some of the operations whose jobs failed there in a row.
+    operations: Annotated[list[ToldOperation], msgspec.Meta(max_length=MOST_BLAMING)] = []
 
 
 class Missed(msgspec.Struct, frozen=True, tag="missed"):
