@@ -98,7 +98,7 @@ class FailingFleet(Fleet):
 
     def words(self, host: str) -> str:
         """Why a node is held back, as people see it."""
-        return {view.node: view.held_back for view in list_nodes(self.facts, 0, 1000, self.now).nodes}[host]
+        return {view.node: view.held_back for view in list_nodes(self.facts, 0, 1000, self.now).nodes}[NodeName(host)]
 
     def _record(self, end: JobEnd, node: NodeName) -> None:
         self.recorded[end.operation] += end.result is JobResult.COMPLETED

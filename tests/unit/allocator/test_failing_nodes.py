@@ -154,7 +154,7 @@ def test_a_completed_trial_clears_the_node() -> None:
 
 def decisions_of_suspects(fleet: FailingFleet) -> list[tuple[str, bool]]:
     """What subscribers hear of suspect nodes."""
-    told = []
+    told: list[tuple[str, bool]] = []
     while (message := fleet.engine.answers.on_decisions_due(fleet.now).answer) is not None:
         told += [(one.node, one.is_suspect) for one in message.suspects]
     return told
