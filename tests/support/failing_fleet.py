@@ -43,6 +43,8 @@ class FailingFleet(Fleet):
             Random(seed), dict.fromkeys(hosts, size), [Pool(PoolName("p"), ROOT_POOL)], TreeOptions(**usual | options)
         )
         self.fails = fails
+        #: Seconds after which a job that fails ends.
+        self.fails_after_s = 0.0
         self._step_s = step_s
         #: Ended jobs by host and result, and by operation and result.
         self.ended: Counter[tuple[str, JobResult]] = Counter()
@@ -108,7 +110,7 @@ class FailingFleet(Fleet):
         super()._next_job(place)
         host = next(name for name, places in self.places.items() if places.get(place.id) is place)
         if self.fails(host, place.operation):
-            place.ends_s = self.now_s
+            place.ends_s = self.now_s + self.fails_after_s
 
     def _end_job(self, host: str, place: _Place) -> None:
         job, fails = place.job, self.fails(host, place.operation)

@@ -206,10 +206,8 @@ class FailingNodes:
             most = 1
         elif is_new:
             most = max(_FIRST_STARTS, 2 * len(node.allocations))
-        is_held = turn is Turn.SINGLE
-        if not failures.pairs:
-            return Allowed(most, is_held, is_held or is_new)
-        return self._with_operations(node, failures, Allowed(most, is_held, is_held or is_new))
+        allowed = Allowed(most, is_held=turn is Turn.SINGLE, one_job=is_new or failures.counted > 0)
+        return self._with_operations(node, failures, allowed) if failures.pairs else allowed
 
     def turns_away(self, node: Node, operation: Operation) -> bool:
         """True if no job of the operation may start on the node now."""

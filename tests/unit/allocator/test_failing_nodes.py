@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import msgspec
@@ -66,17 +67,72 @@ def test_most_jobs_fail_without_the_option() -> None:
     assert fleet.facts.failing.allowed(fleet.node(BAD)) is ANYTHING
 
 
-def test_a_failed_job_is_tried_on_another_node_next() -> None:
-    """A node fails one job after it has completed others: the operation goes on there, and the failed job goes elsewhere."""
+def test_a_failed_job_waits_for_another_node_while_other_jobs_start_where_it_failed() -> None:
+    """All of b is in use when a job fails on a, which has completed others."""
     fleet = FailingFleet(("a", "b"), lambda _host, _operation: False)
-    fleet.work("op", 60, 1.0)
+    fleet.engine.on_nodes({NodeName("b"): NodeRecord(NodeName("b"), tags=["ssd"])}, fleet.now)
+    fleet.work("long", 2, 30.0, scheduling_tag_filter="ssd")
+    fleet.run_for(2)
+    fleet.work("op", 100, 1.0)
     fleet.run_for(4)
     fleet.fails = lambda host, _operation: host == "a" and not fleet.failed("a")
+    fleet.run_for(10)
+    tried = [hosts for (name, _), hosts in fleet.tried_on.items() if name == "op"]
+    assert fleet.failed("a") == 1
+    assert all(hosts == ["a"] for hosts in tried)
+    assert len(tried) > 20
+    assert fleet.operation("op").slots.is_ready(next(iter(retries(fleet, "op", "a"))))
+
     fleet.run()
-    (failed,) = [hosts for hosts in fleet.tried_on.values() if len(hosts) > 1]
-    assert failed == ["a", "b"]
-    assert len(fleet.tried_on) == 60
-    assert fleet.ended["a", JobResult.COMPLETED] > 20
+    assert [hosts for hosts in fleet.tried_on.values() if len(hosts) > 1] == [["a", "b"]]
+
+
+def retries(fleet: FailingFleet, operation: str, host: str) -> dict[int, None]:
+    """The jobs of an operation that avoid a host."""
+    outcomes = fleet.operation(operation).outcomes
+    assert outcomes is not None
+    return outcomes.failing_on[NodeName(host)].retries
+
+
+def test_a_new_node_gets_one_job_at_a_time_however_short_the_jobs_are_elsewhere() -> None:
+    fleet = FailingFleet(("good", BAD), on_bad)
+    fleet.work("op", 250, 0.05)
+    for _ in range(4):
+        fleet.hear("good")
+        fleet.pass_time(0.25)
+    assert fleet.operation("op").mean_job_ms <= 250
+    fleet.run_for(3)
+    assert 1 <= fleet.failed(BAD) <= 3
+
+
+def test_jobs_that_wait_in_allocations_on_a_node_that_is_held_back_are_given_back() -> None:
+    """Allocations have a dozen jobs ahead each when the node breaks."""
+    fleet = FailingFleet(("good", BAD), lambda _host, _operation: False, step_s=0.5)
+    fleet.fails_after_s = 2.0
+    fleet.work("op", 250, 0.2)
+    fleet.run_for(1.5)
+    assert min(len(one.slots) for one in fleet.node(BAD).allocations.values()) > 8
+
+    fleet.fails = on_bad
+    fleet.run_for(20)
+    assert fleet.failed(BAD) <= 8
+
+
+@pytest.mark.parametrize(("is_on", "is_known"), [(True, False), (False, True)])
+def test_failed_jobs_say_nothing_about_the_length_of_jobs(is_on: bool, is_known: bool) -> None:
+    fleet = FailingFleet(("a", "b"), lambda _host, _operation: True, hold_back_failing_nodes=is_on)
+    fleet.work("op", 20, 1.0)
+    fleet.run_for(2)
+    assert fleet.failed("a")
+    assert math.isfinite(fleet.operation("op").mean_job_ms) is is_known
+
+
+def test_nothing_is_preempted_for_a_job_that_is_tried() -> None:
+    fleet = suspected()
+    due = {name: fleet.engine.answers._due(node, [], fleet.now) for name, node in fleet.facts.nodes.items()}
+    assert not due[NodeName(BAD)].stages
+    assert not due[NodeName(BAD)].preemptive_stages
+    assert due[NodeName("good")].start
 
 
 def test_a_failed_job_is_tried_again_on_the_only_node_that_could_run_it() -> None:
