@@ -206,6 +206,8 @@ class FailingNodes:
             most = 1
         elif is_new:
             most = max(_FIRST_STARTS, 2 * len(node.allocations))
+        if most is None and not (failures.counted or failures.pairs):
+            return ANYTHING
         allowed = Allowed(most, is_held=turn is Turn.SINGLE, one_job=is_new or failures.counted > 0)
         return self._with_operations(node, failures, allowed) if failures.pairs else allowed
 

@@ -25,6 +25,7 @@ from headrace_cli.commands.node_tables import node_facts, node_state, node_table
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.show.plain_values import plain
+from headrace_cli.up.readiness import closed_nodes
 
 OPERATION = OperationId("69201a4f-0c1d2e3f4a5b")
 #: Branches, bars and dashes that only a wide list has.
@@ -292,3 +293,4 @@ def test_a_node_that_is_held_back_says_why_in_the_list_and_by_itself() -> None:
     assert node_state(node).plain == f"suspect: {words}"
     lines = [" ".join(line.split()) for line in shown(node_facts(node), 160)]
     assert f"gets single jobs {words}" in lines
+    assert closed_nodes([node, NodeView(NodeName("beta"), "online", [])]) == [f"node alpha gets single jobs: {words}"]
