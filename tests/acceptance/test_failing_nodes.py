@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -72,9 +73,9 @@ def test_sixty_jobs_complete_beside_an_agent_whose_environment_is_broken(up: Up)
         up.run("op", "wait", operation)
     assert sum(len(failed_on(up, operation)) for operation in others) <= 3
     held_back = node(up, "beta")["held_back"]
-    assert "failed there, of 2 operations (" in held_back
+    assert re.search(r"failed there, of [2-4] operations \(", held_back)
     assert "`headrace node undrain beta` clears it" in held_back
-    assert "failed there, of 2 operations (" in up.run("node", "get", "beta").stdout.replace("\n", " ")
+    assert "gets single jobs" in up.run("node", "get", "beta").stdout
 
     configure(up, "beta", path=os.environ["PATH"])
     up.run("node", "undrain", "beta")
