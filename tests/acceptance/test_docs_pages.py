@@ -127,6 +127,14 @@ def test_taking_a_host_out_and_holding_jobs_back_is_as_the_page_says() -> None:
 
 
 @pytest.mark.long
+def test_a_host_on_which_jobs_fail_is_shown_and_cleared_as_the_page_says() -> None:
+    with Up(nodes=("host-17:cpu=2,memory=2G",)) as up:
+        said = typed(up, DOCS / "how-to/failing-hosts.md")
+
+    assert "jobs may start on it again" in said["node undrain host-17"]
+
+
+@pytest.mark.long
 def test_the_way_of_an_operation_is_traced_as_the_page_shows() -> None:
     with Up() as up:
 

@@ -24,6 +24,7 @@ from headrace_allocator.decision.scheduling_order import Batch
 from headrace_allocator.explain.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation, rests_of
 from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.failing_nodes import ANYTHING, Allowed
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, is_owed_a_job, waits_for_a_turn
@@ -92,6 +93,8 @@ class View(msgspec.Struct, frozen=True):
     some_gang_gathers: bool = False
     #: The operation for which the node is reserved.
     reserved: Operation | None = None
+    #: What may start on the node, by the failures of jobs there.
+    allowed: Allowed = ANYTHING
     #: Batches that regular stages go through, by whether they are of high priority; empty if the tree has no batches.
     batches: Mapping[bool, Sequence[Batch]] = {}
 
@@ -107,6 +110,7 @@ class View(msgspec.Struct, frozen=True):
     ) -> View:
         """Return the view of one node of the tree."""
         order.settle()
+        allowed = facts.failing.allowed(node)
         return View(
             free=node.free,
             tags=tuple(node.record.tags),
@@ -114,7 +118,8 @@ class View(msgspec.Struct, frozen=True):
             restless=restless(facts, node, pace_ms) if stirring is None else stirring,
             free_in_tree=facts.total - facts.used,
             limits=node.total,
-            most_starts=facts.timing.most_starts,
+            most_starts=_least(facts.timing.most_starts, allowed.most_starts),
+            allowed=allowed,
             min_spare=facts.pools.min_spare,
             operations=facts.operations,
             pools=facts.pools,
@@ -127,6 +132,11 @@ class View(msgspec.Struct, frozen=True):
             reserved=None if node.reserved is None else facts.operations.get(node.reserved.operation),
             batches=batches or {},
         )
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    """Return the lower of two bounds; None if there is no bound."""
+    return min((bound for bound in (one, other) if bound is not None), default=None)
 
 
 class _Heads:
@@ -208,7 +218,8 @@ class Overlay:
 
     def ready(self, operation: Operation) -> int:
         """Return the number of the operation's jobs that can be given out at once."""
-        return operation.slots.ready_count - self._jobs.get(operation.id, 0)
+        elsewhere = self.view.allowed.elsewhere.get(operation.id, 0)
+        return operation.slots.ready_count - elsewhere - self._jobs.get(operation.id, 0)
 
     def pending(self, operation: Operation) -> int:
         """Return the number of the operation's pending jobs."""
@@ -361,7 +372,14 @@ class Overlay:
             self.left_out |= ~classes.filtered
 
     def takes_part(self, operation: OperationId) -> bool:
-        """True if the operation is in the present batch, is owed a job if that is required, and is no gang that waits for its turn."""
+        """True if the operation is in the present batch, is owed a job if that is required, and does not avoid the node.
+
+        A gang that waits for its turn takes no part.
+        """
+        if operation in self.view.allowed.avoided:
+            return False
+        if operation in self.view.allowed.once and self._jobs.get(operation):
+            return False
         if self.gang is not None and operation != self.gang and waits_for_a_turn(self.view.operations[operation]):
             return False
         if self.owed_only:

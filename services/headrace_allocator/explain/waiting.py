@@ -44,6 +44,8 @@ _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters of a node's trouble that a reason repeats.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
+#: Upper bound of the held back nodes that are examined.
+_MOST_HELD: Final = 64
 _MOST_AHEAD: Final = 3
 #: Upper bound of the nodes whose preemptive stages are examined. They are the nodes that were heard last.
 MOST_TRIED: Final = 500
@@ -86,6 +88,7 @@ def reasons_in_turn(
     no_room = _no_room(facts, operation, now)
     # If a job fits anyway, the operation does not wait until other jobs have run for long enough to be preempted.
     yield _node_reserved(facts, operation, now)
+    yield from _failing_nodes(facts, operation)
     yield _places_exempt(facts, operation, now) if may_preempt and no_room is not None else None
     yield no_room
     # Jobs that fit on no node do not count as demand, so no snapshot will add them to the demand.
@@ -261,7 +264,8 @@ def _no_room(
         first = tuple((node.record.node, _condition_words(node)) for node in islice(facts.nodes.values(), _MOST_NODES))
         nodes = facts.nodes.values()
         unisolated = (node.record for node in nodes if node.condition is NodeCondition.UNISOLATED)
-        in_trouble = (node for node in nodes if node.condition is NodeCondition.ONLINE and node.trouble)
+        takes_none = (NodeCondition.ONLINE, NodeCondition.DRAINING)
+        in_trouble = (node for node in nodes if node.condition in takes_none and node.trouble)
         return why.NoNodeAcceptsJobs(
             first,
             next(((record.node, record.isolation_detail) for record in unisolated), None),
@@ -304,6 +308,29 @@ def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeR
     (reservation,) = facts.reservations.of[operation.id].values()
     now_s, node = now.steady_s, reservation.node.record.node
     return why.NodeReserved(node, max(0.0, reservation.expected_s - now_s), max(0.0, reservation.until_s - now_s))
+
+
+def _failing_nodes(facts: Facts, operation: Operation) -> Iterator[why.NodeHeldBack | why.NodeAvoided]:
+    """Yield the nodes that could run the operation's jobs and get single jobs at most, because jobs fail there."""
+    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    could = [
+        node
+        for name in islice(facts.failing.held, _MOST_HELD)
+        if (node := facts.nodes[name]).accepts_jobs
+        and node.total.dominates(size)
+        and all(matches(formula, node.record.tags) for formula in filters)
+    ]
+    could.sort(key=lambda node: node.record.node not in facts.failing.suspect)
+    if could and (failures := could[0].failures) is not None:
+        left_s = max(0.0, failures.run.until_s - facts.failing.now_s)
+        is_suspect, count = failures.is_suspect, failures.run.failures
+        yield why.NodeHeldBack(could[0].record.node, is_suspect, count, len(failures.of), left_s, len(could) - 1)
+    pairs = {} if operation.outcomes is None else operation.outcomes.failing_on
+    avoided = [(name, pair) for name, pair in pairs.items() if pair.is_held]
+    if avoided:
+        name, pair = avoided[0]
+        left_s = max(0.0, pair.until_s - facts.failing.now_s)
+        yield why.NodeAvoided(name, pair.failures, left_s, len(avoided) - 1)
 
 
 def matching_nodes_owed(

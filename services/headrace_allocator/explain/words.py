@@ -13,6 +13,7 @@ from headrace.wire.ledger import ReportedEnd
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace_allocator.explain import reasons as why
+from headrace_allocator.explain.words_of_failing import words_of_held_back
 from headrace_allocator.explain.words_of_protected import cure_of_protected, typed, words_of_protected
 from headrace_allocator.explain.words_of_reservations import words_of_reserved
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
@@ -64,8 +65,8 @@ def words_of(reason: why.Reason) -> str:
             | why.RoomUnheard()
         ):
             return _words_of_nodes(reason)
-        case why.NodeReserved() | why.RoomReserved():
-            return words_of_reserved(reason)
+        case why.NodeReserved() | why.RoomReserved() | why.NodeHeldBack() | why.NodeAvoided():
+            return _words_of_withheld(reason)
         case why.BlockBeingDrawn():
             return "the ledger is recording a lease of more of its jobs; the log has not confirmed it yet"
         case why.PreemptionPaused() | why.PlacesKept() | why.PlacesExempt() | why.PlacesProtected():
@@ -82,6 +83,15 @@ def words_of(reason: why.Reason) -> str:
             return f"it has {reason.satisfaction:.2f} times its fair share; operations below their fair share go first"
         case _:
             assert_never(reason)
+
+
+def _words_of_withheld(
+    reason: why.NodeReserved | why.RoomReserved | why.NodeHeldBack | why.NodeAvoided,
+) -> str:
+    """Return the text of nodes whose free resources are withheld."""
+    if isinstance(reason, why.NodeHeldBack | why.NodeAvoided):
+        return words_of_held_back(reason)
+    return words_of_reserved(reason)
 
 
 def _words_of_places(
@@ -256,6 +266,8 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.RoomBeingMade: "wait for the end of the preempted job; it comes at its interruption timeout at the latest",
     why.NodeReserved: "wait until jobs on that node end",
     why.RoomReserved: "wait until those operations start a job or their reservations end",
+    why.NodeHeldBack: "look at that host; a completed job or `headrace node undrain {node}` clears it",
+    why.NodeAvoided: "read why the jobs fail there: `headrace op get {operation} --jobs`; `headrace node undrain {node}` clears it",
     why.RoomUnheard: "wait for a heartbeat; `headrace node list` shows which agents are silent; a silent node is offline after its timeout",
     why.SharesOld: "wait for a snapshot of fair_share; `headrace service list` shows whether fair_share has a leader",
     why.PoolLimitReached: "wait until a job below pool {pool} ends, or raise the limit with `headrace pool set {pool}`",
@@ -295,7 +307,8 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         return f"start a smaller gang, give its pool a guarantee, or have other operations want less: {explain}"
     pool = PoolName(getattr(reason, "pool", "")) or spec.pool
     rule = cure_of_protected(reason, typed(pool)) if isinstance(reason, why.PlacesProtected) else ""
-    return _CURES[type(reason)].format(operation=operation, pool=typed(pool), rule=rule)
+    node = getattr(reason, "node", "")
+    return _CURES[type(reason)].format(operation=operation, pool=typed(pool), rule=rule, node=node)
 
 
 def _words_of_loss(lost: LostJob) -> str:

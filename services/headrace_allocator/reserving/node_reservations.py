@@ -101,7 +101,7 @@ class NodeReservations:
             return
         if self._some_gang_is_due and node.accepts_jobs:
             self._look_for_gang_passed_over(node, now)
-        if not self._turn or not node.accepts_jobs:
+        if not self._turn or not node.accepts_jobs or node.record.node in self._facts.failing.held:
             return
         for name in [self._turn[at] for at in range(min(_MOST_LOOKS, len(self._turn)))]:
             self._turn.rotate(-1)

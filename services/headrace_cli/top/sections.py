@@ -176,7 +176,10 @@ def _nodes(report: ClusterReport, view: View, pen: Pen) -> Rows:
     keys: dict[str, Callable[[NodeView], Any]] = {
         "usage": lambda node: -node.usage.cpu / max(1, node.total.cpu),
         "jobs": lambda node: -node.running_jobs,
-        "trouble": lambda node: (node.state == "online" and not node.trouble and not node.left_out, node.node),
+        "trouble": lambda node: (
+            node.state == "online" and not (node.trouble or node.left_out or node.held_back),
+            node.node,
+        ),
     }
     found = [node for node in report.nodes or [] if _passes(view, node.node, node.state, *node.tags)]
     order = view.order(Section.NODES)

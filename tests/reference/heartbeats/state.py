@@ -60,7 +60,13 @@ class State:
 
     def ready(self, operation: Operation) -> int:
         """Return the number of jobs that can be given out at once."""
-        return operation.slots.ready_count - self.given[operation.id]
+        elsewhere = self.view.allowed.elsewhere.get(operation.id, 0)
+        return operation.slots.ready_count - elsewhere - self.given[operation.id]
+
+    def avoids_node(self, operation: Operation) -> bool:
+        """True if nothing more of the operation may start on the node, because its jobs fail there."""
+        allowed, name = self.view.allowed, operation.id
+        return name in allowed.avoided or (name in allowed.once and self.given[name] > 0)
 
     def held(self, operation: Operation) -> Resources:
         return operation.held + self._added.get(operation.id, ZERO)
