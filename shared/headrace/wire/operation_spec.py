@@ -55,6 +55,7 @@ class PerTree(msgspec.Struct, frozen=True):
 
 
 Millis = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_MS)]
+TimeLimit = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_MS)]
 
 
 class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -85,8 +86,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: `longest_retry_backoff_ms`.
     retry_backoff_ms: Millis = 0
     longest_retry_backoff_ms: Millis = LONGEST_RETRY_BACKOFF_MS
-    #: Milliseconds from the signal to the kill, unless the job is preempted: when the operation is aborted or suspended, or the node is
-    #: taken out of use.
+    #: Milliseconds from the signal to the kill, unless the job is preempted: when the operation is aborted or suspended, the time limit is
+    #: reached, or the node is taken out of use.
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_INTERRUPTION_MS)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     #: `vanilla`, or an upstream operation type, which decides about lightweight pools and tentative trees.
@@ -138,6 +139,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: Trace = ""
     #: Archive that the user sent before the start; the jobs find its files on their node.
     files: Archive | None = None
+    #: Milliseconds that one run of a job may take before it is interrupted. None: the default of the pool, which may be no limit. Admission
+    #: records the value in force, so that a later change of the pool does not change it.
+    time_limit_ms: TimeLimit | None = None
 
     @property
     def is_vanilla(self) -> bool:
@@ -165,4 +169,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             interrupt_signal=self.interrupt_signal,
             trace=self.trace,
             files=self.files,
+            time_limit_ms=self.time_limit_ms,
         )
