@@ -190,7 +190,7 @@ class JobLengths:
         for run in sorted(recording.runs, key=lambda each: (each.ended_at_ms or recording.until_ms, each.attempt)):
             key, ran_ms = (run.operation, run.index), run.length_ms(recording.until_ms)
             goes_on = recording.specs[run.operation].interruptible
-            if run.result in (JobResult.COMPLETED, JobResult.FAILED):
+            if run.result in (JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT):
                 whole_ms = ran_ms + (self._at_least.pop(key, 0) if goes_on else 0)
                 of_operation[run.operation].append(whole_ms)
                 if run.ended_at_ms is not None and run.ended_at_ms >= recording.since_ms:

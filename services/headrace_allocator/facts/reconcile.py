@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -36,6 +37,9 @@ from headrace_allocator.facts.preempted import settle_preemption, undo_preemptio
 from headrace_allocator.facts.slots import has_ended
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.gangs.holds import restore_hold
+
+#: Results of jobs that were not interrupted for others, so that their run times say how long such jobs run.
+_WHOLE_RUNS: Final = (JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT)
 
 
 class Findings:
@@ -194,7 +198,7 @@ class _Reconciliation:
                 break_up(operation)
             operation.slots.end(end.index, end.attempt)
             self._touch(operation.id)
-            if end.result in (JobResult.COMPLETED, JobResult.FAILED) and end.ended_at_ms >= end.started_at_ms > 0:
+            if end.result in _WHOLE_RUNS and end.ended_at_ms >= end.started_at_ms > 0:
                 operation.note_length(end.ended_at_ms - end.started_at_ms)
 
     def _settle_sent(self) -> None:

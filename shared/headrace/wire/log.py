@@ -33,6 +33,8 @@ class StateCause(enum.StrEnum):
     RELEASED = "released"
     TREE_REMOVED = "tree_removed"
     COMPLETED_BY_USER = "completed_by_user"
+    #: The time limit of the operation is reached, or no job but those that timed out is left.
+    TIME_LIMIT = "time_limit"
 
 
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):

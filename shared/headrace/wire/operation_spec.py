@@ -79,7 +79,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: together, so their failed runs count together.
     tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
     #: True if the other jobs run on when a job is not retried any more; the operation fails when all jobs are over. False: it fails at
-    #: the first such job. No effect with `tries` 0.
+    #: the first such job. With `tries` 0 only jobs that time out are not retried.
     keep_going: bool = False
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     #: Milliseconds from a failed run of a job to its next run; 0: at once. Doubles with each failure of that job, up to

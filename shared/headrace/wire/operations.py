@@ -124,7 +124,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     open_jobs: Counter
     #: Why the operation is in this state: what failed it, who aborted it.
     reason: ShortText = ""
-    #: Last failures, newest last.
+    #: Last failures and time-outs, newest last.
     last_failures: list[JobEnd] = []
     #: Sequence of the log at which the view was made; a higher sequence is newer.
     sequence: Counter = 0
@@ -141,8 +141,10 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     next_retry_at_ms: Counter = 0
     #: True if the reader may not see arguments, environment, folder and output of the jobs; these fields are then empty.
     is_withheld: bool = False
-    #: Number of jobs that failed and are not retried.
+    #: Number of jobs that failed or timed out and are not retried.
     given_up_jobs: Counter = 0
+    #: Number of jobs that timed out. They do not count as failed runs.
+    timed_out_jobs: Counter = 0
 
 
 class GetOperation(msgspec.Struct, frozen=True):
