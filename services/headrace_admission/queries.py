@@ -301,6 +301,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         erased_trees=[tree for tree in named if tree not in operation.placements],
         given_up_jobs=operation.ledger.given_up,
         timed_out_jobs=counts[JobResult.TIMED_OUT],
+        ends_by_ms=operation.ends_by_ms,
     )
 
 

@@ -70,6 +70,7 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
         decided.erased,
         _similar(book, first.pool, first.made[-1] if first.made else _ephemeral(book, first.pool)),
         warnings=_warnings(book, first.pool, request.spec),
+        **decided.limits,
     )
 
 
@@ -163,7 +164,7 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
         OperationStarted(
             operation=request.operation,
             user=user,
-            spec=msgspec.structs.replace(spec, tree=where.tree, pool=where.pool),
+            spec=msgspec.structs.replace(spec, tree=where.tree, pool=where.pool, **plan.limits),
             state=OperationState.RUNNING if runs else OperationState.PENDING,
             ephemeral_pool=state.books[where.tree].is_ephemeral(where.pool),
             block=block,

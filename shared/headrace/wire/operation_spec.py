@@ -142,6 +142,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Milliseconds that one run of a job may take before it is interrupted. None: the default of the pool, which may be no limit. Admission
     #: records the value in force, so that a later change of the pool does not change it.
     time_limit_ms: TimeLimit | None = None
+    #: Milliseconds from the first running slot of the operation until it fails, whatever runs, waits or is suspended. None: as above.
+    operation_time_limit_ms: TimeLimit | None = None
 
     @property
     def is_vanilla(self) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.wire.heartbeat import AccountName, JobEnd, JobResult, JobSlot, ShortText
-from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OnLostNode, OperationSpec, PerTree, Weight
+from headrace.wire.operation_spec import LARGEST_JOB_COUNT, Millis, OnLostNode, OperationSpec, PerTree, Weight
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.version import Counter
 
@@ -145,6 +145,8 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     given_up_jobs: Counter = 0
     #: Number of jobs that timed out. They do not count as failed runs.
     timed_out_jobs: Counter = 0
+    #: Unix time in milliseconds at which the time limit of the whole operation is reached; 0: no such limit, or not running.
+    ends_by_ms: Counter = 0
 
 
 class GetOperation(msgspec.Struct, frozen=True):
@@ -222,6 +224,8 @@ class UpdateOperation(msgspec.Struct, frozen=True):
     scheduling_options_per_pool_tree: dict[TreeName, PerTree] = {}
     #: Revision of the pool configuration that admission must know before it decides.
     min_revision: Counter = 0
+    #: Time limit of the whole operation, from its first running slot; 0: no limit.
+    operation_time_limit_ms: Millis | None = None
 
 
 class ExplainOperation(msgspec.Struct, frozen=True):

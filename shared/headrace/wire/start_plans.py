@@ -46,6 +46,9 @@ class StartPlanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     #: True if the id is known already: nothing new would be started, and `places` is empty.
     repeated: bool = False
     warnings: list[str] = []
+    #: Time limits that the operation would have, in milliseconds; null: none.
+    time_limit_ms: Counter | None = None
+    operation_time_limit_ms: Counter | None = None
 
 
 class FitOperation(msgspec.Struct, frozen=True):
