@@ -18,7 +18,7 @@ from tests.support.effort import CASES, LONG
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# What a person, or the gate, wants of colours holds for what pytest writes and not for what the tests look at.
+# The colour settings of a person or of the gate are for the output of pytest, not for the output that tests look at.
 for name in ("NO_COLOR", "FORCE_COLOR"):
     os.environ.pop(name, None)
 

@@ -47,7 +47,7 @@ __all__ = ["FOLDER", "ONE_MACHINE", "PAGE", "PICTURES", "draw", "figures", "hist
 
 PAGE: Final = ROOT_FOLDER / "docs" / "how-to" / "integral-guarantees.md"
 FOLDER: Final = PAGE.parent / "integral-guarantees"
-#: What a real run left in the history of its burst pool.
+#: History of the burst pool in a real run.
 ONE_MACHINE: Final = Path(__file__).parent / "one-machine.json"
 #: An update and a sample a minute: coarser than a service, fine enough for two days.
 PERIOD_S: Final = 60
@@ -136,7 +136,7 @@ def plot(name: str) -> str:
     return "".join(f"{line.rstrip()}\n" for panel in panels for line in panel.plain.splitlines())
 
 
-#: What stands between these marks is made: what `headrace plan` says of an example, pictures in characters, the figures of the days.
+#: The text between these marks is generated: output of `headrace plan` for an example, pictures in characters, figures of the days.
 _PLAN: Final = re.compile(r"(<!-- plan: (\S+) -->\n```\n).*?(```\n)", re.DOTALL)
 _PLOT: Final = re.compile(r"(<!-- plot: (\S+) -->\n```\n).*?(```\n)", re.DOTALL)
 _FIGURES: Final = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)

@@ -64,12 +64,12 @@ def sum_at(functions: tuple[Function, ...], x: float) -> tuple[float, ...]:
 class Built:
     """The functions of one element, one per resource for shares."""
 
-    #: What it takes at a fit factor.
+    #: Its share at a fit factor.
     by_fit: tuple[Function, ...]
     #: The fit factor that each resource alone allows a suggestion, and that all allow together.
     allowed: tuple[Function, ...]
     fit: Function
-    #: What it takes at a suggestion.
+    #: Its share at a suggestion.
     shares: tuple[Function, ...]
 
 
@@ -122,7 +122,7 @@ class Steps:
         limits = np.array([figures.limits_share]).T
 
         def by_suggestion(wanted: Curves) -> Functions:
-            # What is given is used up, so that each gets its own.
+            # Each value is used once, so that each element gets its own.
             return functions_by_suggestion(deepcopy(wanted), strong + granted, limits)
 
         together = by_suggestion(curves)

@@ -1,7 +1,7 @@
-"""Trees whose allocator does not come back: the jobs that they have of operations of several trees can run in the other trees.
+"""Find trees whose allocator does not come back, so that other trees can run their jobs of operations of several trees.
 
-After the lease of its nodes nothing runs in such a tree any more: without answers to heartbeats the runners end their jobs
-earlier.
+Once the lease of its nodes is over, nothing runs in such a tree any more: a runner ends its jobs before the lease is over if no
+heartbeat is answered.
 """
 
 from __future__ import annotations

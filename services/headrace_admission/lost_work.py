@@ -22,7 +22,7 @@ from headrace.wire.integral import LARGEST_CPU_VOLUME, Volume
 from headrace.wire.lost_work import HOUR_MS, KEPT_HOURS, LostWork
 from headrace.wire.preemption import PreemptionReason
 
-#: Upper bounds. Beyond the first, the rows of the oldest hours are dropped; beyond the second, the sum that was begun first.
+#: Upper bounds of the rows of single hours and of the sums. Beyond them the rows of the oldest hours are dropped, and the oldest sum.
 _MOST_ROWS: Final = 50_000
 _MOST_SUMS: Final = 10_000
 #: Resources with a metric of lost work, and their units.

@@ -5,7 +5,7 @@ Answers are pages or are cut, so that none grows too large. Everything here is p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from heapq import nsmallest
 from itertools import islice
 from typing import Final
@@ -14,6 +14,7 @@ import msgspec
 
 from headrace.counted import counted
 from headrace.durations import exact_duration
+from headrace.efficiency import unused
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.near import near
 from headrace.wire import operations as wire
@@ -22,7 +23,7 @@ from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.lost_work import GetLostWork, LostWorkTold
 from headrace.wire.operation_spec import OperationSpec
-from headrace.wire.operations import OperationState, OperationView
+from headrace.wire.operations import OperationOrder, OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES, size_bytes
@@ -39,8 +40,7 @@ _ATTEMPTS_OF_PAGE: Final = 32_768
 _MOST_HOLDERS: Final = 20
 #: Bytes reserved in an answer beside the parts that are cut by size.
 _FRAME_BYTES: Final = 1024
-#: Numbers of letters that an unknown name and a suggested one must share at the beginning. Ids begin with the time of their
-#: start.
+#: Lengths of the common beginning by which similar names are looked for, the longest first. An id begins with the time of the start.
 _BEGINNINGS: Final = (16, 10, 6)
 #: Nodes that could not start a live operation must be at least this many to be named in its view.
 _NODES_TO_TELL: Final = 3
@@ -106,7 +106,7 @@ def get_operation(state: State, request: wire.GetOperation) -> OperationView | N
 
 
 def list_operations(state: State, request: wire.ListOperations) -> wire.OperationList | BadRequest:
-    """Return the operations that match, newest first, after the one that `request.after` names."""
+    """Return the operations that match, in the order asked for, after the operation that `request.after` names."""
     wanted = OperationState.PENDING.value if request.state == _WAITING else request.state
     if wanted and wanted not in list(OperationState):
         return BadRequest("state", request.state, "one of " + ", ".join([*OperationState, _WAITING]))
@@ -114,7 +114,7 @@ def list_operations(state: State, request: wire.ListOperations) -> wire.Operatio
     page_bytes = 0
     queues = Queues(state)
     reached = not request.after
-    for operation in reversed(state.operations.values()):
+    for operation in _ordered(state, request):
         if not reached:
             reached = operation.id == request.after
         elif _matches(operation, request, wanted):
@@ -126,12 +126,25 @@ def list_operations(state: State, request: wire.ListOperations) -> wire.Operatio
     return wire.OperationList(chosen)
 
 
+def _ordered(state: State, request: wire.ListOperations) -> Iterable[Operation]:
+    """Return the operations that a list may have, in its order."""
+    operations: Iterable[Operation] = reversed(state.operations.values())
+    if request.operations:
+        operations = [each for name in request.operations if (each := state.operations.get(name)) is not None]
+        operations.sort(key=lambda each: each.started_at_ms, reverse=True)
+    if request.order is OperationOrder.STARTED:
+        return operations
+    at = 0 if request.order is OperationOrder.UNUSED_CPU else 1
+    measured = (each for each in operations if each.ledger.used)
+    return sorted(measured, key=lambda each: unused(each.spec.resources, each.ledger.used)[at], reverse=True)
+
+
 def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:
     """Return a page of an operation's jobs."""
     operation = state.operations.get(request.operation)
     if operation is None:
         return not_found(state, request.operation)
-    rows = operation.ledger.rows(request.first, request.limit)
+    rows = operation.ledger.rows(request.first, request.limit, request.results)
     return wire.JobPage(operation=operation.id, jobs=rows, job_count=operation.spec.job_count)
 
 
@@ -296,6 +309,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         placements=list(operation.placements.values()),
         waiting=list(waiting),
         accounts=[] if short else operation.ledger.accounts(),
+        used=dict(operation.ledger.used),
         pausing_jobs=0 if is_over else len(operation.ledger.pausing),
         next_retry_at_ms=0 if is_over else operation.ledger.next_retry_at_ms,
         erased_trees=[tree for tree in named if tree not in operation.placements],

@@ -303,7 +303,9 @@ class Agent:
                         self._do(self.engine.on_progress(progress, self._shell.now()))
                     await anyio.sleep(_LOOK_AT_EXCHANGE_S)
             except OSError as error:
-                self._log.warning("exchange with jobs failed", folder=folder, why=error.strerror)
+                self._log.warning(
+                    "folder of progress and deadline files cannot be used", folder=folder, why=error.strerror
+                )
             await anyio.sleep(_LOOK_AT_EXCHANGE_S)
 
     def _account_of(self, key: JobKey) -> str:

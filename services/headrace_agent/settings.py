@@ -68,7 +68,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     heartbeat_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 2_000
     #: Time after which an unanswered request to enrol the node is given up.
     enrol_timeout_ms: Annotated[int, msgspec.Meta(ge=10, le=600_000)] = 5_000
-    #: What SIGTERM does: `interrupt`, `wait`, `leave` or `kill`.
+    #: Effect of SIGTERM: `interrupt`, `wait`, `leave` or `kill`.
     stop_mode: StopMode = StopMode.INTERRUPT
     #: Time at a stop from the interruption of the jobs to their kill, unless their own timeout is shorter. The agent then waits
     #: up to 3 s more for the last ends to be recorded.

@@ -245,7 +245,10 @@ class AllocatorEngine:
         for name, record in changed.items():
             known = self.facts.nodes.get(name)
             if record is not None:
-                if known is not None and known.record.drained != record.drained:
+                if known is not None and (known.record.drained, known.record.ends_jobs) != (
+                    record.drained,
+                    record.ends_jobs,
+                ):
                     effects.append(NudgeNode(name))
                 room_changed |= self.facts.enrol(record, now)
             elif known is not None:
@@ -324,7 +327,7 @@ class AllocatorEngine:
             return Outcome(WrongState("node", request.node, node.condition.value, expected))
         jobs = sum(len(one.slots) for one in node.allocations.values())
         self.lost_nodes.mark_offline(node)
-        effects = self.lost_nodes.lose(node, now, for_good=True)
+        effects = self.lost_nodes.requeue_jobs_of(node, now, for_good=True)
         effects += self._finish_recovery(now)
         return Outcome(GivenUpNode(request.node, jobs), effects + self._settle_gangs(now))
 

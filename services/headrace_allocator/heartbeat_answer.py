@@ -39,7 +39,7 @@ from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
-from headrace_allocator.facts.preempted import preempt
+from headrace_allocator.facts.preempted import preempt_and_stop_counting
 from headrace_allocator.facts.reconcile import Findings
 from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_orders import AnswerBudget, order_to_give_back, order_to_take_back, start_record
@@ -63,7 +63,9 @@ _RECOVERING_PACE_MS: Final = 50
 #: it: one more heartbeat for each start would be a third of all heartbeats.
 _CONFIRM_PACE_MS: Final = 100
 #: An allocation to be taken back for one of these reasons may stay if the reason disappears before the node obeys.
-_WHILE_IT_HOLDS: Final = frozenset({TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG})
+_WHILE_IT_HOLDS: Final = frozenset(
+    {TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG, TakeBackReason.NODE_DRAINED}
+)
 #: Shared by most heartbeats, so nothing may be added to either object.
 _NO_NEWS: Final = Findings()
 _NOTHING_DECIDED: Final = HeartbeatDecision()
@@ -326,6 +328,8 @@ class HeartbeatAnswers:
                 # jobs, as section 7.8 aborts jobs of a lost node. Such a node has no usage (7.6), so it is never overcommitted, and no
                 # operation gets its resources.
                 allocation.take_back = TakeBackReason.LIMITS
+            elif node.record.ends_jobs and allocation.take_back is None:
+                allocation.take_back = TakeBackReason.NODE_DRAINED
             if allocation.take_back is not None:
                 # The order is repeated for a closing allocation, since it may have been closed for a reason that lets its job run to the
                 # end.
@@ -357,7 +361,7 @@ class HeartbeatAnswers:
         boottime_ms = facts.nodes[allocation.node].boottime_ms
         record = record_of(one, operation, facts.pools, now, boottime_ms=boottime_ms)
         break_up(operation)
-        preempt(facts, allocation, record)
+        preempt_and_stop_counting(facts, allocation, record)
         self.made.note_preemption(allocation, operation, record)
         self.preemptions.note(operation.spec.pool, one.reason, one.group)
         self._overreach.note(facts.pools, operation, one.reason, one.group)

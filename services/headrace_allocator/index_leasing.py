@@ -16,8 +16,8 @@ from headrace_allocator.facts.operations import Operation, Returning
 
 #: More indexes are leased when fewer jobs than this can be given out at once.
 _LOW_BLOCK: Final = 128
-#: Divisor for operations of several trees: more is leased when fewer jobs are ready than the indexes that no tree has, divided by this.
-#: So the last indexes go to trees that run them at once.
+#: Divisor for operations of several trees. More indexes are leased when the number of ready jobs is below the number of indexes that no
+#: tree has, divided by this. So the last indexes go to trees that run them at once.
 _LOW_PART: Final = 8
 #: Upper bound of the indexes that one lease adds. After a change of the allocator all leased jobs that have not ended are in doubt for a
 #: while.

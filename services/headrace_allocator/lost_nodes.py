@@ -78,7 +78,7 @@ class LostNodes:
             if node.is_silent(self._facts.timing, now):
                 self.mark_offline(node)
             if node.lease_is_over(self._facts.longest_lease_s, now):
-                effects += self.lose(node, now)
+                effects += self.requeue_jobs_of(node, now)
             if not node.online and runs_nothing(self._facts, node):
                 self._facts.empty_nodes.add(node.record.node)
         self.remove_gone()
@@ -90,7 +90,7 @@ class LostNodes:
         if self._facts.set_offline(node):
             self._ranking.mark_all()
 
-    def lose(self, node: Node, now: Moment, *, for_good: bool = False) -> list[Effect]:
+    def requeue_jobs_of(self, node: Node, now: Moment, *, for_good: bool = False) -> list[Effect]:
         """Requeue the jobs of a node on which nothing runs any more.
 
         With `for_good`, jobs that would wait for the node to return are requeued, too.

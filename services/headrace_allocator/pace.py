@@ -5,6 +5,8 @@ a few nodes would use all the time, and the other nodes would seem to be gone.
 
 Each node has its own point in time within every pace. If a heartbeat simply came one pace after the last answer, nodes that were answered
 one right after another would always come together and wait behind one another.
+
+The pace replaces upstream's limits on heartbeats that are processed at the same time: here only one heartbeat is decided at a time.
 """
 
 from __future__ import annotations

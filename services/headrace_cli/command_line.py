@@ -29,7 +29,7 @@ GROUPS: Final = {
         ),
         "events": (
             "headrace_cli.commands.operations.events:events",
-            "Print events as they happen: starts, ends, preemptions, starvation.",
+            "Print events: starts, ends, preemptions, starvation.",
         ),
         "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
         "whoami": (

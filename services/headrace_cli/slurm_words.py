@@ -11,6 +11,7 @@ _COMMANDS: Final = {
     "scancel": "op abort",
     "scontrol": "op get",
     "sdiag": "service list",
+    "seff": "op efficiency",
     "sinfo": "node list",
     "sprio": "pool tree",
     "squeue": "op list",

@@ -75,7 +75,7 @@ class ReplayedShares:
 
     @property
     def tried_to_start(self) -> bool:
-        """True if a pool or an operation starves, by the last update."""
+        """True if a pool or an operation starves according to the last update."""
         return bool(self.engine.clocks.starvation.any()) or bool(self.engine.yarn.dues)
 
     def cut(self, changed: Collection[str], effect: Publish) -> ShareSnapshot:

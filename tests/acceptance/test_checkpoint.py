@@ -77,7 +77,7 @@ def test_a_job_that_is_preempted_saves_in_time_and_its_next_run_goes_on_there(up
     )
     listed = up.run("op", "get", operation, "--jobs").stdout
     assert "running, " in listed
-    # What the machine of a test keeps jobs to.
+    # Isolation of jobs on the machine of a test.
     assert "memory, loosely" in listed
     assert "memory, loosely" in up.run("node", "list").stdout
 

@@ -152,6 +152,29 @@ def test_the_rule_of_failed_runs_together_needs_no_tries_and_goes_on_for_no_job(
         assert told.startswith("--keep-going: "), told
 
 
+def test_past_events_are_told_from_the_log_once_and_then_the_new_ones(up: Up) -> None:
+    first = up.start_operation("--", "true")
+    up.run("op", "wait", first)
+    told = [json.loads(line) for line in up.run("events", "--since", "1h", "--json").stdout.splitlines()]
+    of_first = [each["happened"] for each in told if each["operation"] == first]
+    assert "job_ended" in of_first, of_first
+    assert all(
+        each["operation"] == first
+        for each in map(json.loads, up.run("events", "--since", "1h", "--op", first, "--json").stdout.splitlines())
+    )
+    assert up.run("events", "--since", "now").stdout == ""
+
+    with up.begin("events", "--since", "1h", "--follow", "--json") as follower:
+        assert follower.stdout is not None
+        lines = iter(follower.stdout)
+        earlier = [json.loads(next(lines)) for _ in told]
+        second = up.start_operation("--", "true")
+        later = next(each for each in map(json.loads, lines) if each["operation"] == second)
+        follower.kill()
+    assert earlier[: len(told)] == told
+    assert later["cause"] == "started"
+
+
 def test_a_command_is_shown_as_a_shell_would_take_it(up: Up) -> None:
     operation = up.start_operation("--", "sh", "-c", "exit 0", "it's", "a b")
     assert "sh -c 'exit 0' 'it'\"'\"'s' 'a b'" in up.run("op", "get", operation).stdout

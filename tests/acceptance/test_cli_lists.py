@@ -17,7 +17,7 @@ from tests.support.headrace_up import Up
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:
     with Up(nodes=("alpha:cpu=2,memory=2G",)) as running:
-        running.run("pool", "create", "lab", "max_share_ratio=0.5")
+        running.run("pool", "create", "lab", "enable_detailed_logs=true")
         running.run(
             "run", "-p", "lab", "--id", "first-one", "-c", "0.5", "-m", "64M", "-t", "a title", "-w", "--", "true"
         )
@@ -104,12 +104,12 @@ def test_a_list_of_pools_after_a_restart_says_that_usage_is_not_known_yet(up: Up
 
 
 def test_what_is_not_in_force_is_said_when_it_is_set_and_only_counted_below_each_list(up: Up) -> None:
-    made = up.run("pool", "set", "lab", "max_share_ratio=0.4")
+    made = up.run("pool", "set", "lab", "enable_detailed_logs=true")
     listed = up.run("pool", "list").stderr
-    again = up.run("pool", "set", "lab", "max_share_ratio=0.4", "--dry-run")
+    again = up.run("pool", "set", "lab", "enable_detailed_logs=true", "--dry-run")
 
-    assert "not in force: max_share_ratio of lab" in made.stderr
-    assert "not in force: max_share_ratio of lab" in again.stderr
+    assert "not in force: enable_detailed_logs of lab" in made.stderr
+    assert "not in force: enable_detailed_logs of lab" in again.stderr
     assert listed == "1 warning about the settings of the tree: headrace tree get default\n"
     for words in (("tree", "get", "default"), ("tree", "list")):
-        assert "not in force: max_share_ratio of lab" in up.run(*words).stderr
+        assert "not in force: enable_detailed_logs of lab" in up.run(*words).stderr

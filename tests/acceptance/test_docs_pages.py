@@ -64,6 +64,16 @@ def test_arrays_are_run_as_the_page_says() -> None:
 
 
 @pytest.mark.long
+def test_what_jobs_used_is_shown_as_the_page_says() -> None:
+    with Up(nodes=LAPTOP) as up:
+        said = typed(up, DOCS / "how-to" / "ask-for-what-you-use.md")
+
+    assert "asked for 512 MiB, used at most" in said["op efficiency guess"]
+    assert "suggestion  headrace run --memory " in said["op efficiency guess"]
+    assert "guess" in said["op list --sort unused-memory --limit 10"]
+
+
+@pytest.mark.long
 def test_every_command_beside_one_of_slurm_does_what_it_says() -> None:
     with Up(nodes=LAPTOP) as up:
         said = typed_lines(up, table_lines((DOCS / "how-to" / "come-from-slurm.md").read_text()))

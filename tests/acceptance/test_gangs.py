@@ -50,7 +50,7 @@ def test_a_gang_waits_for_room_for_all_starts_on_three_nodes_at_once_and_starts_
         gang = up.start_operation("--gang", "--jobs", "5", "--cwd", str(folder), "--", "sh", "-c", JOB)
 
         held = first_reason(up, gang, "a gang of 5 jobs: resources for 4")
-        assert "s more; all start when all have resources" in held
+        assert "s more; they start when all have resources" in held
         assert list(folder.iterdir()) == []
         (tmp_path / "go").touch()
         up.run("op", "wait", gang)

@@ -29,7 +29,7 @@ from tests.support.simulated_tree import SimulatedTree
 
 #: Of updates; the fixture runs once in each worker.
 PERIOD_S = few_or_many(1_800, 10)
-#: What figures may be off by.
+#: Tolerance of figures.
 PERCENT = 0.01
 pytestmark = [pytest.mark.both, pytest.mark.timeout(600)]
 

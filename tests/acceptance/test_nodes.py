@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -54,6 +55,50 @@ def test_a_node_is_drained_and_undrained_and_one_that_is_gone_is_removed() -> No
         await_conditions(up, beta="drained")
         up.run("node", "undrain", "beta")
         await_conditions(up, beta="online")
+
+
+def test_a_drain_with_times_and_a_reason_ends_jobs_and_ends_itself() -> None:
+    with Up(nodes=("alpha:cpu=1", "beta:cpu=1", "gamma:cpu=1")) as up:
+        words = ("node", "drain", "beta", "gamma", "--at", "2999-01-01T06:00", "--reason", "move to the other room")
+        said = up.run(*words).stdout.splitlines()
+        assert [line.partition(": ")[0] for line in said] == ["node beta", "node gamma"]
+        assert "from 2999-01-01 06:00:00 on no new jobs start on it" in said[0]
+        until_true(up, lambda: "drained from 2999-01-01 06:00:00, move to the other room" in listed(up))
+
+        operation = up.start_operation("--jobs", "3", "--", "sh", "-c", "echo $HEADRACE_NODE; exec sleep 600")
+        until_true(up, lambda: running_on(up, operation) == ["alpha", "beta", "gamma"])
+        up.run("node", "drain", "beta", "--until", "25s", "--abort-after", "0", "--reason", "new disk")
+        until_true(up, lambda: running_on(up, operation) == ["alpha", "gamma"])
+        shown = " ".join(up.run("node", "get", "beta").stdout.split())
+        assert re.search(r"drain until [-0-9: ]+, jobs end at [-0-9: ]+, new disk, ordered by \w+ at ", shown), shown
+        until_true(up, lambda: "1 more node takes no jobs now: beta is drained (new disk)" in explained(up, operation))
+        assert "node drained" in up.run("op", "history", operation).stdout
+
+        up.run("node", "undrain", "gamma")
+        until_true(up, lambda: running_on(up, operation) == ["alpha", "beta", "gamma"])
+        assert "drain" not in listed(up)
+
+        refused = up.run("node", "drain", "beta", "nobody", "--until", "2001-01-01T00:00", expect=4).stderr
+        assert "a time in the future" in refused
+        assert "there is no node 'nobody'" in refused
+
+
+def running_on(up: Up, operation: str) -> list[str]:
+    places = msgspec.json.decode(up.run("op", "get", operation, "--json").stdout)["places"]
+    return sorted(place[2] if isinstance(place, list) else place["node"] for place in places["running"])
+
+
+def explained(up: Up, operation: str) -> str:
+    return " ".join(up.run("op", "explain", operation).stdout.split())
+
+
+def listed(up: Up) -> str:
+    return up.run("node", "list", "--wide").stdout
+
+
+def until_true(up: Up, is_so: Callable[[], bool]) -> None:
+    """Each look takes a command."""
+    assert any(is_so() for _ in range(150)), listed(up)
 
 
 @pytest.mark.long

@@ -31,7 +31,7 @@ NEEDED = {
     "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "plotille", "prometheus-client", "psutil", "pyyaml", "rich",
 }  # fmt: skip
 FOR_PLOTS = {"matplotlib"}
-#: What an installation must not bring, by a detour either: it is for those who work on Headrace.
+#: Packages that an installation must not bring, not even through other packages: only developers of Headrace need them.
 FOR_WORK_ON_IT = {
     canonicalize_name(Requirement(wanted).name)
     for wanted in tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]

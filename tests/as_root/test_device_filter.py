@@ -14,7 +14,7 @@ import pytest
 
 from headrace_agent.runner.host.device_filter import close_devices, why_not_filtered
 
-#: What a process in the group could open: character devices that every host has.
+#: Character devices that every host has, and that a process in the group could open.
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/urandom")
 _TRY = """
 import os, sys

@@ -236,7 +236,7 @@ def preemptive_us(count: int) -> Taken:
     ]
     desk.only([*desk.working, *starving], starving={each.operation for each in starving})
     taken = []
-    # What started last is above the share of its operation, and may be taken.
+    # The allocation that started last is above the share of its operation, and may be preempted.
     for node in desk.measured(100, count * 3 // 4):
         # As if the pause between two preemptive stages on it were over. Were the time to pass, all other nodes would fall silent.
         desk.facts.nodes[NodeName(node)].preemptive_stages_s = None

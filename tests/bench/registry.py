@@ -33,7 +33,7 @@ class Figure(msgspec.Struct, frozen=True):
     max: float
     unit: str
     runs: int
-    #: What this machine does at best, with nothing of ours in between, and the median over it. None if no floor is measured.
+    #: Best figure of this machine without any code of ours, and the median over it. None if no floor is measured.
     floor: float | None = None
     ratio: float | None = None
 

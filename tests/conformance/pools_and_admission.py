@@ -12,7 +12,7 @@ from tests.conformance.reporting import Comparison, Outcome, Problem, Status, on
 __all__ = ["GROUPS", "SUITE", "run"]
 
 SUITE: Final = "pools_and_admission"
-#: What everything has that is no input: names and remarks.
+#: Keys that anything may have and that are no input: names and remarks.
 _REMARKS: Final = {"id", "group", "origin", "note"}
 _STEPS: Final = {"tree_config", "pools", "steps"}
 #: By group: the adapter, and the keys that it reads.

@@ -136,7 +136,7 @@ def housekeeping(case: dict[str, Any], engine: Engine) -> list[Comparison]:
             only_keys(given, {*known, "previous_update_time"}, "given")
             if given.get("previous_update_time") is not None:
                 raise Problem("only null is read of previous_update_time: there was no update before")
-            # What is granted is charged, whatever was used of it: the figure may be there, and nothing comes of it.
+            # The whole grant is charged, however much of it was used: the figure may be given, and has no effect.
             given.get("actually_used_cores")
             cores = given.get("total_cpu", _CORES)
             charged = given.get("granted_integral_cores", 0.0) / (cores or 1.0)

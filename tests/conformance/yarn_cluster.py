@@ -61,7 +61,7 @@ class Placed:
     #: When it is to be killed, if it is marked.
     killed_at_ms: int | None = None
     waits: bool = False
-    #: What was taken for one that waits, and is kept for it.
+    #: Resources that were freed for a waiting container and are kept for it.
     kept: Resources = ZERO
 
 

@@ -28,7 +28,7 @@ _CONF: Final = {
     "preemption", "utilization_threshold", "wait_before_kill", "nm_heartbeat", "wait_before_next_check", "starvation_delay",
     "minspread", "minshare_form", "preemption_interval", "legacy_calc", "legacy_skip", "defaults",
 }  # fmt: skip
-#: What the steps of each engine may do, beside `shares`, `fire`, `serve` and the end of a container.
+#: Actions that the steps of each engine may have, besides `shares`, `fire`, `serve` and the end of a container.
 _ACTIONS: Final = {
     "new": {"update", "process", "mock_process"},
     "legacy": {"legacy_update", "legacy_pass", "legacy_take"},

@@ -335,7 +335,7 @@ async def test_a_bucket_that_lost_writes_is_noticed(written_anew: int, word: str
                     for number in range(written_anew):
                         await again.put("k", f"new {number}".encode())  # type: ignore[attr-defined]
 
-                # What is known of a bucket that is gone has no revision.
+                # An entry that is known from a bucket that is gone has no revision.
                 await eventually(lambda: mirror.entries["k"].revision == written_anew, within_s=10)
 
 

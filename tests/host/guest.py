@@ -13,7 +13,7 @@ from tests.support.nats_server import free_port
 
 #: Each instruction of the host is emulated: hardware for it is on few machines that test.
 PATIENCE_S: Final = 300
-#: What the host calls this machine, of which it reaches loopback alone.
+#: Name of this machine on the host, which reaches only the loopback interface of it.
 OUTSIDE: Final = "10.0.2.2"
 
 

@@ -196,7 +196,7 @@ async def flood(bus: Bus, serving: Subscription, inbox: str, number: int, size_b
     for sent in range(1, number + 1):
         await bus._link.send(subjects.user("mallory", "test.ask"), data, reply=inbox)  # type: ignore[attr-defined]
         if sent % 50 == 0:
-            # What the server has sent and nobody has read has a bound of its own.
+            # Messages that the server has sent and that are not read yet have a bound of their own.
             await eventually(partial(_has_read, serving, sent))
 
 

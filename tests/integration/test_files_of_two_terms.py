@@ -16,7 +16,7 @@ from headrace.runtime.fenced import KeyFenced
 from headrace.wire import subjects
 from headrace.wire.files import Archive
 from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
-from headrace_admission.files.kept_archives import KeptArchives
+from headrace_admission.files.archive_buckets import KeptArchives
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import a_bus
 

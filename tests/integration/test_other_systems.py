@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-#: What Windows lacks and the commands import.
+#: Modules that the commands import and that Windows lacks.
 MISSING = ("fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty")
 
 

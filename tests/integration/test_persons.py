@@ -93,7 +93,7 @@ class House:
         """The answer as it is on the wire. `forged` are more fields of the request."""
         data = encode(request)
         if forged:
-            # What is no field of the request is added; its own fields keep their meaning.
+            # Keys that are no field of the request are added; its own fields keep their meaning.
             data = msgspec.msgpack.encode({**forged, **msgspec.msgpack.decode(data)})
         headers = FORGED_HEADERS if forged else None
         answer = await self.buses[person].request(subjects.user(person, verb), data, timeout_s=10, headers=headers)
@@ -271,7 +271,7 @@ QUESTIONS: Final[dict[str, msgspec.Struct]] = {
     "pool.history": GetHistory(PoolName("p"), 0, 1),
     "pool.what_if": WhatIf(changes=[Remove(PoolName("p"), in_use=True)]),
 }
-#: What ben may not, by verb.
+#: Requests that ben may not make, by verb.
 FORBIDDEN: Final[dict[str, msgspec.Struct]] = {
     "op.start": wire.StartOperation(OperationId("of-ben-0001"), OperationSpec(PoolName("p"), ["true"])),
     "op.plan_start": PlanStart(OperationId("of-ben-0001"), OperationSpec(PoolName("p"), ["true"])),

@@ -164,7 +164,7 @@ class AgentBetween(RuleBasedStateMachine):
         present = self._present()
         self.gone |= self.given - present.keys()
 
-    # What always holds.
+    # Invariants.
 
     @invariant()
     def the_allocations_are_in_order(self) -> None:
@@ -307,7 +307,7 @@ class AgentBetween(RuleBasedStateMachine):
     def _send(self, told: Orders) -> None:
         held = self.desk.engine.held
         before = self.desk.engine.void
-        # What is given back when the answer comes, and forgotten by it, is gone from the node.
+        # An allocation that is given back when the answer comes, and that the answer forgets, is gone from the node.
         returned = {
             JobKey(held.by_id[name].operation, slot.index, slot.attempt)
             for name in told.forget.allocations

@@ -43,7 +43,7 @@ NAMES = [PoolName(name) for name in ("a", "b", "c")]
 #: Pools that no configuration has.
 EPHEMERAL = [PoolName(name) for name in ("ephemeral-1", "ephemeral-2")]
 OPERATIONS = [f"operation-{number}" for number in range(3)]
-#: What the incremental and the full computation may differ by.
+#: Largest difference between the incremental and the full computation.
 NEAR = 1e-12
 #: Nodes have some of these, and pools and operations ask for some.
 TAGS = [("ssd",), ("gpu", "ssd"), ("gpu",)]

@@ -18,8 +18,8 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.explain.protected import protecting_rule
 from headrace_allocator.facts.groups import Group
+from headrace_allocator.preemption.gang_victims import is_owed_room_of
 from headrace_allocator.preemption.victims import candidates
-from headrace_allocator.preemption.whole_gangs import is_owed_room_of
 from tests.support.allocating import cores
 from tests.support.effort import seeds
 from tests.support.gang_fleet import THREE_HOSTS, GangFleet, gangs_that_take_turns, new_tree

@@ -26,7 +26,7 @@ from tests.support.effort import few_or_many
 from tests.support.simulated_tree import TREE, SimulatedTree
 from tests.support.twin_savings import SingleProcess
 
-#: What may become of an advance and of its answer.
+#: Fates of an advance and of its answer.
 FATES: Final = (
     "request lost",
     "answer lost",
@@ -100,7 +100,7 @@ class Split(SimulatedTree):
             case "twice":
                 self._answered(advance, "")
             case "overtaken":
-                # What a killed one sent arrives before its successor is heard, or not at all: `arrive_late`.
+                # Messages of a killed fair_share arrive before its successor is heard, or not at all: `arrive_late`.
                 is_heard = self.integral.record.version.term >= advance.version.term
                 sent = [each for each in self._sent if is_heard or each.version.term == advance.version.term]
                 self._answered(self._data.draw(st.sampled_from(sent)), "")

@@ -38,7 +38,7 @@ class JobsOfSeveralTrees(RuleBasedStateMachine):
         self.jobs = jobs
         self.engine = AdmissionEngine()
         self.entries: list[list[Event]] = []
-        #: What the events say.
+        #: The state according to the events.
         self.owner: dict[int, TreeName] = {}
         self.attempt: dict[int, int] = {}
         self.over: set[int] = set()

@@ -22,7 +22,7 @@ from tests.support.tagged_trees import Tagged, parted, tagged, tagged_tree, unio
 from tests.support.trees import changed
 from tests.support.update_result import result_of
 
-#: What the engine allows itself where sums are compared.
+#: Tolerance of the engine where it compares sums.
 ROUNDING: Final = 2e-9
 #: After other updates functions are added up in another order.
 GOING_ON: Final = 1e-7

@@ -109,7 +109,7 @@ class YarnFleet(Fleet):
             assert operation.spec.pool not in self.barred
             if self.policy is not PreemptionPolicy.YARN:
                 continue
-            # What is told of kept places agrees with what is taken.
+            # The explanation of protected allocations agrees with the victims.
             assert plan.operation is not None
             starving = self.operation(plan.operation)
             assert all(why_kept_by_yarn(self.facts, one, starving) is None for one in plan.victims)

@@ -28,7 +28,7 @@ from tests.support.secured_cluster import PATIENCE_S, SERVICES, WholeCluster, wh
 
 NAMES: Final = (THEIRS, NODE, THEIR_NODE, TREE, *PERSONS, "p", "<Root>", "new", "of-ben-0001", "cpu", "memory")
 OF_PERSON: Final = {verb: type(request) for verb, request in {**QUESTIONS, **FORBIDDEN}.items()}
-#: What a node may offer, and an allocation hold.
+#: Bounds of what a node may offer and an allocation may hold.
 AMOUNT: Final = (1, 100, 0, 2**20, 0)
 #: Messages of one test.
 MOST: Final = 400

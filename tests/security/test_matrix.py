@@ -354,7 +354,7 @@ def variants(holder: Holder) -> set[str]:
             found |= {".".join([*tokens[:-1], last]) for last in ("x", "*", ">")}
             if len(tokens) > 1:
                 found.add(".".join(tokens[:-1]))
-        # What is above it, with wildcards.
+        # Subjects above it, with wildcards.
         tokens = filled(pattern, {**OTHERS, **holder.names}).split(".")
         found |= {".".join([*tokens[:length], ">"]) for length in range(1, len(tokens))}
         found |= {".".join([*tokens[:place], "*", *tokens[place + 1 :]]) for place in range(len(tokens))}

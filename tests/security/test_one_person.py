@@ -112,7 +112,7 @@ async def admission(house: House, *, news: Bus | None = None, **settings: Any) -
 
 
 async def is_unanswered(house: House) -> bool:
-    # What names no program is refused.
+    # A command without a program is refused.
     nothing = msgspec.msgpack.encode({"operation": "nothing-1", "spec": {"pool": "p", "argv": []}})
     try:
         await house.buses["anna"].request(subjects.user("anna", "op.start"), nothing, timeout_s=1)

@@ -12,7 +12,7 @@ import pytest
 from headrace.ids import OperationId
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.host.job_exchange import JobExchange
-from headrace_agent.runner.files.exchange import make_job_folder, open_exchange
+from headrace_agent.runner.files.exchange_folders import make_job_folder, open_exchange
 from headrace_agent.runner.host.accounts import Account
 
 ME = pwd.getpwuid(os.getuid())

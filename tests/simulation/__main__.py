@@ -89,9 +89,9 @@ def _prepare(*, with_logs: bool = False) -> None:
         configure("simulation", "debug")
     else:
         configure("simulation", "error", io.StringIO())
-    # What a killed process left behind is closed when its world is over, and complains that there is no loop any more.
+    # Objects of a killed process are closed when its world is over, and complain that there is no loop any more.
     sys.unraisablehook = lambda _unraisable: None
-    # What is made at its first use is made once, and not in each world: decoders, and much of what libraries keep.
+    # Objects that are made at their first use are made once, not in each world: decoders, and many objects of libraries.
     run_seed(0, length=BRIEF)
     gc.collect()
     gc.freeze()

@@ -57,6 +57,6 @@ def _end_of(seed: int, pipe: Any, process: ForkProcess) -> Course:
 
 
 def _report(there: Connection, run: Callable[[int], Course], seed: int) -> None:
-    # What is collected in the middle of a course would change it, as it closes generators; and all is gone with the process.
+    # A collection in the middle of a course would change the course, as it closes generators; and all is gone with the process.
     gc.disable()
     there.send(run(seed))

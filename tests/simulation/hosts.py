@@ -116,7 +116,7 @@ class Truth:
             self.violations.append(f"{host}: {defect}")
 
     def _defect_of_pools(self) -> str:
-        # What is preempted counts as used no more from the decision on, and has its time to end: as upstream has it.
+        # A preempted allocation does not count as used from the decision on, and its job has time to end, as upstream.
         counted = [(job, each) for job, each in self._living.items() if not each.was_told_to_end]
         for (tree, pool), most in self.job_limits.items():
             in_tree = (operation for (operation, _), each in counted if each.tree == tree)

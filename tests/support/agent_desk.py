@@ -169,7 +169,7 @@ class Desk:
     def now(self) -> Moment:
         return Moment(self.now_ns, 1_700_000_000_000 + self.now_ns // NS_PER_MS)
 
-    # What happens.
+    # Events.
 
     def advance(self, ms: int) -> None:
         """Time passes, and the engine is woken whenever it wants to be."""
@@ -266,7 +266,7 @@ class Desk:
         """Keeps the effects of a call that has no method here."""
         return self._do(outcome)
 
-    # What came of it.
+    # Results.
 
     def all(self, kind: type[E]) -> list[E]:
         return [effect for effect in self.effects if isinstance(effect, kind)]

@@ -24,7 +24,7 @@ __all__ = ["answers_to", "damaged", "mutated", "mutated_for", "mutated_several",
 
 H = TypeVar("H", bound=tuple[Any, ...])
 
-#: What stands in a place where something else was expected.
+#: Values for a place where another value was expected.
 _ODD_VALUES = st.one_of(
     st.none(),
     st.booleans(),

@@ -57,7 +57,7 @@ class SimulatedTree:
         self.complete = True
         self.integral = IntegralEngine(TREE, 1)
         self.now_ms = 0
-        #: What wants cores: by pool, how many.
+        #: Cores that are wanted, by pool.
         self.wanted: dict[PoolName, int] = {}
         self._usage_epoch = 0
         self._revision = 0

@@ -52,7 +52,7 @@ def test_never_do_damaged_bytes_raise_anything_but_bad_message(kind: Any, data: 
         decoded = decode(message, kind)
     except BadMessage:
         return
-    # What is taken for a message is one, wholly.
+    # Bytes that are accepted as a message are exactly one message.
     assert decode(encode(decoded), kind) == decoded
 
 

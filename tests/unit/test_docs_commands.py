@@ -36,7 +36,7 @@ ELSEWHERE = {
 }
 #: Commands that are no commands of people: the scripts that `headrace completion` prints use it.
 FOR_SHELLS = "complete "
-#: What every test of a page begins with, by itself.
+#: The implicit beginning of every test of a page.
 RUNS_UP = re.compile(r"(up|demo)\b")
 
 

@@ -26,7 +26,7 @@ from tests.reference.update import compute
 from tests.support.update_result import ElementShares, UpdateResult, update
 
 TEXT = PAGE.read_text()
-#: What marks a table, and the lines of the table.
+#: Mark of a table, and the lines of the table.
 TABLE = re.compile(r"^<!-- table: (.+) -->\n((?:\|.*\n)+)", re.MULTILINE)
 OPTIONS = {"improved", "fifo_reordering", "charge_skipped_relaxed_pools"}
 

@@ -29,9 +29,6 @@ ALLOWED: dict[str, dict[str, str]] = {
         "headrace_allocator.engine:AllocatorEngine": "one method for each message, as every engine has",
         "headrace_allocator.facts.slots:JobSlots": "one method for each way of a job from place to place, and the counts",
     },
-    "long_functions": {
-        "headrace_cli.commands.node:token": "its docstring is the help of its options",
-    },
     "folders": {
         "headrace.wire": "one module for the messages of each subject, flat so that an import says the subject",
     },

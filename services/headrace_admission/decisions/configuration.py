@@ -59,7 +59,7 @@ def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
         transaction.record(EphemeralPoolAdopted(tree, name))
     left_over = _left_over(book)
     for name in left_over:
-        # With default settings and those of its new parent, as if the pool had been made there.
+        # It gets default settings and those that its new parent gives, like a new ephemeral pool there.
         pool = EphemeralPool(name, default_parent(book, name))
         transaction.record(EphemeralPoolSet(tree, with_parent_settings(book, pool)))
     switched_off = {name for name, pool in book.ephemeral.by_name.items() if _hub_is_off(book, pool)}

@@ -107,7 +107,7 @@ def must_fail(operation: Operation, failed_jobs: int) -> bool:
 
 
 def release(transaction: Transaction, request: Released) -> ReleasedAnswer | Refusal:
-    """End those of the ending operations of which no node holds an allocation any more."""
+    """End the ending operations that hold no allocation on any node any more."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused
@@ -144,7 +144,7 @@ def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) 
 
 
 def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
-    """Record as lost the jobs that a tree holds of operations of several trees, because nothing can report their ends any more.
+    """Record a tree's jobs of operations of several trees as lost, because nothing can report their ends any more.
 
     The tree's former allocator is refused from now on. A job stays with the tree if its operation waits for lost nodes
     (`on_lost_node`).

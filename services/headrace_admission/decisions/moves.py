@@ -76,7 +76,7 @@ def move(transaction: Transaction, operation: Operation, targets: dict[TreeName,
 
 
 def _asked_pool(request: UpdateOperation, tree: TreeName) -> PoolName | None:
-    """Return the requested pool in a tree, or None. Options for the tree hide those for all trees, even if they name no pool."""
+    """Return the requested pool in a tree, or None. Options for one tree replace the options for all trees, even if they name no pool."""
     said = request.scheduling_options_per_pool_tree.get(tree)
     return (said.pool or None) if said is not None else request.pool
 

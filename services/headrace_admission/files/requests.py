@@ -24,8 +24,8 @@ from headrace.wire.files import Archive, AskOver, FetchPiece, Over, Piece, Uploa
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, WrongState
 from headrace_admission.files.archive_book import ArchiveBook, ArchiveKey, Use
+from headrace_admission.files.archive_buckets import KeptArchives
 from headrace_admission.files.archive_checks import ArchiveChecks
-from headrace_admission.files.kept_archives import KeptArchives
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.life import is_final
 from headrace_admission.state.state import State
@@ -104,7 +104,7 @@ class FileRequests:
                 refusal = self._refusal_of_upload(key, request)
                 if refusal is not None:
                     return refusal
-                # Keys of an older version are a prefix of all later keys of the same archive, so they are removed before those exist.
+                # Older versions used a key that is a prefix of all new keys of the archive. It is removed before any new key exists.
                 await self._kept.remove_left()
                 new = self._book.want(key, request.archive, self._runtime.clock.now())
                 if new is not None:

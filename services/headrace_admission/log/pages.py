@@ -7,7 +7,9 @@ without the text of jobs; `op list` and `op history` also show every user the op
 
 from __future__ import annotations
 
+from collections.abc import Container
 from contextlib import aclosing
+from math import inf
 from typing import Final
 
 import anyio.lowlevel
@@ -15,7 +17,7 @@ import msgspec
 
 from headrace.bus import BusError, Log
 from headrace.wire.codec import BadMessage
-from headrace.wire.happenings import GetOperationHistory, OperationHistory, happenings_of
+from headrace.wire.happenings import GetOperationHistory, Happening, JobEnded, OperationHistory, happenings_of
 from headrace.wire.log import Event, JobsEnded, LoggedEnd, OperationStarted, concerned
 from headrace.wire.refusals import NotFound, NotReady
 from headrace.wire.replay import LogPage, ReadEvents, ToldEntry
@@ -52,6 +54,7 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
     after = max(request.after, operation.first_sequence - 1)
     oldest, _ = await log.bounds()
     told = OperationHistory(operation.id, [], begins_late=oldest > after + 1)
+    jobs = frozenset(request.jobs)
     page_bytes = read = read_bytes = 0
     async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
         async for entry in entries:
@@ -59,7 +62,8 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
                 break
             if name in entry.data:
                 for event in batch_of(entry).events:
-                    told.happenings.extend(happenings_of(event) if concerned(event) == operation.id else ())
+                    if concerned(event) == operation.id:
+                        told.happenings.extend(each for each in happenings_of(event) if not jobs or _is_of(each, jobs))
                 page_bytes = size_bytes(told)
             read += 1
             read_bytes += len(entry.data)
@@ -70,6 +74,11 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
                 return OperationHistory(told.operation, told.happenings, entry.sequence, told.begins_late)
             await anyio.lowlevel.checkpoint()
     return told
+
+
+def _is_of(happening: Happening, jobs: Container[int]) -> bool:
+    """True for an ended run of one of these jobs."""
+    return isinstance(happening, JobEnded) and happening.slot.index in jobs
 
 
 async def log_page(log: Log, request: ReadEvents) -> LogPage | NotReady:
@@ -85,7 +94,10 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
     told: list[ToldEntry] = []
     page_bytes = 0
     read_bytes = 0
-    async with aclosing(log.read(request.after, batch_bytes=BATCH_BYTES)) as entries:
+    after = request.after
+    if request.since_ms:
+        after = max(after, await _last_before(log, request.since_ms, oldest - 1, last))
+    async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
         async for entry in entries:
             batch = batch_of(entry)
             read_bytes += len(entry.data)
@@ -98,6 +110,29 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
                 return LogPage(told, entry.sequence, oldest)
             await anyio.lowlevel.checkpoint()
     return LogPage(told, None, oldest)
+
+
+async def _last_before(log: Log, since_ms: int, low: int, high: int) -> int:
+    """Return the sequence of an entry after which all entries since a Unix time in milliseconds come, by halving `low` to `high`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if await _time_after(log, middle, high) < since_ms:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+async def _time_after(log: Log, after: int, until: int) -> float:
+    """Return the Unix time in milliseconds of the first entry after `after` that has a time; infinite if none up to `until` has."""
+    async with aclosing(log.read(after, batch_bytes=BATCH_BYTES)) as entries:
+        async for entry in entries:
+            times = [at_ms for event in batch_of(entry).events if (at_ms := getattr(event, "at_ms", 0))]
+            if times:
+                return float(max(times))
+            if entry.sequence >= until:
+                break
+    return inf
 
 
 def _told(event: Event) -> Event:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.bus import Bus, BusError, Entry, KeyValue, WrongRevision
+from headrace.bus import Bus, BusError, KeyValue, WrongRevision
 from headrace.errors import BadInput
 from headrace.ids import node_name
 from headrace.near import near
@@ -37,6 +37,7 @@ from headrace.wire.refusals import (
     not_allowed,
 )
 from headrace_admission.gone_allocators import LeaseSilence, is_gone
+from headrace_admission.nodes.drains import changed_record, record_in, write
 
 _GIVE_UP_S: Final = 2.0
 
@@ -127,7 +128,7 @@ async def enrol(nodes: KeyValue, request: Enrol, now: Moment, give_up: AskToGive
 
 
 async def change_node(
-    nodes: KeyValue, request: ChangeNode, by: Person, give_up: AskToGiveUp, shut_out: ShutOut
+    nodes: KeyValue, request: ChangeNode, by: Person, now: Moment, give_up: AskToGiveUp, shut_out: ShutOut
 ) -> ChangedNode | Refusal:
     """Drain, undrain, shut out or remove a node for an administrator. Raises `BusError`.
 
@@ -159,23 +160,11 @@ async def change_node(
             await nodes.delete(request.node)
             logger().info("node removed", node=record.node, tree=record.tree, lost_jobs=given_up.lost_jobs)
             return ChangedNode(record.node)
-        drained = request.change is NodeChange.DRAIN
+        changed = changed_record(record, request, by, now)
+        if not isinstance(changed, NodeRecord):
+            return changed
         try:
-            if drained != record.drained:
-                value = msgspec.json.encode(msgspec.structs.replace(record, drained=drained))
-                await nodes.update(request.node, value, entry.revision)
-                logger().info("node changed", node=record.node, drained=drained)
+            await write(nodes, entry, record, changed)
         except WrongRevision:
             continue
-        return ChangedNode(record.node)
-
-
-def record_in(entry: Entry | None) -> NodeRecord | None:
-    """Return the record of a node, or None if there is no readable one; the node's agent then enrols the node again."""
-    if entry is None:
-        return None
-    try:
-        return msgspec.json.decode(entry.value, type=NodeRecord)
-    except msgspec.DecodeError as error:
-        logger().error("record of a node cannot be read", node=entry.key, error=str(error))
-        return None
+        return ChangedNode(record.node, changed.drain)

@@ -18,7 +18,7 @@ from headrace.runtime.engine import Moment
 from headrace.wire.joining import Join, Joined, MakeToken, Renew, Renewed, TokenMade, proof_of
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import BadRequest, NotFound, Refusal, WrongState
-from headrace_admission.nodes.enrolment import record_in
+from headrace_admission.nodes.drains import record_in
 from headrace_admission.nodes.keys import Keys, Token
 from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings

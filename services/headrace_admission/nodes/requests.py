@@ -12,6 +12,7 @@ import msgspec
 from headrace.access.account_authority import AccountAuthority, read_account_authority
 from headrace.bus import BusError, NoResponders, NotConnected
 from headrace.bus.credential_files import read_secret
+from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import Caller, CallerKind
@@ -19,8 +20,9 @@ from headrace.runtime.service import Runtime
 from headrace.runtime.together import together
 from headrace.wire import subjects
 from headrace.wire.joining import Join, MakeToken, Renew
-from headrace.wire.nodes import ChangeNode, Enrol, NodeRecord
+from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, NodeRecord
 from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState, not_allowed
+from headrace_admission.nodes.drains import Drains
 from headrace_admission.nodes.enrolment import GivingUp, change_node, enrol
 from headrace_admission.nodes.joining import Joining
 from headrace_admission.nodes.keys import Keys
@@ -28,6 +30,7 @@ from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
 
 _CHANGE_NODE_S: Final = 3.0
+_LOOK_AT_DRAINS_S: Final = 1.0
 _NO_AUTHORITY: Final = WrongState(
     "admission's",
     "authority_file",
@@ -46,6 +49,7 @@ class NodeRequests:
     """Handlers of the requests about nodes, for one term of admission."""
 
     _nodes: CopiedBucket
+    _drains: Drains
     _joining: Joining | None = None
 
     def __init__(self, runtime: Runtime[AdmissionSettings], person: Callable[[str], Person]) -> None:
@@ -58,6 +62,9 @@ class NodeRequests:
         """Open the buckets, and send the server the revoked keys. Raises `BusError`, `BadInput`."""
         runtime = self._runtime
         self._nodes = await self._kept(subjects.NODES_BUCKET, NodeRecord)
+        self._drains = Drains(self._nodes)
+        await self._drains.read()
+        runtime.tasks.start_soon(self._keep_drains)
         authority = read_authority(runtime.settings)
         if authority is None:
             return
@@ -84,6 +91,14 @@ class NodeRequests:
         await bucket.write_lost_again()
         self._runtime.tasks.start_soon(bucket.keep)
         return bucket
+
+    async def _keep_drains(self) -> None:
+        while True:
+            try:
+                await self._drains.apply(self._now())
+            except BusError as error:
+                logger().warning("drain of a node not written; it is tried again", error=str(error))
+            await anyio.sleep(_LOOK_AT_DRAINS_S)
 
     async def _on_enrol(self, request: Enrol, caller: Caller) -> msgspec.Struct:
         if request.node != caller.name:
@@ -114,9 +129,13 @@ class NodeRequests:
         by = self._person(caller.name)
         try:
             with anyio.fail_after(_CHANGE_NODE_S):
-                return await self._answered(change_node(self._nodes, request, by, self._give_up, self._shut_out))
+                changing = change_node(self._nodes, request, by, self._now(), self._give_up, self._shut_out)
+                answer = await self._answered(changing)
         except TimeoutError:
             return NotRecorded(int(_CHANGE_NODE_S * 1000), SLOW_BUS)
+        if isinstance(answer, ChangedNode):
+            self._drains.note(answer.node, answer.drain, self._now().wall_ms)
+        return answer
 
     async def _shut_out(self, record: NodeRecord) -> Refusal | None:
         if not record.key:

@@ -6,8 +6,9 @@ node, each then costs a fraction of a byte in memory and in every checkpoint. An
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -52,6 +53,17 @@ class JobResults:
             self.size_bytes -= len(page.data)
             page.data = bytearray(zlib.compress(page.data, 1))
             self.size_bytes += len(page.data)
+
+    def find(self, first: int, codes: Collection[int]) -> Iterator[tuple[int, int, int]]:
+        """Yield index, code and node of the jobs from `first` on whose code is one of these, in order."""
+        wanted = re.compile(b"[" + re.escape(bytes(codes)) + b"]")
+        for number in range(first // _JOBS_OF_A_PAGE, len(self.pages)):
+            page, begin = self.pages[number], number * _JOBS_OF_A_PAGE
+            data = page.data if page.left else zlib.decompress(page.data)
+            # The search runs over the codes alone: a loop over a million jobs would take a hundred times as long.
+            for found in wanted.finditer(bytes(data[::_BYTES_OF_A_JOB]), max(0, first - begin)):
+                at = found.start() * _BYTES_OF_A_JOB
+                yield begin + found.start(), data[at], int.from_bytes(data[at + 1 : at + _BYTES_OF_A_JOB])
 
     def read(self, first: int, end: int) -> Iterator[tuple[int, int]]:
         """Yield code and node of each job from `first` up to `end`, as far as there are pages.

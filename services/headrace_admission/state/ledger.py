@@ -17,7 +17,7 @@ import msgspec
 from headrace.ids import TreeName
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.log import IndexRun
-from headrace.wire.operations import MOST_ACCOUNTS, JobRow
+from headrace.wire.operations import MOST_ACCOUNTS, JobRow, RunUsage
 from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
 from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.job_results import JobResults, ResultPage
@@ -26,8 +26,8 @@ from headrace_admission.state.spec_size import texts_bytes
 #: Upper bound of failed jobs of an operation that wait for their retry, so that their record stays small. Further jobs are
 #: retried at once.
 MOST_PAUSING: Final = 4_096
-#: Number of an operation's newest failures that are kept, and of those that are kept with the job's last stderr output, which
-#: users see.
+#: Number of an operation's newest failures that are kept for users, and number of these failures for which the last stderr output of
+#: the job is kept too.
 KEPT_FAILURES: Final = 10
 KEPT_STDERR_TAILS: Final = 3
 #: Bytes of memory of a number in a dictionary, and of the name of a node.
@@ -89,6 +89,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     #: Number of failures whose job was never started. None in older records: only the kept failures are known to be of this kind.
     not_started: int | None = None
     given_up: int = 0
+    used: dict[JobResult, RunUsage] = {}
 
 
 class Ledger:
@@ -106,6 +107,8 @@ class Ledger:
         self.attempts = IndexedNumbers()
         #: Number of attempts that ended with each result.
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
+        #: What the measured runs that ended with each result used.
+        self.used: dict[JobResult, RunUsage] = {}
         self.failures: list[JobEnd] = []
         self._failures_bytes = 0
         #: Number of failed attempts whose command could not be started.
@@ -222,6 +225,8 @@ class Ledger:
         """
         index = end.index
         self.counts[end.result] += 1
+        if end.is_measured:
+            self.used[end.result] = self.used.get(end.result, RunUsage()).plus(end)
         runs_again = retry is not None and end.result is not JobResult.COMPLETED
         is_over = not runs_again and not retry_at_ms
         where = f"{node} {end.account}" if end.account else node
@@ -255,9 +260,15 @@ class Ledger:
         if self.owners is not None:
             self.owners.end(slot.index, runs_again=True)
 
-    def rows(self, first: int, limit: int) -> list[JobRow]:
-        """Return jobs from index `first` on, each with its newest ended attempt, or its first attempt if none has ended."""
-        return list(self._rows(first, min(first + limit, self.job_count)))
+    def rows(self, first: int, limit: int, results: Sequence[JobResult] = ()) -> list[JobRow]:
+        """Return jobs from index `first` on, each with its newest ended attempt, or its first attempt if none has ended.
+
+        With `results`, only jobs whose newest ended attempt has one of these results.
+        """
+        if not results:
+            return list(self._rows(first, min(first + limit, self.job_count)))
+        found = self._results.find(first, [_RESULT_CODE[result] for result in results])
+        return [self._row(*each) for each in islice(found, limit)]
 
     def attempt_slots(self, first: int, most: int) -> list[JobSlot]:
         """Return up to `most` indexes from `first` on that are past their first attempt, in order, each with its newest
@@ -288,6 +299,7 @@ class Ledger:
             pausing=dict(self.pausing),
             not_started=self._not_started,
             given_up=self.given_up,
+            used=dict(self.used),
         )
 
     @classmethod
@@ -302,6 +314,7 @@ class Ledger:
         ledger._exit_codes = IndexedNumbers(record.exit_code_pages, record.exit_codes)
         ledger.attempts = IndexedNumbers(record.attempt_pages, record.attempts)
         ledger.counts = {result: record.counts.get(result, 0) for result in JobResult}
+        ledger.used = dict(record.used)
         ledger._take_failures(list(record.failures))
         ledger.failed_runs = IndexedNumbers(record.failed_run_pages, record.failed_runs)
         ledger.pausing = dict(record.pausing)
@@ -346,6 +359,11 @@ class Ledger:
             broken.append(f"{self.given_up} jobs are given up, but fewer are recorded as ended without a retry")
         if self.counts[JobResult.TIMED_OUT] > self.given_up:
             broken.append(f"{self.counts[JobResult.TIMED_OUT]} jobs timed out, but {self.given_up} are given up")
+        broken += [
+            f"{used.runs} {result} runs were measured, but {self.counts[result]} are counted"
+            for result, used in self.used.items()
+            if used.runs > self.counts[result]
+        ]
         if done & not_retried:
             broken.append(
                 f"{(done & not_retried).bit_count()} jobs are completed, but are also recorded as ended without a retry"
@@ -366,16 +384,17 @@ class Ledger:
     def _rows(self, first: int, end: int) -> Iterator[JobRow]:
         results = self._results.read(first, end)
         for index in range(first, end):
-            attempt = self.attempts[index] or 1
-            code, node = next(results, (0, 0))
-            if code == 0:
-                yield JobRow(JobSlot(index, attempt), None, "")
-                continue
-            result = _CODE_RESULT[code]
-            ended = attempt if self._has_ended(index) or attempt == 1 else attempt - 1
-            exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes[index] or None
-            name, _, account = self._node_names[node].partition(" ")
-            yield JobRow(JobSlot(index, ended), result, name, exit_code, account, self.pausing.get(index, 0))
+            yield self._row(index, *next(results, (0, 0)))
+
+    def _row(self, index: int, code: int, node: int) -> JobRow:
+        attempt = self.attempts[index] or 1
+        if code == 0:
+            return JobRow(JobSlot(index, attempt), None, "")
+        result = _CODE_RESULT[code]
+        ended = attempt if self._has_ended(index) or attempt == 1 else attempt - 1
+        exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes[index] or None
+        name, _, account = self._node_names[node].partition(" ")
+        return JobRow(JobSlot(index, ended), result, name, exit_code, account, self.pausing.get(index, 0))
 
     def _keep_failure(self, end: JobEnd) -> None:
         failures = [*self.failures[1 - KEPT_FAILURES :], end]

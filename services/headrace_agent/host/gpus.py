@@ -93,7 +93,9 @@ def offered_gpus(found: HostGpus, names: Iterable[str], count: int | None) -> Ho
         raise BadInput("gpus", f"{len(chosen)} devices", f"at most {MOST_GPUS}")
     if count is not None and count > len(chosen):
         known = f"at most {len(chosen)}, the number of known devices" + (f" ({', '.join(chosen)})" if chosen else "")
-        raise BadInput("gpu", count, f"{known}. Name devices that are not found in the setting `gpus`, such as 0,1")
+        raise BadInput(
+            "gpu", count, f"{known}. If the agent does not find a device, name it in the setting `gpus`, such as 0,1"
+        )
     listed = {gpu.name for gpu in found.known}
     more = tuple(Gpu(name, name) for name in chosen if name not in listed)
     return msgspec.structs.replace(found, known=found.known + more, offered=chosen[:count])

@@ -21,7 +21,7 @@ from typing import Final
 
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.host.environment import PROGRESS
-from headrace_agent.runner.files.exchange import open_exchange
+from headrace_agent.runner.files.exchange_folders import open_exchange
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.host.accounts import NoAccount, account_named

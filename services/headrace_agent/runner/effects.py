@@ -67,6 +67,8 @@ class JobExit(msgspec.Struct, frozen=True):
     stderr_tail: str = ""
     cpu_ms: int = 0
     max_rss_bytes: int = 0
+    #: True if CPU time and peak memory are those of the job's cgroup.
+    from_cgroup: bool = False
 
 
 class About(msgspec.Struct, frozen=True):

@@ -171,7 +171,7 @@ class RunnerEngine:
             # A kill that came before the program began may have hit nothing, so it is repeated at once.
             was_killed = job.killed_after_ms is not None
             left_ms = 0 if was_killed else max(0, job.deadline_ns - now.steady_ns) // NS_PER_MS
-            stopping = self._stop(key, job, job.stop._replace(timeout_ms=left_ms), now)
+            stopping = self._stop_or_shorten_deadline(key, job, job.stop._replace(timeout_ms=left_ms), now)
         if job.run.time_limit_ms is not None:
             job.limit_ns = now.steady_ns + job.run.time_limit_ms * NS_PER_MS
             self._await_time(key, job.limit_ns)
@@ -269,7 +269,7 @@ class RunnerEngine:
             late = self._live.get(key)
             if late is not None and late.limit_ns == due_ns:
                 late.limit_ns = None
-                effects += self._stop(key, late, time_limit_stop(late.run), now)
+                effects += self._stop_or_shorten_deadline(key, late, time_limit_stop(late.run), now)
             if late is not None and late.deadline_ns == due_ns:
                 effects += self._kill(key, late, now)
         if self._leave_ns is not None and now.steady_ns >= self._leave_ns:
@@ -396,9 +396,9 @@ class RunnerEngine:
 
     def _stop_live(self, key: JobKey, stop: Stop, now: Moment) -> list[RunnerEffect]:
         job = self._live.get(key)
-        return self._stop(key, job, stop, now) if job is not None else []
+        return self._stop_or_shorten_deadline(key, job, stop, now) if job is not None else []
 
-    def _stop(self, key: JobKey, job: _Job, stop: Stop, now: Moment) -> list[RunnerEffect]:
+    def _stop_or_shorten_deadline(self, key: JobKey, job: _Job, stop: Stop, now: Moment) -> list[RunnerEffect]:
         """Stop a job. The first reason stays, the earliest deadline applies, and the newest note is kept for a later agent."""
         job.stop = stop if job.stop is None else job.stop._replace(note=stop.note or job.stop.note)
         due_ns = now.steady_ns + stop.timeout_ms * NS_PER_MS
@@ -447,7 +447,9 @@ class RunnerEngine:
         return job is not None and due_ns in (job.deadline_ns, job.limit_ns)
 
     def _stop_all(self, stop: Stop, now: Moment) -> list[RunnerEffect]:
-        return [effect for key, job in self._live.items() for effect in self._stop(key, job, stop, now)]
+        return [
+            effect for key, job in self._live.items() for effect in self._stop_or_shorten_deadline(key, job, stop, now)
+        ]
 
     def _end(
         self,

@@ -44,8 +44,8 @@ def result_of(
 ) -> tuple[JobResult, str]:
     """Return the result that an end counts as, and the reason. `stop` is the runner's stop if its signal came before the end.
 
-    After a signal of the runner the job counts as the stop says, because a completed job and an obedient one look alike from
-    outside. Only an interruptible job shows by its exit code which of the two it was.
+    After a signal of the runner the result is that of the stop, because the runner cannot see whether the job was completed or
+    obeyed the signal. Only the exit code of an interruptible job shows that.
     """
     if stop is not None:
         if interruptible and stop.result in _INTERRUPTIONS:
@@ -95,6 +95,7 @@ def job_end(
         preemption=None if stop is None else read_record(stop.note),
         account=run.account,
         start=run.start,
+        from_cgroup=exit.from_cgroup,
         not_started=started is None and result is JobResult.FAILED,
     )
 

@@ -261,7 +261,7 @@ class Runner:
                 self._settle([message.job])
                 self._take(self._engine.on_interrupt(message, self._host.processes.now()))
             case EndAll():
-                self._log.info("asked to end all", timeout_ms=message.timeout_ms, reason=message.reason)
+                self._log.info("asked to end all jobs", timeout_ms=message.timeout_ms, reason=message.reason)
                 self._settle(self._jobs.jobs())
                 self._take(self._engine.on_end_all(message, self._host.processes.now()))
             case NodeLease():

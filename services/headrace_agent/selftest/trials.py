@@ -42,7 +42,7 @@ class TrialResult(msgspec.Struct, frozen=True):
 
     trial: str
     passed: bool
-    #: What was found, in words.
+    #: The finding, in words.
     found: str
 
 

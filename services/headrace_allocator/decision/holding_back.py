@@ -107,7 +107,7 @@ def demand_covered(operation: Operation, held: Resources) -> DemandCovered | Non
 
 
 def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
-    """Return the reason if too many operations stand before this one in its fifo pool, by the last snapshot."""
+    """Return the reason if too many operations stand before this one in its fifo pool, according to the last snapshot."""
     share = operation.share
     if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
         return None

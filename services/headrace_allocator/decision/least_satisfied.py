@@ -86,7 +86,7 @@ class LeastSatisfied:
         self.root = PoolOrder(pools.root.name, None)
         self._facts = pools
         self._pools: dict[PoolName, PoolOrder] = {self.root.name: self.root}
-        #: The same pools for the walk, which has their names from entries.
+        #: The same pools by plain text: the walk reads their names from entries.
         self.orders: Mapping[str, PoolOrder] = cast("Mapping[str, PoolOrder]", self._pools)
         self._places: dict[OperationId, _Place] = {}
         #: Pools whose position must be computed again.
@@ -170,7 +170,7 @@ class LeastSatisfied:
         return self._places[operation].entry if operation in self._places else None
 
     def is_in_its_class(self, operation: Operation) -> bool:
-        """True if an operation in the order is listed under the class that its jobs have by the facts."""
+        """True if an operation in the order is listed under the class that the facts give its jobs."""
         return self._places[operation.id].job_class == self._class_of(operation)
 
     def number(self, operation: OperationId) -> int:
@@ -211,7 +211,8 @@ class LeastSatisfied:
         return operation in self._places and self._places[operation].job_class.high
 
     def _made_of(self, operation: Operation) -> _MadeOf:
-        # Shares only as far as they count: each snapshot has new shares for thousands of operations that stay in their class.
+        # The share is included only if the class depends on it: each snapshot has new shares for thousands of operations that stay in
+        # their class.
         spec, options = operation.spec, self._facts.options
         share = operation.share if options.enable_guarantee_priority_scheduling else None
         filters = self._facts.pool(spec.pool).filters
@@ -248,7 +249,7 @@ class LeastSatisfied:
     def _move(self, pools: list[PoolOrder]) -> None:
         """Move pools with all that is below them to the parents that the facts give."""
         left: list[PoolOrder] = []
-        # All of them are taken out first, since a pool may now stand below another that stood below it.
+        # All pools are taken out first, since parent and child may have changed places.
         for pool in pools:
             self._count_above(pool, -1)
             left += list(pool.path())[1:]
@@ -259,7 +260,7 @@ class LeastSatisfied:
             pool.above.below.add(pool)
             pool.enter_above(pool.counts)
             self._count_above(pool, 1)
-            # A parent that was entered in this loop for a pool that moved on is empty too.
+            # A parent that this loop entered for one pool is empty if that pool moved on later in the loop.
             left += list(pool.path())[1:]
         for pool in left:
             if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:

@@ -83,7 +83,7 @@ class PoolOrder:
     def children_with(self, classes: int) -> Sequence[Entry]:
         """Return the entries of the child pools in their order. Pools without any pending job of these classes may be left out.
 
-        Leaving pools out pays if few of many pools have such jobs, as while few operations starve.
+        They are left out if few of many pools have such jobs, for example while few operations starve: then it saves time.
         """
         children, waiting = self.children, classes & self.classes
         if len(children) <= _FEW_POOLS or waiting.bit_count() > _MANY_CLASSES:

@@ -30,7 +30,7 @@ from headrace_allocator.facts.operations import Operation, take_usage, wants_nod
 from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, jobs_at_once, judge_size
 
-#: The reasons of its own that may hold an operation back, with their names.
+#: Reasons in an operation itself that may hold it back, with their names.
 _HELD_BACK: Final = {
     why: str(why.__struct_config__.tag)
     for why in (
@@ -55,8 +55,8 @@ class Ranking:
         self._facts = facts
         self.order = LeastSatisfied(facts.pools)
         self.batches = Batches(facts, self.order)
-        #: Operations to be repositioned; True if more than the operation's shares changed. `_all_marked` is True if all operations are to
-        #: be marked as changed that way.
+        #: Operations to be repositioned; the value is True if more than the operation's shares changed. `_all_marked` is True if all
+        #: operations are still to be marked with True.
         self._marked: dict[OperationId, bool] = {}
         self._all_marked = False
         #: The newest shares, and the operations that are owed nothing so far. An operation takes over its share when its position is

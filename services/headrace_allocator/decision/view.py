@@ -130,7 +130,10 @@ class View(msgspec.Struct, frozen=True):
 
 
 class _Heads:
-    """The first operation of each list of a pool. They only move forward, as long as no job class fits that did not fit before."""
+    """The first operation of each list of a pool, without operations that were passed over.
+
+    Valid as long as no further job class begins to fit: an operation that was passed over is never looked at again.
+    """
 
     __slots__ = ("fitting", "heap")
 
@@ -176,8 +179,8 @@ class Overlay:
         self.freed: set[Allocation] = set()
         #: True in a preemptive stage, which may exceed limits by their tolerance.
         self.passes_limits = False
-        #: True while it is decided what would be preempted if pools that only observe preemption allowed it. Then whether an allocation of
-        #: such a pool was met.
+        #: True while the decision is what would be preempted if pools that only observe preemption allowed it; and whether that decision
+        #: came across an allocation of such a pool.
         self.observes = False
         self.met_observing_pool = False
         #: Operations of which no job fitted although the least that they need of each resource did. Reset when the stage is over.

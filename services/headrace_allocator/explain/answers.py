@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.ids import OperationId
+import msgspec
+
+from headrace.ids import NodeName, OperationId
+from headrace.near import near
 from headrace.runtime.engine import Moment
 from headrace.wire.codec import runs_within
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
@@ -20,6 +23,7 @@ from headrace.wire.nodes import (
     ProgressList,
     WhereRequest,
 )
+from headrace.wire.operations import MOST_OPERATIONS
 from headrace.wire.refusals import NotFound
 from headrace.wire.start_plans import FitOperation, OperationFit
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
@@ -37,8 +41,8 @@ Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperati
 AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
 
 
+#: Upper bounds of the allocations in one answer: their number, and their bytes, as each job may have a hundred GPU devices.
 _MOST_PLACES: Final = 1_000
-#: Upper bound of the bytes of these places; each of a thousand jobs may have a hundred GPU devices.
 _PLACES_BYTES: Final = 384 * 1024
 #: Upper bound of the bytes of a page of nodes; the text of one node's trouble may have 4,000 characters.
 _PAGE_BYTES: Final = 256 * 1024
@@ -49,6 +53,8 @@ def answer_to(
 ) -> AnswerToQuestion:
     """Answer a question of a user."""
     if isinstance(question, ListNodes):
+        if question.operations_of:
+            return _one_node(facts, question.operations_of, now)
         return list_nodes(facts, question.first, question.limit, now)
     if isinstance(question, ListProgress):
         known = (facts.operations.get(name) for name in question.operations)
@@ -118,6 +124,16 @@ def list_nodes(facts: Facts, first: int, limit: int, now: Moment) -> NodeList:
     )
 
 
+def _one_node(facts: Facts, name: str, now: Moment) -> NodeList | NotFound:
+    """Return one node with the operations that hold an allocation there, also if they are over and their jobs are not."""
+    node = facts.nodes.get(NodeName(name))
+    if node is None:
+        return NotFound("node", name, near=near(name, facts.nodes))
+    names = {each.operation or each.orphan_of for each in node.allocations.values()}
+    operations = sorted(filter(None, names), reverse=True)[:MOST_OPERATIONS]
+    return NodeList([msgspec.structs.replace(_view(node, now), operations=operations)])
+
+
 def _view(node: Node, now: Moment) -> NodeView:
     return NodeView(
         node=node.record.node,
@@ -137,6 +153,7 @@ def _view(node: Node, now: Moment) -> NodeView:
         left_out=words_of_left_out(node),
         reserved=words_of_reservation(node, now),
         gpus=[_gpu(name, node.allocations.get(holder)) for name, holder in node.gpus.items()],
+        drain=node.record.drain,
     )
 
 

@@ -28,7 +28,7 @@ from headrace_allocator.facts.operations import Operation, is_owed_a_job
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 from headrace_allocator.preemption import legacy
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
-from headrace_allocator.preemption.whole_gangs import goes_whole, is_owed_room_of
+from headrace_allocator.preemption.gang_victims import goes_whole, is_owed_room_of
 from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 
 #: Upper bound of the allocations that are examined for one question: about ten milliseconds of work.

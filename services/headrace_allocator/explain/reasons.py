@@ -10,7 +10,6 @@ from headrace.ids import NodeName, OperationId, PoolName
 from headrace.pools.pool_config import PreemptionSwitch
 from headrace.resources import Resources
 from headrace.wire.operations import OperationState
-from headrace_allocator.facts.nodes import NodeCondition
 from headrace_allocator.gangs.gang import GangPhase
 
 
@@ -116,8 +115,8 @@ class OperationLimitReached(msgspec.Struct, frozen=True, tag="operation_limit_re
 class NoNodeAcceptsJobs(msgspec.Struct, frozen=True, tag="no_node_accepts_jobs"):
     """Every node is silent, drained, excluded by a rule of the tree, or in trouble."""
 
-    #: The first few nodes, with their conditions.
-    nodes: tuple[tuple[NodeName, NodeCondition], ...]
+    #: The first few nodes, with their conditions in words.
+    nodes: tuple[tuple[NodeName, str], ...]
     #: A node without the isolation that the tree requires, and the reason why it has none.
     unisolated: tuple[NodeName, str] | None = None
     #: A node that is online, and the reason that it reports for starting nothing.
@@ -181,6 +180,10 @@ class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
     nodes: int
     #: Free resources of the node that has the most.
     free: Resources
+    #: Number of enrolled nodes that match, are large enough, and accept no jobs now; one such node, and its condition in words.
+    away: int = 0
+    first_away: NodeName = NodeName("")
+    condition: str = ""
 
 
 class RoomUnheard(msgspec.Struct, frozen=True, tag="room_unheard"):

@@ -33,13 +33,13 @@ from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.explain import reasons as why
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.nodes import NodeCondition
+from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.facts.operations import Operation, members, never_fits, together
 from headrace_allocator.gangs.gang import TOGETHER, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
-#: A heartbeat is overdue after this part of the heartbeat timeout: even under load the pace is shorter.
+#: Divisor: a heartbeat is overdue after this part of the heartbeat timeout. Even under load the pace is shorter.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters of a node's trouble that a reason repeats.
 _TROUBLE_CHARACTERS: Final = 500
@@ -58,12 +58,13 @@ def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, n
 def reasons_in_turn(
     facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment
 ) -> Iterator[why.Reason | None]:
-    """Yield each reason that holds, and None for each reason that does not. A caller that needs only one pays for no other."""
+    """Yield each reason that holds, and None for each reason that does not. Reasons after the last one that is read are not computed."""
     not_running = not_schedulable(operation)
     if not_running is not None:
         yield not_running
         if operation.suspended and operation.slots.pending_count:
-            # After a resume the operation would wait for these reasons. Reasons from its share only follow from the suspension now.
+            # The operation would wait for these reasons after a resume. Reasons about its share are left out: it has none because it is
+            # suspended.
             yield from reasons_before_start(facts, operation, now)
         return
     has_holds = operation.gang is not None and operation.gang.holds
@@ -120,11 +121,13 @@ def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> lis
 def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
     """Add to a reason the nodes that match, or are large enough, and accept no jobs now.
 
-    It looks at every node, so it is left to questions of users.
+    It looks at every node if there is one that accepts no jobs, so it is left to questions of users.
     """
-    if not isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches):
+    if not isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches | why.NoRoomOnAnyNode):
         return reason
-    needed = reason.needed if isinstance(reason, why.LargerThanEveryNode) else ZERO
+    if len(facts.shapes) == len(facts.nodes):
+        return reason
+    needed = ZERO if isinstance(reason, why.NoNodeMatches) else reason.needed
     filters = facts.pools.filters_of(operation.spec)
     away = [
         node
@@ -136,9 +139,16 @@ def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> 
     ]
     if not away:
         return reason
-    condition = away[0].condition
-    word = "in trouble" if condition is NodeCondition.ONLINE else condition.value
-    return msgspec.structs.replace(reason, away=len(away), first_away=away[0].record.node, condition=word)
+    first = away[0]
+    word = "in trouble" if first.condition is NodeCondition.ONLINE else _condition_words(first)
+    return msgspec.structs.replace(reason, away=len(away), first_away=first.record.node, condition=word)
+
+
+def _condition_words(node: Node) -> str:
+    """Return the condition of a node, with the reason for which it is drained."""
+    drain = node.record.drain
+    why_drained = drain.reason if drain is not None and node.condition is NodeCondition.DRAINED else ""
+    return node.condition.value + (f" ({why_drained})" if why_drained else "")
 
 
 def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWaits | why.GangNeverFits | None:
@@ -237,7 +247,7 @@ def _no_room(
     size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
     spare = facts.pools.min_spare
     if not len(facts.shapes):
-        first = tuple((node.record.node, node.condition) for node in islice(facts.nodes.values(), _MOST_NODES))
+        first = tuple((node.record.node, _condition_words(node)) for node in islice(facts.nodes.values(), _MOST_NODES))
         nodes = facts.nodes.values()
         unisolated = (node.record for node in nodes if node.condition is NodeCondition.UNISOLATED)
         in_trouble = (node for node in nodes if node.condition is NodeCondition.ONLINE and node.trouble)

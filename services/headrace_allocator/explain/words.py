@@ -1,4 +1,4 @@
-"""The English text of reasons, made from data here and in the `words_of_` modules of `telling`."""
+"""The English text of reasons, made from data here and in the `words_of_` modules beside this one."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
                 if reason.held
                 else "nodes are searched for free resources"
             )
-            return f"{gang}: {there} for {left} more; all start when all have resources"
+            return f"{gang}: {there} for {left} more; they start when all have resources"
         case GangPhase.PAUSED:
             return f"{gang}: not all got resources in time; other operations may use them, and the gang tries again in {left}"
         case GangPhase.YIELDING:
@@ -168,7 +168,7 @@ def _words_of_nodes(
     """Return the text of a reason that lies with the nodes."""
     match reason:
         case why.NoNodeAcceptsJobs():
-            nodes = ", ".join(f"{node} {condition.value}" for node, condition in reason.nodes)
+            nodes = ", ".join(f"{node} {condition}" for node, condition in reason.nodes)
             words = "no node takes jobs" + (f" ({nodes})" if nodes else ": no node is enrolled")
             if reason.in_trouble is not None:
                 node, detail = reason.in_trouble
@@ -198,12 +198,7 @@ def _words_of_nodes(
         case why.LargerThanEveryNode():
             return _larger_than_every_node(reason)
         case why.NoRoomOnAnyNode():
-            take = "1 node takes jobs" if reason.nodes == 1 else f"{reason.nodes} nodes take jobs"
-            needed, free = _amounts(reason.needed), _amounts(reason.free, wanted=reason.needed)
-            words = f"no node has free resources for a job of {needed}: {take}, and the emptiest has {free} free"
-            if reason.needed.dominates(reason.spare):
-                return words
-            return f"{words}; nothing starts on a node with less than {_amounts(reason.spare)} free"
+            return _no_room_on_any_node(reason)
         case why.RoomBeingMade():
             nodes = "1 node has" if reason.nodes == 1 else f"{reason.nodes} nodes have"
             return f"{nodes} free resources for a job, but a start already waits there until another job has ended"
@@ -351,6 +346,18 @@ def _larger_than_every_node(reason: why.LargerThanEveryNode) -> str:
     away = "1 larger node takes" if reason.away == 1 else f"{reason.away} larger nodes take"
     named = f"{away} no jobs now: {reason.first_away} is {reason.condition}"
     return f"each job is larger than every node that takes jobs: it asks for {asks}; {largest}; {named}"
+
+
+def _no_room_on_any_node(reason: why.NoRoomOnAnyNode) -> str:
+    take = "1 node takes jobs" if reason.nodes == 1 else f"{reason.nodes} nodes take jobs"
+    needed, free = _amounts(reason.needed), _amounts(reason.free, wanted=reason.needed)
+    words = f"no node has free resources for a job of {needed}: {take}, and the emptiest has {free} free"
+    if reason.away:
+        more = "1 more node takes" if reason.away == 1 else f"{reason.away} more nodes take"
+        words += f"; {more} no jobs now: {reason.first_away} is {reason.condition}"
+    if reason.needed.dominates(reason.spare):
+        return words
+    return f"{words}; nothing starts on a node with less than {_amounts(reason.spare)} free"
 
 
 def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:

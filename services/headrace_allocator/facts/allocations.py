@@ -47,7 +47,7 @@ class Rest:
         self.preemptible_from: Position | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:
-        """True if `newest` and all older allocations of the operation are known to be protected by the present rules."""
+        """True if `newest` and all older allocations of the operation are known to be protected under the present rules."""
         first = self.preemptible_from
         # `NO_POSITION` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
         return first is not None and self.cut_at == rules and (first is NO_POSITION or newest.place < first)

@@ -39,7 +39,7 @@ class EmptyNodes:
         self._bytes = 0
         #: True if the wanted names differ from the names that were written last.
         self._changed = False
-        #: Names in the record by the last write that is known to be durable.
+        #: Names in the last record that is known to be durable.
         self._recorded: frozenset[NodeName] = frozenset()
         #: Names written since with an unknown outcome, and names of the write under way; None if no write is under way.
         self._unsure: frozenset[NodeName] = frozenset()

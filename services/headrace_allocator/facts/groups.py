@@ -52,7 +52,7 @@ _PREEMPTIBLE: Final = Group.PREEMPTIBLE
 
 
 class Protection(msgspec.Struct, frozen=True, gc=False):
-    """The part of an operation's usage that others may not take, by the last snapshot of shares."""
+    """The part of an operation's usage that others may not take, according to the last snapshot of shares."""
 
     fair_share: Share = ZERO_SHARE
     demand_share: Share = ZERO_SHARE
@@ -93,9 +93,9 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
         return border.protects(usage) or self.is_near(border, usage)
 
     def is_near(self, border: GroupBorder, usage: Resources) -> bool:
-        """True if a usage is protected although it reaches the bound exactly, within `EPS`.
+        """True if a usage is protected although it equals the bound of the border, within `EPS`.
 
-        Only a usage that includes the allocation itself (`crossing_is_preemptible`) is protected so.
+        This is so only if the allocation that crosses a bound is preemptible: its own usage is then included in `usage`.
         """
         return self.crossing_is_preemptible and _near(border.bound, usage.share_of(self.total))
 
@@ -382,9 +382,10 @@ class AllocationGroups:
         freed: Collection[Allocation],
         border: GroupBorder | None = None,
     ) -> bool:
-        """True if an allocation is left of the border before the group `behind`, when the allocations before it use `before`.
+        """True if an allocation is left of a border, that is, in a more protected group than `behind`.
 
-        `border` replaces that border.
+        `before` is the usage of all allocations before this allocation. `border` is the border to compare with; None stands for the
+        border before the group `behind`.
         """
         place, protection = allocation.place, self._protection
         border = self._border(behind) if border is None else border

@@ -222,7 +222,7 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
 
 
 def _update_owners(operation: Operation, live: LiveOperation) -> None:
-    """Take over which indexes are this tree's, by the ledger's full state.
+    """Take over from the ledger's full state which indexes are this tree's.
 
     Indexes that this tree is releasing are not its own while the ledger may still accept the release.
     """

@@ -114,7 +114,7 @@ class Operation:
         self.preemption_priority = PreemptionPriority.NONE
         #: Whether the operation starves, by how long it has been below its fair share.
         self.starvation = StarvationStatus.NON_STARVING
-        #: Cluster total that the shares are fractions of, by the snapshot.
+        #: Cluster total that the shares of the snapshot are fractions of.
         self.total = ZERO
         #: The total with the shares, prepared when the operation's position is first computed from them.
         self.owed: Owed | None = None
@@ -127,7 +127,7 @@ class Operation:
         #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
         self.changes = live.changes
         self.returning: Returning | None = None
-        #: In several trees: True until the next tick after another tree wanted jobs or no index was free. This tree leases none meanwhile.
+        #: In several trees: True if this tree leases no indexes until the next tick: another tree wanted jobs, or no index was free.
         self.yields = False
         #: True if some node could run a job of the operation if the node were empty. Also True if there is no node.
         self.fits_somewhere = True
@@ -356,7 +356,7 @@ def take_usage(operation: Operation, item: ShareItem) -> bool:
 
 
 def is_starving(operation: Operation) -> bool:
-    """True if the operation starves by the last snapshot, or a pool above it lends it its starvation."""
+    """True if the operation starves according to the last snapshot, or a pool above it lends it its starvation."""
     return (
         operation.starvation is not StarvationStatus.NON_STARVING
         or operation.preemption_priority is not PreemptionPriority.NONE
@@ -377,9 +377,9 @@ def covers_a_job(fair_share: Share, total: Resources, held: Resources, job: Reso
 def wants_node(operation: Operation) -> bool:
     """True if the operation's own state lets a node be reserved for it.
 
-    Either it starves, or it stands in a fifo pool and is below its fair share. It is owed another whole job, or it holds nothing: then a
-    pool above it may be owed the job, whose operations are each owed a part of one. Gangs are excluded: resources are held for them in
-    another way.
+    The operation must starve, or be below its fair share in a fifo pool. It must also be owed another whole job, or hold nothing: if each
+    operation of a pool is owed only a part of a job, the pool may still be owed a whole job. Gangs are excluded, because resources are
+    held for them in another way.
     """
     if operation.gang is not None or operation.task_groups:
         return False

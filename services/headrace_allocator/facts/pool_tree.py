@@ -268,7 +268,7 @@ class PoolStates:
 
     def _move(self, pools: list[PoolState]) -> None:
         """Move pools below their parents, with all that is used below them."""
-        # All of them are taken out first, since a pool may now stand below another that stood below it.
+        # All pools are taken out first, since parent and child may have changed places.
         for pool in pools:
             for above in list(pool.path())[1:]:
                 above.add(ZERO - pool.used, ZERO - pool.in_doubt)

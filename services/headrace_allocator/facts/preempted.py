@@ -16,11 +16,11 @@ from headrace_allocator.facts.facts import Facts
 _FOR_LIMITS: Final = frozenset({PreemptionReason.RESOURCE_LIMITS_VIOLATED, PreemptionReason.RESOURCE_OVERCOMMIT})
 
 
-def preempt(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
-    """Mark an allocation to be taken back, with the record of its preemption."""
+def preempt_and_stop_counting(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
+    """Mark an allocation to be taken back, with the record of its preemption. Its usage stops counting, except for a graceful request."""
     allocation.picture.booked = None
     allocation.take_back = _reason(record)
-    _note(facts, allocation, record)
+    _record_and_stop_counting(facts, allocation, record)
 
 
 def settle_preemption(facts: Facts, allocation: Allocation, shown: PreemptionRecord | None) -> None:
@@ -32,14 +32,14 @@ def settle_preemption(facts: Facts, allocation: Allocation, shown: PreemptionRec
     if allocation.preemption is not None:
         allocation.take_back = _reason(allocation.preemption)
     elif shown is not None:
-        _note(facts, allocation, shown)
+        _record_and_stop_counting(facts, allocation, shown)
 
 
 def _reason(record: PreemptionRecord) -> TakeBackReason:
     return TakeBackReason.LIMITS if record.reason in _FOR_LIMITS else TakeBackReason.PREEMPTED
 
 
-def _note(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
+def _record_and_stop_counting(facts: Facts, allocation: Allocation, record: PreemptionRecord) -> None:
     allocation.preemption = record
     if record.reason is not PreemptionReason.GRACEFUL_PREEMPTION:
         facts.set_usage(allocation, ZERO)

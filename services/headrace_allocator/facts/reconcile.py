@@ -369,12 +369,15 @@ class _Reconciliation:
                 allocation.hold([slot])
                 self._touch(operation.id)
             elif report.state in (AllocationState.WAITING, AllocationState.RUNNING) and allocation.take_back is None:
-                # The attempt was given up, is done, or runs elsewhere. The job must not run beside that attempt.
+                # This attempt was given up, its job is done, or the job runs elsewhere. Two attempts of a job must not run side by side.
                 allocation.take_back = TakeBackReason.OPERATION_ENDED
                 self._note_refused(operation, allocation, slot)
 
     def _note_refused(self, operation: Operation, allocation: Allocation, slot: JobSlot) -> None:
-        """Record what is alarming about a job that the node shows and may not run. An attempt that is over is only late."""
+        """Record a job that the node shows but may not run, if that is alarming.
+
+        It is not alarming if the attempt is over, because then the report is only late.
+        """
         key = JobKey(operation.id, slot.index, slot.attempt)
         if operation.slots.is_out(slot.index):
             self._findings.held_twice.append((key, allocation.id))

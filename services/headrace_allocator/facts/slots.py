@@ -60,7 +60,7 @@ class JobSlots:
         self.free: int | None = None
         #: For a gang: jobs that a node reported as ended, until the ledger retries them or records that they are done.
         self.unsettled: set[int] = set()
-        #: Number of other jobs that wait for their retry, as the ledger reported it at the start.
+        #: For a gang: number of jobs not in `unsettled` that wait for their retry, as the ledger reported it at the start.
         self.pausing = 0
 
     @classmethod
@@ -92,7 +92,7 @@ class JobSlots:
 
     @property
     def block(self) -> int:
-        """Number of leased indexes: by the ledger, indexes below it may be out."""
+        """Number of leased indexes. The jobs of all indexes below this number may have been given out, according to the ledger."""
         return len(self._places)
 
     @property
@@ -201,7 +201,7 @@ class JobSlots:
                 self._put(index, self._let_out)
 
     def lose(self, index: int) -> None:
-        """Record that a job does not belong to this tree by the ledger."""
+        """Record that, according to the ledger, a job does not belong to this tree."""
         self._put(index, _ELSEWHERE)
 
     def return_ready(self, most: int) -> list[IndexRun]:
@@ -287,7 +287,7 @@ def has_ended(slots: JobSlots, index: int, attempt: int) -> bool:
 
 
 def not_ended(slots: JobSlots, done: bytes) -> list[int]:
-    """Return the leased indexes that are done by the ledger and have not ended here. `done` has one bit per index."""
+    """Return the leased indexes whose jobs are done according to the ledger but have not ended here. `done` has one bit per index."""
     places = _places_of(done)[: slots.block].translate(_IS_ENDED)
     here = slots._places[: len(places)].translate(_NOT_ENDED)
     both = int.from_bytes(places) & int.from_bytes(here)

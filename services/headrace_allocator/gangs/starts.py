@@ -182,7 +182,7 @@ class GangStarts:
         return now.steady_s - node.heard_s <= _FRESH_S and has_room_for_holds(node)
 
     def _take_back(self, operation: Operation) -> None:
-        """Order the nodes to take back the running jobs with their next answers. The gang waits once none is left."""
+        """Take back all jobs of the gang: each node gets the order with its next heartbeat's answer. The gang waits once no job is left."""
         let_go(self._facts, operation)
         if not members(operation):
             self._counts["taken_back"] += 1

@@ -33,7 +33,8 @@ _RETRY_S: Final = 0.25
 #: Upper bound of the ends in one report.
 _ENDS_PER_REPORT: Final = 500
 _REPORT_BYTES: Final = 256 * 1024
-#: Ends that arrive after a report travel together in the next one. Seconds to wait for each reported end beyond the first, and at most.
+#: Pause after a report, so that ends which arrive meanwhile go together in the next report: seconds for each end beyond the first that
+#: was reported, and the upper bound.
 _GATHER_EACH_S: Final = 0.005
 _GATHER_MOST_S: Final = 0.02
 

@@ -28,9 +28,9 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, members, never_fits
 from headrace_allocator.facts.pool_tree import exceeds
 from headrace_allocator.gangs.gang import GangPhase
+from headrace_allocator.preemption.gang_victims import is_owed_room_of, may_go_whole, part_of
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage
 from headrace_allocator.preemption.victims import candidates, keep_order
-from headrace_allocator.preemption.whole_gangs import is_owed_room_of, may_go_whole, part_of
 
 #: Nodes that are examined on one tick, and gangs among which one is chosen; some milliseconds each.
 _NODES_A_TICK: Final = 100

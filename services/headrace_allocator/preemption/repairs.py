@@ -11,8 +11,8 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import exceeds
-from headrace_allocator.preemption.victims import Preemption, keep_order, may_lose
-from headrace_allocator.preemption.whole_gangs import goes_whole
+from headrace_allocator.preemption.gang_victims import goes_whole
+from headrace_allocator.preemption.victims import Preemption, keep_order, pool_allows_preemption
 
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
@@ -30,7 +30,7 @@ def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
         options = operation.options(overlay.view.pools)
         if allocation.exempt_ms(options.preemption_exempt_time_ms, overlay.view.boottime_ms):
             continue
-        if may_lose(overlay, options) and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
+        if pool_allows_preemption(overlay, options) and overlay.group(operation, allocation) is Group.PREEMPTIBLE:
             yield Preemption(allocation, PreemptionReason.GRACEFUL_PREEMPTION, Group.PREEMPTIBLE)
 
 

@@ -30,6 +30,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption import legacy
 from headrace_allocator.preemption.at_bound import MOST_ASKED
 from headrace_allocator.preemption.audit.deactivations import Deactivations, of_preemptive_stage
+from headrace_allocator.preemption.gang_victims import start_in_room_of_gang
 from headrace_allocator.preemption.repairs import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
     Candidates,
@@ -41,7 +42,6 @@ from headrace_allocator.preemption.victims import (
     spare_needless,
     victims_until_it_fits,
 )
-from headrace_allocator.preemption.whole_gangs import start_in_room_of_gang
 
 
 class PreemptiveStage(msgspec.Struct, frozen=True):

@@ -29,7 +29,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.preemption import legacy
 from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
-from headrace_allocator.preemption.whole_gangs import goes_whole, may_go_whole
+from headrace_allocator.preemption.gang_victims import goes_whole, may_go_whole
 
 #: Constants, because looking up an enumeration member costs as much as ten comparisons.
 _ENDED: Final = AllocationState.ENDED
@@ -90,8 +90,6 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
     # This loop runs for each allocation on the node, so it makes few calls.
     found = Candidates([], {}, {}, {})
     view, pools = overlay.view, overlay.view.pools
-    is_legacy = pools.options.victim_rules is VictimRules.LEGACY
-    starving_may_lose = pools.options.allow_preemption_from_starving_operations
     rules = pools.rules
     at_bound = least is _PREEMPTIBLE and may_be_taken_at_bound(overlay)
     for allocation in view.allocations:
@@ -106,7 +104,9 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
         if not _is_there(overlay, operation, allocation):
             continue
         options = operation.options(pools)
-        if not may_lose(overlay, options) or (least is _PREEMPTIBLE and not options.allow_normal_preemption):
+        if not pool_allows_preemption(overlay, options) or (
+            least is _PREEMPTIBLE and not options.allow_normal_preemption
+        ):
             continue
         group = overlay.group(operation, allocation)
         is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption
@@ -116,11 +116,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
         )
         if (group < least and not is_crossing) or is_shielded:
             continue
-        shield: Operation | PoolState | None = None
-        if is_legacy:
-            shield = legacy.shield_of(overlay, operation, least)
-        elif operation.starvation is not _NON_STARVING and not starving_may_lose:
-            shield = operation
+        shield = shielded_by(overlay, operation, least)
         exempt_ms = allocation.exempt_ms(options.preemption_exempt_time_ms, view.boottime_ms)
         if is_crossing:
             if shield is not None or exempt_ms:
@@ -157,7 +153,7 @@ def excess_candidates(overlay: Overlay) -> Candidates:
         if operation is None or goes_whole(operation, pools) or not _is_there(overlay, operation, allocation):
             continue
         options = operation.options(pools)
-        if not may_lose(overlay, options) or not options.allow_normal_preemption:
+        if not pool_allows_preemption(overlay, options) or not options.allow_normal_preemption:
             continue
         if operation.starvation is not _NON_STARVING and not starving_may_lose:
             continue
@@ -179,7 +175,7 @@ def _is_there(overlay: Overlay, operation: Operation, allocation: Allocation) ->
     return not operation.is_graceful and (operation.schedulable or not operation.ending)
 
 
-def may_lose(overlay: Overlay, options: EffectiveOptions) -> bool:
+def pool_allows_preemption(overlay: Overlay, options: EffectiveOptions) -> bool:
     """True if the pool allows preemption from the operation.
 
     For a pool that only observes preemption, true while an observed decision is made.
@@ -188,6 +184,15 @@ def may_lose(overlay: Overlay, options: EffectiveOptions) -> bool:
         return options.preemption is _ON
     overlay.met_observing_pool = True
     return overlay.observes
+
+
+def shielded_by(overlay: Overlay, operation: Operation, least: Group) -> Operation | PoolState | None:
+    """Return what shields all allocations of an operation from a stage: the operation itself, or a pool above it. None if nothing does."""
+    options = overlay.view.pools.options
+    if options.victim_rules is VictimRules.LEGACY:
+        return legacy.shield_of(overlay, operation, least)
+    is_spared = operation.starvation is not _NON_STARVING and not options.allow_preemption_from_starving_operations
+    return operation if is_spared else None
 
 
 def groups_of(overlay: Overlay, allocations: Iterable[Allocation]) -> dict[Allocation, Group]:

@@ -51,7 +51,7 @@ def _left_s(facts: Facts, node: Node, allocation: Allocation, starving: Operatio
     ran_s = 0.0 if allocation.job is None else allocation.job.ran_ms(node.boottime_ms) / 1000
     if math.isinf(operation.mean_job_ms):
         return max(unknown_s, ran_s)
-    # A job that has run longer than the mean is expected to run on for as long as it is late.
+    # A job that has run for longer than the mean is expected to run for that excess once more.
     return abs(operation.mean_job_ms / 1000 - ran_s)
 
 

@@ -40,8 +40,8 @@ _MOST_LOOKS: Final = 2
 #: The length of a round of heartbeats, in which the best node is sought: seconds, or heartbeat paces if these take longer.
 _ROUND_S: Final = 2.0
 _ROUND_PACES: Final = 2
-#: A reservation that has lasted for less time than is left moves to a node where the wait is at most this fraction of the time left, and
-#: shorter by at least `_MOVES_SOONER_S` seconds.
+#: A reservation moves to another node if the wait there is at most this fraction of the wait that is left here, and shorter by at least
+#: `_MOVES_SOONER_S` seconds. It stays once more than half of the wait is over.
 _MOVES_BELOW: Final = 0.5
 _MOVES_SOONER_S: Final = 10.0
 #: How often a reservation may move.

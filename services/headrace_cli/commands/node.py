@@ -2,29 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Unpack
 
 from cyclopts import App, Parameter
 
 from headrace.access.key_credential import KeyCredential
 from headrace.client import Client
+from headrace.client.client import DrainWishes
 from headrace.client.place import find_place
+from headrace.durations import parse_duration_ms
+from headrace.errors import BadInput
 from headrace.ids import node_name, tree_name
 from headrace.near import near
 from headrace.resources import parse_amount
+from headrace.runtime.clock import SystemClock
 from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused
 from headrace_cli.commands.node_tables import node_facts, node_table
+from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, InTree, Watching, talk
 from headrace_cli.show.screen import Screen
+from headrace_cli.show.times import parse_timestamp_ms, timestamp
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove them.")
 
 #: Slots of a node whose token names other amounts but no slots: the most that an agent offers.
 _MOST_SLOTS: Final = "1000"
 _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and the host cannot verify the server"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class OfferLimits:
+    """Options for the amounts that a node may offer."""
+
+    cpu: str = ""
+    """Largest number of cores that the node may offer."""
+    memory: str = ""
+    """Largest amount of memory that the node may offer."""
+    gpu: str = ""
+    """Largest number of GPUs that the node may offer."""
+    slots: str = ""
+    """Largest number of slots that the node may offer. A job usually takes one slot."""
+    network: str = ""
+    """Largest number of network units that the node may offer."""
+
+    def terms(self, tags: list[str]) -> NodeTerms:
+        """Return the terms of a token. If any amount is named, GPU and network are 0 unless they are named too."""
+        gpu, slots, network = self.gpu, self.slots, self.network
+        if any((self.cpu, self.memory, gpu, slots, network)):
+            gpu, slots, network = gpu or "0", slots or _MOST_SLOTS, network or "0"
+        return NodeTerms(
+            tags=sorted({*tags}),
+            cpu=parse_amount("cpu", self.cpu, place="--cpu") if self.cpu else None,
+            memory=parse_amount("memory", self.memory, place="--memory") if self.memory else None,
+            user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
+            gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
+            network=parse_amount("network", network, place="--network") if network else None,
+        )
 
 
 @app.command(name="list")
@@ -80,11 +119,7 @@ def token(
     *,
     tree: str = "default",
     tag: Annotated[list[str] | None, Parameter(negative=())] = None,
-    cpu: str = "",
-    memory: str = "",
-    gpu: str = "",
-    slots: str = "",
-    network: str = "",
+    most: OfferLimits | None = None,
     url: str = "",
     common: Common | None = None,
 ) -> int:
@@ -109,16 +144,6 @@ def token(
         Tree of the node.
     tag
         A tag of the node; may be repeated. All other tags that its agent reports are ignored.
-    cpu
-        Largest number of cores that the node may offer.
-    memory
-        Largest amount of memory that the node may offer.
-    gpu
-        Largest number of GPUs that the node may offer.
-    slots
-        Largest number of slots that the node may offer. A job usually takes one slot.
-    network
-        Largest number of network units that the node may offer.
     url
         Address at which the host reaches the server. Default: the address that this command uses.
     """
@@ -126,7 +151,7 @@ def token(
     from headrace_cli.agent.token import JoinToken, new_user_key
 
     name = node_name(node)
-    terms = _terms(tag or [], cpu, memory, gpu, slots, network)
+    terms = (most or OfferLimits()).terms(tag or [])
     place = find_place(state=(common or Common()).state)
     authority = sha256_of(Path(place.ca_file).read_text(encoding="ascii")) if place.ca_file else ""
     key = new_user_key()
@@ -145,31 +170,68 @@ def token(
 
 
 @app.command
-def drain(node: str, /, *, common: Common | None = None) -> int:
-    """Drain a node: no new jobs start on it. Running jobs continue to their end. For administrators.
+def drain(
+    *nodes: str,
+    reason: str = "",
+    at: str = "",
+    until: str = "",
+    abort_after: str = "",
+    common: Common | None = None,
+) -> int:
+    """Drain nodes: no new jobs start on them. Running jobs continue to their end. For administrators.
+
+    A node stays drained until `headrace node undrain`, or until the time of `--until`. Draining a node again replaces these times.
 
     Examples:
 
-        headrace node drain host-17
+        headrace node drain host-17 --reason "new kernel"
+
+        headrace node drain host-17 host-18 --at 18:00 --until 2h --abort-after 10m
+
+        headrace node drain host-17 --at 2026-12-01T06:00 --until 2026-12-01T08:00
 
     Parameters
     ----------
-    node
-        The node.
+    nodes
+        The nodes.
+    reason
+        Why, for everybody who sees the node.
+    at
+        When it begins: a time such as 18:00 or 2026-12-01T18:00, or a duration from now, such as 2h. At once unless given.
+    until
+        When jobs may start again: a time, or a duration from now. Unless given, the node stays drained until it is undrained.
+    abort_after
+        How long after the begin jobs that still run are interrupted and requeued, such as 10m; 0: at once. Unless given, they run to
+        their end.
     """
-    return _change(node, NodeChange.DRAIN, "no new jobs start on it", common)
+    if not nodes:
+        raise BadInput("node drain", "", "at least one node, such as host-17")
+    now_ms = SystemClock().wall_ms()
+    wishes = DrainWishes(
+        reason=reason,
+        from_ms=parse_timestamp_ms(at, place="--at", now_ms=now_ms, is_future=True) if at else 0,
+        until_ms=parse_timestamp_ms(until, place="--until", now_ms=now_ms, is_future=True) if until else 0,
+        abort_after_ms=parse_duration_ms(abort_after, place="--abort-after") if abort_after else None,
+    )
+    return _change(nodes, NodeChange.DRAIN, "no new jobs start on it", common, **wishes)
 
 
 @app.command
-def undrain(node: str, /, *, common: Common | None = None) -> int:
-    """Let jobs start on a drained node again. For administrators.
+def undrain(*nodes: str, common: Common | None = None) -> int:
+    """Let jobs start on drained nodes again, or take back a drain that has not begun. For administrators.
+
+    Examples:
+
+        headrace node undrain host-17 host-18
 
     Parameters
     ----------
-    node
-        The node.
+    nodes
+        The nodes.
     """
-    return _change(node, NodeChange.UNDRAIN, "jobs may start on it again", common)
+    if not nodes:
+        raise BadInput("node undrain", "", "at least one node, such as host-17")
+    return _change(nodes, NodeChange.UNDRAIN, "jobs may start on it again", common)
 
 
 @app.command
@@ -188,7 +250,7 @@ def shut_out(node: str, /, *, common: Common | None = None) -> int:
     node
         The node.
     """
-    return _change(node, NodeChange.SHUT_OUT, "it is cut off, and can join again only with a new token", common)
+    return _change([node], NodeChange.SHUT_OUT, "it is cut off, and can join again only with a new token", common)
 
 
 @app.command
@@ -212,26 +274,29 @@ def remove(node: str, /, *, common: Common | None = None) -> int:
     node
         The node.
     """
-    return _change(node, NodeChange.REMOVE, "it is no longer enrolled", common)
+    return _change([node], NodeChange.REMOVE, "it is no longer enrolled", common)
 
 
-def _change(node: str, change: NodeChange, what: str, common: Common | None) -> int:
-    async def work(client: Client, screen: Screen) -> None:
-        done = await client.change_node(node, change)
-        screen.show_line(done, f"node {done.node}: {what}")
+def _change(
+    nodes: Sequence[str], change: NodeChange, what: str, common: Common | None, **drain: Unpack[DrainWishes]
+) -> int:
+    """Change each of the nodes. The names of all are checked first; the change of a node that is refused does not stop the others."""
+    names = [node_name(node) for node in nodes]
+
+    async def work(client: Client, screen: Screen) -> int:
+        status = Exit.DONE
+        for name in names:
+            try:
+                done = await client.change_node(name, change, **drain)
+            except Refused as error:
+                if len(names) == 1:
+                    raise
+                screen.say(f"node {name}: {error}", style="red")
+                status = Exit.REFUSED
+                continue
+            begins = done.drain is not None and done.drain.from_ms
+            later = f"from {timestamp(begins / 1000)} on {what}" if begins else what
+            screen.show_line(done, f"node {done.node}: {later}")
+        return status
 
     return talk(common, work, bears_restarts=True)
-
-
-def _terms(tags: list[str], cpu: str, memory: str, gpu: str, slots: str, network: str) -> NodeTerms:
-    """Return the terms of a token. If any amount is named, GPU and network are 0 unless they are named too."""
-    if any((cpu, memory, gpu, slots, network)):
-        gpu, slots, network = gpu or "0", slots or _MOST_SLOTS, network or "0"
-    return NodeTerms(
-        tags=sorted({*tags}),
-        cpu=parse_amount("cpu", cpu, place="--cpu") if cpu else None,
-        memory=parse_amount("memory", memory, place="--memory") if memory else None,
-        user_slots=parse_amount("user_slots", slots, place="--slots") if slots else None,
-        gpu=parse_amount("gpu", gpu, place="--gpu") if gpu else None,
-        network=parse_amount("network", network, place="--network") if network else None,
-    )

@@ -10,11 +10,12 @@ from rich.text import Text
 
 from headrace.durations import format_duration
 from headrace.resources import ZERO, format_amount
-from headrace.wire.nodes import NodeView
+from headrace.wire.nodes import Drain, NodeView
 from headrace_cli.show.amounts import amounts, short_name
 from headrace_cli.show.tables import facts_table, table
+from headrace_cli.show.times import timestamp
 
-#: What a node limits, in short and in long words, by the kind of limits that its agent reports.
+#: Resources that a node limits, in short and in long words, by the kind of limits that its agent reports.
 _LIMITS: Final = {
     "cgroup2": ("memory, cpu", "memory and cpu of all processes of a job together"),
     "rlimit": (
@@ -59,9 +60,24 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
     return made
 
 
+def drain_words(drain: Drain, *, with_name: bool = False) -> str:
+    """Return when a drain begins and ends, when jobs are aborted, and why; with the name, also who ordered it and when."""
+    words = [f"from {timestamp(drain.from_ms / 1000)}"] if drain.from_ms else []
+    words += [f"until {timestamp(drain.until_ms / 1000)}"] if drain.until_ms else []
+    if drain.aborts_at_ms is not None:
+        words.append(f"jobs end at {timestamp(drain.aborts_at_ms / 1000)}")
+    words += [drain.reason] if drain.reason else []
+    if with_name:
+        words.append(f"ordered by {drain.by} at {timestamp(drain.at_ms / 1000)}")
+    return ", ".join(words)
+
+
 def node_state(node: NodeView) -> Text:
-    """Return the state of a node, with the reason why it gets no jobs and with its trouble, if any."""
+    """Return the state of a node, with its drain, the reason why it gets no jobs and its trouble, if any."""
     state = Text(node.state, style=_STYLES.get(node.state, ""))
+    if node.drain is not None:
+        to_come = "" if node.state == "drained" else "drained "
+        state.append(f": {to_come}{drain_words(node.drain)}".rstrip(": "), style="yellow")
     if node.left_out:
         state.append(f": {node.left_out}", style="yellow")
     if node.trouble:
@@ -74,6 +90,8 @@ def node_facts(node: NodeView) -> Table:
     facts = facts_table()
     facts.add_row("node", node.node)
     facts.add_row("state", Text(node.state, style=_STYLES.get(node.state, "")))
+    if node.drain is not None:
+        facts.add_row("drain", Text(drain_words(node.drain, with_name=True), style="yellow"))
     if node.left_out:
         facts.add_row("gets no jobs", Text(node.left_out, style="yellow"))
     if node.reserved:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headrace_cli.show.amounts import short_name
 
-#: Characters that a column keeps which is cut.
+#: Least width, in characters, of a column that is cut.
 _NARROWEST_CUT: Final = 24
 #: Characters that must be left for the last column before its text may be wrapped between words.
 _NARROWEST_TEXT: Final = 30
@@ -27,7 +27,7 @@ _EIGHTHS: Final = " ▏▎▍▌▋▊▉█"
 
 
 class _List(Table):
-    """A table of rows below heads. What a narrow screen has no room for depends on `cut`, the head of a column.
+    """A table of rows below heads. `cut`, the head of a column, decides how the table is fitted to a narrow screen.
 
     With `cut`, each row is one line: columns are left out from the right, and the column `cut` ends with `…`. Without it, columns that
     do not fit are printed below each row, with their heads, so that no word is broken or left out. The branches of a tree in the first

@@ -18,22 +18,29 @@ _DAY_S: Final = 86_400
 _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200)
 
 
-def parse_timestamp_ms(text: str, *, place: str, now_ms: int, zone: tzinfo | None = None) -> int:
+def parse_timestamp_ms(
+    text: str, *, place: str, now_ms: int, is_future: bool = False, zone: tzinfo | None = None
+) -> int:
     """Return the Unix time of `6h` (that long ago), `18:00` (its last occurrence), `2026-11-20T18:00` or `now`, in milliseconds.
 
-    A time without a zone is in `zone`, else in this machine's zone. Raises `BadInput`.
+    With `is_future`, `6h` is that long from now, and `18:00` its next occurrence. A time without a zone is in `zone`, else in this
+    machine's zone. Raises `BadInput`.
     """
     text = text.strip()
     if text == "now":
         return now_ms
     if _AGO.match(text):
-        return max(0, now_ms - parse_duration_ms(text, place=place))
+        distance_ms = parse_duration_ms(text, place=place)
+        return now_ms + distance_ms if is_future else max(0, now_ms - distance_ms)
     now = datetime.fromtimestamp(now_ms / 1000, zone).astimezone(zone)
     try:
         if re.match(r"[0-9]{1,2}:[0-9]{2}", text):
             clock = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M")  # noqa: DTZ007 - only its clock is used
             found = now.replace(hour=clock.hour, minute=clock.minute, second=clock.second, microsecond=0)
-            found = found if found <= now else found - timedelta(days=1)
+            if is_future:
+                found = found if found > now else found + timedelta(days=1)
+            else:
+                found = found if found <= now else found - timedelta(days=1)
         else:
             found = datetime.fromisoformat(text)
             found = found if found.tzinfo is not None else found.replace(tzinfo=zone).astimezone(zone)

@@ -24,11 +24,11 @@ Layout = Callable[[RenderableType, int], Lines]
 
 #: A width larger than any row. A row that does not fit the screen is cut, and never wrapped.
 _WHOLE: Final = 10_000
-#: A section that is not chosen keeps at least one in this many of the lines between head and foot.
+#: Divisor: a section that is not chosen gets at least this part of the lines between head and foot.
 _KEPT_PART: Final = 8
 _FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  l output  x abort  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"
-#: What an action does, by its verb; `{}` stands for the name.
+#: An action in words, by its verb; `{}` stands for the name.
 _ASKED: Final = {
     "abort": "abort operation {}",
     "drain": "drain node {}",

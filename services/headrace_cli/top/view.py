@@ -52,7 +52,7 @@ ORDERS: Final[Mapping[Section, Sequence[str]]] = {
     Section.STARVING: ("longest", "name"),
     Section.PREEMPTIONS: ("newest", "pool"),
 }
-#: What keys ask for, by the key and by what the row or the page is about.
+#: Actions by key, and by the kind of thing that the row or the page is about.
 _ACTIONS: Final = {
     ("x", "operation"): "abort",
     ("x", "output"): "abort",
@@ -83,7 +83,7 @@ class View(msgspec.Struct, frozen=True):
     #: The action that waits for its confirmation, and the action that was confirmed and is not begun yet.
     asks: Action | None = None
     confirmed: Action | None = None
-    #: What the last action did; shown until the next key.
+    #: Result of the last action; shown until the next key.
     note: str = ""
     is_over: bool = False
 

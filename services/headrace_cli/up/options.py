@@ -29,7 +29,7 @@ class UpOptions(msgspec.Struct, frozen=True):
     #: True: print the log lines of all processes on stderr too.
     verbose: bool = False
     ready_timeout_s: float = 60.0
-    #: What the first Ctrl-C or SIGTERM does to running jobs.
+    #: Treatment of running jobs at the first Ctrl-C or SIGTERM.
     stop_mode: StopMode = StopMode.INTERRUPT
     #: Trace settings of all processes, and of clients that find them by the state folder.
     traces: Traces = Traces()

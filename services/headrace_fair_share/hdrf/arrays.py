@@ -72,7 +72,7 @@ def rounded(figures: Floats) -> Floats:
 
 
 def starts_of(counts: NDArray[np.integer[Any]]) -> Ints:
-    """Return the starts of consecutive pieces with the given sizes: piece k covers starts[k] to before starts[k + 1]."""
+    """Return the starts of consecutive pieces with the given sizes: piece k is starts[k]:starts[k + 1]."""
     starts = np.zeros(len(counts) + 1, np.int64)
     counts.cumsum(out=starts[1:])
     return starts
@@ -120,7 +120,7 @@ class Family:
 
     @staticmethod
     def of(parents: Ints, first: Ints, end: Ints) -> Family:
-        """Return the family of parents whose children are the elements from `first` to before `end` of each."""
+        """Return the family of parents whose children are the elements `first:end` of each."""
         counts = end - first
         return Family(parents, ranges(first, counts), np.repeat(np.arange(len(parents)), counts))
 

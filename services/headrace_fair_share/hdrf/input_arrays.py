@@ -30,12 +30,12 @@ class Layout:
     size: int
     #: Number of each element's parent; -1 for the root.
     parent: Ints
-    #: An element's children have the numbers from `first_child` to before `end_child`; its child pools end before `end_pools`.
+    #: An element's children have the numbers `first_child:end_child`; its child pools end before `end_pools`.
     first_child: Ints
     end_child: Ints
     end_pools: Ints
     is_pool: Bools
-    #: Starts of the levels: level d has the elements from levels[d] to before levels[d + 1].
+    #: Starts of the levels: level d has the elements levels[d]:levels[d + 1].
     levels: list[int]
     #: Pools of each level, from the root's level down.
     pool_levels: list[Ints]

@@ -20,7 +20,7 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools import Pool, PoolTree, TreeOptions
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.effective_options import EffectiveOptions, of_operation
-from headrace.resources import LARGEST_SUM, Resources
+from headrace.resources import LARGEST_SUM, ZERO, Resources
 from headrace.wire import integral as wire
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import UsageItem
@@ -118,6 +118,9 @@ class InputMaker:
         self._most: list[Resources | None] = []
         self._options: list[EffectiveOptions] = []
         self._limits: list[PartialResources] = []
+        #: `max_share_ratio` by position, of the pools that have one; and the total for which `_pools` was made.
+        self._share_ratios: dict[int, float] = {}
+        self._total = ZERO
         self._place: dict[PoolName, int] = {}
         #: Positions of the pools in which vanilla operations are lightweight.
         self._for_lightweight: set[int] = set()
@@ -216,7 +219,9 @@ class InputMaker:
         if anew:
             self._list_pools(configured, ephemeral)
         averages = {key: average for key, average in cut.usage_averages.items() if key.startswith("/")}
-        if anew or averages != self._averages or cut.rooms is not self._nodes.rooms:
+        other_total = bool(self._share_ratios) and cut.total != self._total
+        if anew or averages != self._averages or cut.rooms is not self._nodes.rooms or other_total:
+            self._total = cut.total
             self._averages = averages
             same_nodes = cut.rooms is self._nodes.rooms
             if not same_nodes:
@@ -227,10 +232,18 @@ class InputMaker:
             self._most = [self._nodes.resources(formulas) for formulas in filters[1:]]
             self._pool_filters = {place: formulas for place, formulas in enumerate(filters[1:]) if formulas}
             self._pools = [
-                _with_average(_limited(pool, most), averages.get(pool_key(PoolName(pool.name)), 0.0))
-                for pool, most in zip(self._as_configured, self._most, strict=True)
+                _with_average(
+                    _limited(_limited(pool, most), self._most_by_ratio(place)),
+                    averages.get(pool_key(PoolName(pool.name)), 0.0),
+                )
+                for place, (pool, most) in enumerate(zip(self._as_configured, self._most, strict=True))
             ]
         return anew
+
+    def _most_by_ratio(self, place: int) -> Resources | None:
+        """Return the part of the cluster that a pool may be owed by its `max_share_ratio`; None if it has none."""
+        ratio = self._share_ratios.get(place)
+        return None if ratio is None else self._total.part((ratio, ratio, ratio, ratio, ratio))
 
     def _list_pools(self, configured: PoolTree, ephemeral: list[Pool]) -> None:
         """Compute everything that is derived from the pools. Results of the first pools are reused while these are unchanged."""
@@ -249,8 +262,10 @@ class InputMaker:
             for pool, options in zip(pools[same:], options[1 + same :], strict=True)
         ]
         self._as_configured = [*self._as_configured[:same], *made]
-        configs = (configured.settings(pool.name) for pool in pools)
+        configs = [configured.settings(pool.name) for pool in pools]
         self._for_lightweight = {place for place, each in enumerate(configs) if each.for_lightweight_operations}
+        ratios = {place: each.max_share_ratio for place, each in enumerate(configs)}
+        self._share_ratios = {place: ratio for place, ratio in ratios.items() if ratio is not None}
         self._limits = [NOTHING, *self._limits[1 : 1 + same], *(PartialResources(*pool.limits) for pool in made)]
 
     def _forget_entries(

@@ -24,8 +24,8 @@ _REST_PERIOD_US: Final = 1_000_000
 _BRIEF_US: Final = 4_000
 #: Upper bound in microseconds of a pause of four times the cost of an update, because jobs run on the same processors.
 _LONGER_PAUSE_US: Final = 100_000
-#: Upper bound in microseconds of every pause. When other processes use the processor an update takes long, and the more changes wait for
-#: the next one the longer that takes.
+#: Upper bound in microseconds of every pause. An update takes long if other processes use the processor. A pause in proportion to that
+#: would let many changes collect, and the next update would take even longer.
 _LONGEST_PAUSE_US: Final = 1_000_000
 #: Elements, or additional elements, that cost hardly anything to update. If so few took long, other processes used the processor.
 _FEW_ELEMENTS: Final = 32

@@ -44,7 +44,7 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
     def account_jwt(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
         """Return a signed JWT of the account that also revokes these keys, or None if the `known` JWT needs no change.
 
-        A revocation is left out once its second has passed: the JWTs signed for that key have expired by then.
+        Revocations in `known` are left out if their time has passed: all JWTs for these keys have expired by then.
         """
         claims = jwt.claims_of(known)
         lasting = {key: until_s for key, until_s in jwt.revoked_by(claims).items() if until_s >= now_s}

@@ -46,7 +46,7 @@ class SigningKey:
         if data is None:
             raise _no_seed()
         kinds = {kind.value: kind for kind in KeyKind}
-        # Two prefixes share the first two bytes: the first five bits are the seed's, the next eight are the byte of the kind.
+        # The first two bytes begin with five bits that mark a seed, followed by the eight bits of the kind.
         kind = kinds.get((data[0] & 7) << 5 | data[1] >> 3)
         if len(data) != 2 + SECRET_BYTES or data[0] & 0xF8 != _SEED or kind is None:
             raise _no_seed()

@@ -262,7 +262,7 @@ class GroupAppender:
                 raise
             except BusError as error:
                 self._report("log cannot be read", error)
-        raise AssertionError("the pauses never end")
+        raise AssertionError("the pauses between retries must never end")
 
     async def _is_in_log(self, entry: bytes | None) -> bool:
         """True if `entry` follows the last known entry, False if no entry does. Raises `AppenderFenced` if

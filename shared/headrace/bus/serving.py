@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 #: Prefix of the subjects to which answers may be sent.
 INBOXES: Final = "_INBOX."
 #: CPU time (ns) for which messages are answered one after the other before the connection may read again. A message that
-#: still waits in the socket cannot be replaced by a newer one. The bound is CPU time because, by the clock, a turn on a
-#: busy machine could be over after a single message, while everything else still has turns as long as before.
+#: still waits in the socket cannot be replaced by a newer one. The bound is CPU time and not time of the clock: on a busy
+#: machine the clock could end a turn after a single message, and the messages would get less than their part of the time.
 _TURN_NS: Final = 10_000_000
 #: Handlers that may begin between two looks at the socket and the timers, and the bytes of their messages (exceeded by one
 #: message at most). If all waiting handlers began at once, a flood would stop the loop for a while. The server then cuts
@@ -343,7 +343,9 @@ class Serving:
             self.misdirected += 1
             if self._throttle.due("misdirected"):
                 logger().warning(
-                    "answer requested outside of inboxes", subject=self.subject, reply_to=message.reply_to[:200]
+                    "answer requested at a subject that is no inbox",
+                    subject=self.subject,
+                    reply_to=message.reply_to[:200],
                 )
             return
         try:

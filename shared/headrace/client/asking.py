@@ -38,7 +38,7 @@ class Reading(NamedTuple):
 
     #: Service that answers; empty for requests to the processes of all services, and to nodes.
     service: str
-    #: What the service reports, in the plural.
+    #: Name of the data that the service reports, in the plural.
     tells: str
 
 
@@ -183,7 +183,7 @@ class Silence:
         self._clock = clock
         self._own = own
         self._until_s: dict[str, float] = {}
-        #: What is known of each silent service: a sentence without its full stop.
+        #: State of each silent service, as far as it is known: a sentence without its full stop.
         self._known: dict[str, str] = {}
         #: The last answers of all processes, and the time until which they count.
         self._processes: Sequence[ServiceView] = ()

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 import anyio
 import msgspec
@@ -34,6 +34,7 @@ from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.files import Archive
+from headrace.wire.heartbeat import JobResult
 from headrace.wire.nodes import (
     ChangedNode,
     ChangeNode,
@@ -46,6 +47,7 @@ from headrace.wire.nodes import (
 from headrace.wire.operation_spec import RETRY_BACKOFF_MS
 from headrace.wire.operations import (
     FINAL_STATES,
+    LARGEST_JOB_COUNT,
     AbortOperation,
     CompleteOperation,
     CountPools,
@@ -57,6 +59,7 @@ from headrace.wire.operations import (
     ListOperations,
     OperationExplanation,
     OperationList,
+    OperationOrder,
     OperationSpec,
     OperationView,
     PerTree,
@@ -77,6 +80,15 @@ from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 START_TIMEOUT_S = 30.0
 #: Seconds without news after which a wait asks for the view again.
 _LOOK_AGAIN_S = 5.0
+
+
+class DrainWishes(TypedDict, total=False):
+    """How to drain a node: fields of `ChangeNode`. Times are milliseconds of Unix time."""
+
+    reason: str
+    from_ms: int
+    until_ms: int
+    abort_after_ms: int | None
 
 
 class Client:
@@ -184,15 +196,45 @@ class Client:
         request = GetOperation(operation=OperationId(operation))
         return await self._asker.ask("op.get", request, OperationView)
 
+    async def _operations_on(self, node: str) -> list[OperationId]:
+        """Return the operations with an allocation on a node: of the client's own tree, or else of the first tree that has the node."""
+        try:
+            return await self._operations_in(self.place.tree, node)
+        except Refused as refused:
+            for each in (await self.trees.list()).trees:
+                with suppress(Refused):
+                    if each.tree != self.place.tree:
+                        return await self._operations_in(each.tree, node)
+            raise refused
+
+    async def _operations_in(self, tree: TreeName, node: str) -> list[OperationId]:
+        request = ListNodes(operations_of=node_name(node))
+        answer = await self._asker.ask(subjects.of_tree("node.list", tree), request, NodeList)
+        return [operation for each in answer.nodes for operation in each.operations]
+
     async def list(
-        self, *, pool: str = "", state: str = "", user: str = "", live: bool = False, limit: int = 100
+        self,
+        *,
+        pool: str = "",
+        state: str = "",
+        user: str = "",
+        live: bool = False,
+        limit: int = 100,
+        node: str = "",
+        order: OperationOrder = OperationOrder.STARTED,
     ) -> list[OperationView]:
-        """Return operations, newest first, at most `limit`. `live` leaves out operations that are over."""
+        """Return operations in an order, at most `limit`. `live` leaves out operations that are over.
+
+        With `node`, only operations that have a job on this node now. Raises `Refused` if no tree has the node.
+        """
         found: list[OperationView] = []
+        wanted = await self._operations_on(node) if node else []
+        if node and not wanted:
+            return []
         after = ""
         while len(found) < limit:
             page = min(500, limit - len(found))
-            request = ListOperations(pool=pool, state=state, user=user, live=live, limit=page, after=after)
+            request = ListOperations(pool, state, user, live, page, after, wanted, order)
             answer = await self._asker.ask("op.list", request, OperationList)
             found.extend(answer.operations)
             if not answer.more or not answer.operations:
@@ -305,17 +347,22 @@ class Client:
                     raise
             await anyio.sleep(pauses.next_s())
 
-    async def jobs(self, operation: str) -> AsyncIterator[JobRow]:
-        """Yield the jobs of an operation in the order of their index, with how and where they ended."""
+    async def jobs(
+        self, operation: str, *, first: int = 0, limit: int = LARGEST_JOB_COUNT, results: Sequence[JobResult] = ()
+    ) -> AsyncIterator[JobRow]:
+        """Yield the jobs of an operation from index `first` on, at most `limit`, with how and where their newest ended attempt ended.
+
+        With `results`, only jobs whose newest ended attempt has one of these results. `happenings.ends` has what each attempt used.
+        """
         name = operation_id(operation)
-        first = 0
-        while True:
-            request = GetJobs(operation=name, first=first, limit=1000)
+        while limit > 0:
+            request = GetJobs(operation=name, first=first, limit=min(1000, limit), results=list(results))
             page = await self._asker.ask("op.jobs", request, JobPage)
             for row in page.jobs:
                 yield row
-            if not page.jobs or page.jobs[-1].slot.index + 1 >= page.job_count:
+            if len(page.jobs) < request.limit or page.jobs[-1].slot.index + 1 >= page.job_count:
                 return
+            limit -= len(page.jobs)
             first = page.jobs[-1].slot.index + 1
 
     async def places(self, operation: str, trees: Sequence[TreeName] = ()) -> OperationPlaces:
@@ -352,9 +399,9 @@ class Client:
             if not page.more or not page.nodes:
                 return answer
 
-    async def change_node(self, node: str, change: NodeChange) -> ChangedNode:
+    async def change_node(self, node: str, change: NodeChange, **drain: Unpack[DrainWishes]) -> ChangedNode:
         """Drain, undrain or remove a node. For administrators. Raises `Refused`, `Unanswered`, `BadInput`."""
-        request = ChangeNode(node_name(node), change)
+        request = ChangeNode(node_name(node), change, **drain)
         return await self._asker.ask("node.change", request, ChangedNode)
 
     async def trace_heartbeat(self, node: str) -> HeartbeatTraced:
@@ -394,7 +441,7 @@ class Operation:
         return await self._client.abort(self.id, reason)
 
     async def jobs(self) -> list[JobRow]:
-        """Return its jobs and where they ran."""
+        """Return its jobs and where they ran. `Client.happenings.ends` has the start, end, CPU time and peak memory of each run."""
         return [row async for row in self._client.jobs(self.id)]
 
     async def places(self) -> OperationPlaces:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
 
 from headrace.client.asking import Asker
 from headrace.client.following import Follower, HappeningFilter
 from headrace.ids import operation_id
-from headrace.wire.happenings import GetOperationHistory, Happening, OperationHistory
+from headrace.wire.happenings import (
+    MOST_JOBS_OF_HISTORY,
+    GetOperationHistory,
+    Happening,
+    JobEnded,
+    OperationHistory,
+    happenings_of,
+)
+from headrace.wire.heartbeat import JobSlot
 from headrace.wire.replay import LogPage, ReadEvents
 
 
@@ -18,25 +27,62 @@ class Happenings:
         self._asker = asker
         self._follower = follower
 
-    async def history(self, operation: str) -> AsyncIterator[OperationHistory]:
-        """Yield pages of all that the log keeps of an operation, the oldest first. Raises `Refused`, `Unanswered`, `BadInput`."""
-        request = GetOperationHistory(operation_id(operation))
+    async def history(self, operation: str, jobs: Sequence[int] = ()) -> AsyncGenerator[OperationHistory, None]:
+        """Yield pages of all that the log keeps of an operation, the oldest first.
+
+        With `jobs`, at most 1,000 indexes, only the ended runs of these jobs. Raises `Refused`, `Unanswered`, `BadInput`.
+        """
+        request = GetOperationHistory(operation_id(operation), jobs=list(jobs))
         while True:
             page = await self._asker.ask("op.history", request, OperationHistory)
             yield page
             if page.next is None:
                 return
-            request = GetOperationHistory(request.operation, page.next)
+            request = GetOperationHistory(request.operation, page.next, request.jobs)
 
-    async def log(self) -> AsyncIterator[LogPage]:
-        """Yield pages of all that the log keeps, the oldest entry first. Raises `Refused`, `Unanswered`."""
-        request = ReadEvents()
+    async def ends(self, operation: str, runs: Iterable[JobSlot]) -> dict[JobSlot, JobEnded]:
+        """Return the ends of these runs of an operation's jobs, with start, CPU time and peak memory of each.
+
+        Runs that have not ended, and runs whose end the log no longer has, are missing. Raises `Refused`, `Unanswered`, `BadInput`.
+        """
+        left, found = set(runs), dict[JobSlot, JobEnded]()
+        jobs = sorted({run.index for run in left})
+        # More jobs cannot be named; then all events are read, once.
+        async with aclosing(self.history(operation, jobs if len(jobs) <= MOST_JOBS_OF_HISTORY else ())) as pages:
+            while left:
+                page = await anext(pages, None)
+                if page is None:
+                    break
+                found |= {
+                    each.slot: each for each in page.happenings if isinstance(each, JobEnded) and each.slot in left
+                }
+                left -= found.keys()
+        return found
+
+    async def log(self, since_ms: int = 0) -> AsyncIterator[LogPage]:
+        """Yield pages of all that the log keeps, or of what it keeps since a Unix time in milliseconds, the oldest entry first.
+
+        Raises `Refused`, `Unanswered`.
+        """
+        request = ReadEvents(since_ms=since_ms)
         while True:
             page = await self._asker.ask("op.log", request, LogPage)
             yield page
             if page.next is None:
                 return
             request = ReadEvents(page.next)
+
+    async def since(self, since_ms: int, wanted: HappeningFilter) -> AsyncIterator[Happening]:
+        """Yield the selected events that the log keeps since a Unix time in milliseconds: of operations, and ends of jobs.
+
+        Raises `Refused`, `Unanswered`.
+        """
+        async for page in self.log(since_ms):
+            for happening in (
+                each for entry in page.entries for event in entry.events for each in happenings_of(event)
+            ):
+                if happening.at_ms >= since_ms and wanted.wants(happening):
+                    yield happening
 
     async def follow_decisions(self, on_decision: Callable[[Happening], None]) -> None:
         """Call `on_decision` with each decision of the allocator, or with a `Missed`, until cancelled. Raises `BusError`."""

@@ -179,7 +179,7 @@ class JobLogReader:
         self._logs: dict[tuple[int, int, LogStream], _Log] = {}
         self._sequence = -1
         self._next_look_s = 0.0
-        #: Newest other attempt of the job, and its node, if a certain attempt is asked for.
+        #: Newest attempt of the job besides the requested attempt, and its node; used if a certain attempt was requested.
         self._newest = (0, "")
         #: Time of the last answers of admission and allocator.
         self._heard_s = 0.0

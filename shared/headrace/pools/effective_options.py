@@ -22,7 +22,7 @@ _Number = TypeVar("_Number", int, float)
 class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The options of the root, a pool or an operation. Durations are in milliseconds."""
 
-    #: Fraction of its fair share from which an element counts as having it.
+    #: Fraction of its fair share below which an element counts as below its fair share.
     fair_share_starvation_tolerance: Finite = 0.8
     fair_share_starvation_timeout_ms: int = 30_000
     enable_aggressive_starvation: bool = False

@@ -287,8 +287,8 @@ class SnapshotFeed(Generic[Item, Frame]):
         while True:
             with anyio.move_on_after(self._silence_s * (1 + _jitter.random() / 2)):
                 await self._missing.wait()
-            # The event is renewed before the check: a part that arrived while the snapshot was requested has set it, and
-            # would leave it set.
+            # Renew the event before the check: a part that arrived during the last request has set the old event, which
+            # says nothing new.
             self._missing = anyio.Event()
             if not self.reader.needs_whole and self.age_s() < self._silence_s:
                 continue

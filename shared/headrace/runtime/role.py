@@ -157,7 +157,7 @@ class Role:
         if told < self.term:
             # This process is a peer as well. If even its own answer did not come back, a leader's answer would not come
             # back either.
-            raise BusError(f"no process answers which process leads {self.name}")
+            raise BusError(f"no process answers the question which process leads {self.name}")
         return told
 
 

@@ -152,7 +152,7 @@ def _highest_of(answers: list[bytes], role: str, known: Term) -> Term:
         try:
             answer = decode(data, WhoAnswer)
         except BadMessage:
-            logger().warning("malformed answer to who", role=role)
+            logger().warning("malformed answer about the highest term of a role", role=role)
             continue
         if answer.role == role and answer.term <= known + LARGEST_JUMP:
             highest = max(highest, answer.term)

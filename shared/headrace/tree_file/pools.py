@@ -80,7 +80,7 @@ def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ())
 
 
 def as_typed(entry: Map, kind: Kind, path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the values of a map of this kind, with memory and durations as texts, as they are written: a number of them lacks its unit.
+    """Return the values of a map of this kind, with memory and durations as texts with a unit, since a plain number would have none.
 
     `path` leads to the map from a map of this kind.
     """

@@ -32,6 +32,8 @@ from headrace.wire.version import Counter, Term
 
 #: Most decisions in one message.
 MOST_DECISIONS: Final = 80
+#: Most jobs that a request for the history of an operation may name.
+MOST_JOBS_OF_HISTORY: Final = 1_000
 
 
 class OperationStep(msgspec.Struct, frozen=True, tag="operation"):
@@ -82,6 +84,11 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
     share_before: Share | None = None
     fair_share: Share | None = None
     places_taken: Counter | None = None
+    #: CPU time in milliseconds and peak memory in bytes; null if they were not measured.
+    cpu_ms: Counter | None = None
+    max_rss_bytes: Counter | None = None
+    #: False: the CPU time has only the processes that were waited for, and the peak memory is that of the largest single process.
+    from_cgroup: bool = False
 
     @property
     def ran_ms(self) -> int | None:
@@ -175,6 +182,8 @@ class GetOperationHistory(msgspec.Struct, frozen=True):
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
     after: Counter = 0
+    #: Only ended runs of jobs with these indexes; empty: all events.
+    jobs: Annotated[list[Counter], msgspec.Meta(max_length=MOST_JOBS_OF_HISTORY)] = []
 
 
 class OperationHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -242,4 +251,7 @@ def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:
         share_before=start.share_before if start is not None else None,
         fair_share=start.fair_share if start is not None else None,
         places_taken=start.places_taken if start is not None else None,
+        cpu_ms=end.cpu_ms if end.is_measured else None,
+        max_rss_bytes=end.max_rss_bytes if end.is_measured else None,
+        from_cgroup=end.from_cgroup,
     )

@@ -178,6 +178,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     stderr_tail: ShortText = ""
     started_at_ms: UnixMillis = 0
     ended_at_ms: UnixMillis = 0
+    #: CPU time in milliseconds, and peak memory in bytes; both 0 if they were not measured. See `from_cgroup`.
     cpu_ms: UnixMillis = 0
     max_rss_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
     #: Preemption record, if the job ended after it was notified of its preemption.
@@ -190,10 +191,18 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     node: Annotated[str, msgspec.Meta(max_length=63)] = ""
     #: How the allocation was started; null if unknown, as in entries recorded by former versions.
     start: StartRecord | None = None
+    #: True if CPU time and peak memory are those of the job's cgroup. False: the CPU time has only the processes that were waited for,
+    #: and the peak memory is that of the largest single process.
+    from_cgroup: bool = False
 
     @property
     def key(self) -> JobKey:
         return JobKey(self.operation, self.index, self.attempt)
+
+    @property
+    def is_measured(self) -> bool:
+        """True if its CPU time and peak memory are known."""
+        return self.cpu_ms > 0 or self.max_rss_bytes > 0
 
 
 class HeartbeatReason(enum.StrEnum):

@@ -111,8 +111,8 @@ def started_in(event: OperationStarted, tree: TreeName) -> LiveOperation | None:
 class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """One page of all ephemeral pools and live operations.
 
-    Pages may be of later and later sequences. The reader applies the events after the `sequence` of the *first* page on top;
-    applying an event twice changes nothing.
+    Each page may have a higher `sequence` than the page before. After the last page the reader applies all events after the
+    `sequence` of the *first* page; applying an event twice changes nothing.
     """
 
     sequence: Counter

@@ -8,9 +8,11 @@ from typing import Annotated, Final
 
 import msgspec
 
+from headrace.durations import LONGEST_MS
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.resources import ZERO, Amount, Resources
 from headrace.wire.log import IndexRun
+from headrace.wire.operations import MOST_OPERATIONS
 from headrace.wire.start_stages import StartRecord, StartStage
 from headrace.wire.version import Counter, Term
 
@@ -20,8 +22,7 @@ MOST_TAGS: Final = 100
 LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
 LONGEST_ISOLATION_DETAIL: Final = 500
-#: Most operations in one request for their progress.
-_MOST_OPERATIONS: Final = 1_000
+LONGEST_DRAIN_REASON: Final = 200
 
 Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
@@ -32,6 +33,8 @@ Machine = Annotated[str, msgspec.Meta(max_length=LONGEST_MACHINE)]
 
 #: Why jobs can or cannot reach the key of their agent, in words. Empty if the agent does not say.
 IsolationDetail = Annotated[str, msgspec.Meta(max_length=LONGEST_ISOLATION_DETAIL)]
+
+Millis = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_MS)]
 
 #: Public key of a NATS user, in its text form.
 PublicKey = Annotated[str, msgspec.Meta(max_length=80)]
@@ -57,6 +60,49 @@ class NodeTerms(msgspec.Struct, frozen=True):
         return Resources(u, c, g, m, n)
 
 
+class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An administrator's order that no jobs start on a node: at once or from a later time, and until it is undone or for a time."""
+
+    #: The administrator, and Unix time of the order in milliseconds.
+    by: Annotated[str, msgspec.Meta(max_length=200)]
+    at_ms: Counter
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_DRAIN_REASON)] = ""
+    #: Unix times in milliseconds between which it is in force; 0: from the order on, and without end.
+    from_ms: Counter = 0
+    until_ms: Counter = 0
+    #: Milliseconds from its begin after which running jobs are interrupted and requeued. None: they run to their end.
+    abort_after_ms: Millis | None = None
+
+    @property
+    def begins_at_ms(self) -> int:
+        """Unix time in milliseconds from which it is in force."""
+        return max(self.at_ms, self.from_ms)
+
+    def is_over(self, now_ms: int) -> bool:
+        """True if its end has passed."""
+        return 0 < self.until_ms <= now_ms
+
+    def is_in_force(self, now_ms: int) -> bool:
+        """True from its begin up to its end."""
+        return self.from_ms <= now_ms and not self.is_over(now_ms)
+
+    def ends_jobs(self, now_ms: int) -> bool:
+        """True if running jobs must end now."""
+        return self.is_in_force(now_ms) and self.aborts_at_ms is not None and self.aborts_at_ms <= now_ms
+
+    @property
+    def aborts_at_ms(self) -> int | None:
+        """Unix time in milliseconds from which running jobs must end; None: never."""
+        return None if self.abort_after_ms is None else self.begins_at_ms + self.abort_after_ms
+
+    def next_change_ms(self, now_ms: int) -> int | None:
+        """Return the next Unix time in milliseconds at which the drain begins, ends, or ends jobs; None: at none."""
+        return min(
+            (at_ms for at_ms in (self.from_ms, self.aborts_at_ms, self.until_ms) if at_ms and at_ms > now_ms),
+            default=None,
+        )
+
+
 class NodeRecord(msgspec.Struct, frozen=True):
     """An enrolled node. Stored as JSON in the bucket of nodes, keyed by the node's name."""
 
@@ -76,6 +122,19 @@ class NodeRecord(msgspec.Struct, frozen=True):
     #: True if the agent reports that no job can reach its key or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
+    #: The drain that is in force or will be; None also for a node that a former version drained. `drained` tells what is in force now.
+    drain: Drain | None = None
+    #: True while the drain ends the jobs that still run.
+    ends_jobs: bool = False
+
+    def at(self, now_ms: int) -> NodeRecord:
+        """Return the record as its drain requires at this Unix time in milliseconds."""
+        if self.drain is None:
+            return self
+        drain = None if self.drain.is_over(now_ms) else self.drain
+        in_force = drain is not None and drain.is_in_force(now_ms)
+        ends_jobs = drain is not None and drain.ends_jobs(now_ms)
+        return msgspec.structs.replace(self, drain=drain, drained=in_force, ends_jobs=ends_jobs)
 
     def is_of(self, machine: str) -> bool:
         """True if an agent on this machine may speak for the node.
@@ -111,7 +170,7 @@ class Enrolled(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 class NodeChange(enum.StrEnum):
     """Changes that an administrator makes to an enrolled node."""
 
-    #: No more jobs start on the node; running jobs go on to their end.
+    #: No more jobs start on the node; running jobs go on to their end, unless the request says otherwise.
     DRAIN = "drain"
     UNDRAIN = "undrain"
     #: The node's key is no longer valid, whatever the node runs. Its jobs go on until its lease is over.
@@ -125,12 +184,19 @@ class ChangeNode(msgspec.Struct, frozen=True):
 
     node: NodeName
     change: NodeChange
+    #: For a drain: see `Drain`.
+    reason: Annotated[str, msgspec.Meta(max_length=LONGEST_DRAIN_REASON)] = ""
+    from_ms: Counter = 0
+    until_ms: Counter = 0
+    abort_after_ms: Millis | None = None
 
 
 class ChangedNode(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The change is recorded, now or earlier."""
 
     node: NodeName
+    #: The drain that the node has now.
+    drain: Drain | None = None
 
 
 class GiveUpNode(msgspec.Struct, frozen=True):
@@ -165,6 +231,8 @@ class ListNodes(msgspec.Struct, frozen=True):
 
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
+    #: Name of a node: the answer has only this node, with its operations. Empty: all nodes, without operations.
+    operations_of: Annotated[str, msgspec.Meta(max_length=63)] = ""
 
 
 class NodeGpu(msgspec.Struct, frozen=True):
@@ -205,6 +273,10 @@ class NodeView(msgspec.Struct, frozen=True):
     reserved: str = ""
     #: The GPU devices that jobs may get. Empty if the agent knows none, and for agents of former versions.
     gpus: list[NodeGpu] = []
+    #: The drain that is in force or will be.
+    drain: Drain | None = None
+    #: Operations that hold an allocation on the node, at most 1,000. Only in answers about one node.
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -295,13 +367,13 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
 class ListProgress(msgspec.Struct, frozen=True):
     """person → allocator: ask for the progress of the running jobs of these operations."""
 
-    operations: Annotated[list[OperationId], msgspec.Meta(max_length=_MOST_OPERATIONS)]
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)]
 
 
 class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The progress of those operations that have a running job that reports it."""
 
-    operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=_MOST_OPERATIONS)]
+    operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=MOST_OPERATIONS)]
 
 
 class StopMode(enum.StrEnum):

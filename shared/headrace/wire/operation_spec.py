@@ -119,7 +119,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     allocation_preemption_timeout_ms: Millis | None = None
     #: Milliseconds from the signal to the kill for an operation whose `preemption_mode` is graceful. None: the tree's option.
     allocation_graceful_preemption_timeout_ms: Millis | None = None
-    #: Fraction of its fair share from which the operation counts as having it. Used if lower than the pool's value.
+    #: Fraction of its fair share below which the operation counts as below its fair share. Used if lower than the pool's value.
     fair_share_starvation_tolerance: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None
     #: Milliseconds below its fair share until the operation starves. Used if higher than the pool's value.
     fair_share_starvation_timeout_ms: Millis | None = None

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
+from headrace.resources import LARGEST_SUM
 from headrace.wire.heartbeat import AccountName, JobEnd, JobResult, JobSlot, ShortText
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT, Millis, OnLostNode, OperationSpec, PerTree, Weight
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
@@ -28,12 +29,14 @@ __all__ = [
     "OnLostNode",
     "OperationExplanation",
     "OperationList",
+    "OperationOrder",
     "OperationSpec",
     "OperationState",
     "OperationView",
     "PerTree",
     "PoolCounts",
     "ResumeOperation",
+    "RunUsage",
     "ScanQueues",
     "Scanned",
     "StartAnswer",
@@ -43,8 +46,12 @@ __all__ = [
 ]
 
 
+#: Most operations that one message names.
+MOST_OPERATIONS = 1_000
 #: Most accounts named in a view of an operation.
 MOST_ACCOUNTS = 10
+#: Shortest run, in milliseconds, whose mean use of cores is more than noise.
+_LEAST_RUN_TIME_MS = 1_000
 
 
 class OperationState(enum.StrEnum):
@@ -102,6 +109,38 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     rule: str = ""
 
 
+class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What the measured runs of an operation's jobs used together, of those runs that ended with one result.
+
+    Sums stop at `LARGEST_SUM`.
+    """
+
+    #: Number of measured runs; runs that never started or were lost are not measured.
+    runs: Counter = 0
+    #: Total run time and total CPU time, in milliseconds.
+    ran_ms: Counter = 0
+    cpu_ms: Counter = 0
+    #: Largest peak memory of a run, in bytes.
+    max_rss_bytes: Counter = 0
+    #: Largest mean use of cores of a run, in hundredths of a core. Runs shorter than 1 s do not count.
+    most_cpu: Counter = 0
+    #: Number of the measured runs whose figures cover all processes of the job.
+    runs_in_cgroups: Counter = 0
+
+    def plus(self, end: JobEnd) -> RunUsage:
+        """Return the usage with one more measured run (`JobEnd.is_measured`)."""
+        ran_ms = max(0, end.ended_at_ms - end.started_at_ms) if end.started_at_ms else 0
+        most_cpu = end.cpu_ms * 100 // ran_ms if ran_ms >= _LEAST_RUN_TIME_MS else 0
+        return RunUsage(
+            self.runs + 1,
+            min(self.ran_ms + ran_ms, LARGEST_SUM),
+            min(self.cpu_ms + end.cpu_ms, LARGEST_SUM),
+            max(self.max_rss_bytes, end.max_rss_bytes),
+            max(self.most_cpu, most_cpu),
+            self.runs_in_cgroups + end.from_cgroup,
+        )
+
+
 class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """An operation as admission knows it. Completed, open and given-up jobs add up to `job_count`."""
 
@@ -143,6 +182,9 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     is_withheld: bool = False
     #: Number of jobs that failed or timed out and are not retried.
     given_up_jobs: Counter = 0
+    #: CPU time and memory of ended runs, by their result; only results of measured runs. Runs that ended before an admission that sums them
+    #: took over are not included.
+    used: dict[JobResult, RunUsage] = {}
     #: Number of jobs that timed out. They do not count as failed runs.
     timed_out_jobs: Counter = 0
     #: Unix time in milliseconds at which the time limit of the whole operation is reached; 0: no such limit, or not running.
@@ -155,8 +197,19 @@ class GetOperation(msgspec.Struct, frozen=True):
     operation: OperationId
 
 
+class OperationOrder(enum.StrEnum):
+    """Orders of a list of operations."""
+
+    #: The newest first.
+    STARTED = "started"
+    #: The largest number of unused core-seconds first (`headrace.efficiency.unused`). Operations without a measured run are left out.
+    UNUSED_CPU = "unused_cpu"
+    #: The largest number of unused byte-seconds of memory first, in the same way.
+    UNUSED_MEMORY = "unused_memory"
+
+
 class ListOperations(msgspec.Struct, frozen=True):
-    """Ask for views of operations, newest first."""
+    """Ask for views of operations."""
 
     pool: str = ""
     #: A state; `waiting` stands for `pending`.
@@ -167,6 +220,9 @@ class ListOperations(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 100
     #: Id of the operation after which the page begins.
     after: str = ""
+    #: Only these operations; empty: all operations.
+    operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
+    order: OperationOrder = OperationOrder.STARTED
 
 
 class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -286,6 +342,8 @@ class GetJobs(msgspec.Struct, frozen=True):
     operation: OperationId
     first: Counter = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 100
+    #: Only jobs whose newest ended attempt has one of these results; empty: all jobs.
+    results: Annotated[list[JobResult], msgspec.Meta(max_length=len(JobResult))] = []
 
 
 class JobRow(msgspec.Struct, frozen=True, array_like=True):
@@ -303,7 +361,7 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """A page of jobs in the order of their index."""
+    """A page of jobs in the order of their index. No job that was asked for follows a page with fewer jobs than the limit."""
 
     operation: OperationId
     jobs: list[JobRow]

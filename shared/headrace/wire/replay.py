@@ -19,9 +19,11 @@ from headrace.wire.version import Counter, Term
 
 
 class ReadEvents(msgspec.Struct, frozen=True):
-    """person → admission: ask for the kept entries of the log after `after`."""
+    """person → admission: ask for the kept entries of the log after `after`, or from a time on."""
 
     after: Counter = 0
+    #: Unix time in milliseconds; entries before it are passed over. 0: none is.
+    since_ms: Counter = 0
 
 
 class ToldEntry(msgspec.Struct, frozen=True, array_like=True):

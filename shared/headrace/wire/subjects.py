@@ -41,7 +41,7 @@ EVENTS = f"{_V1}.events"
 HAPPENINGS = f"{_V1}.happenings"
 #: Request of a reader to admission: all live operations.
 OPERATIONS_WHOLE = f"{_V1}.operations.whole"
-#: The allocator of a tree publishes to allocators of other trees which operations in several trees it could run jobs of at once.
+#: The allocator of a tree publishes to the allocators of other trees for which operations of several trees it could start jobs at once.
 WANTED = f"{_V1}.wanted"
 #: Requests of allocators to admission's ledger; the verb follows.
 LEDGER = f"{_V1}.ledger"

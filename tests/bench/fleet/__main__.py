@@ -71,7 +71,7 @@ class Bench:
         self._processes = processes
         self._fleet = Fleet(server, TREE, options.nodes, NODE, _END_EVERY_S * _JOBS_OF_A_NODE)
         self._began_s = time.monotonic()
-        #: What had not settled before it was measured, in words.
+        #: Everything that had not settled before the measurement, in words.
         self.unsettled: list[str] = []
         self.figures: dict[str, Figure] = {}
 

@@ -31,7 +31,7 @@ _FIRST_ENROL_PAUSE_NS: Final = 250 * NS_PER_MS
 _LONGEST_ENROL_PAUSE_NS: Final = 10_000 * NS_PER_MS
 #: Events between two looks at what has arrived.
 _EVENTS_IN_A_ROW: Final = 20
-#: What is due meanwhile is sent together, and counts as late by so much: a write for each would cost more than all that it tells.
+#: Messages due within this time are sent together, and count as late by it: a write for each would cost more than the messages.
 BETWEEN_WRITES_S: Final = 0.002
 
 

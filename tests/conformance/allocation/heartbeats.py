@@ -101,7 +101,7 @@ class Fleet:
         self.happened = self._nothing()
         self._seq: Counter[str] = Counter()
         self._numbers = 0
-        #: What the case calls an allocation.
+        #: Name of an allocation in the case.
         self._names: dict[str, str] = {}
         self._cut: ShareSnapshot | None = None
         self.engine = self._an_engine()

@@ -118,7 +118,7 @@ class PassedOver:
             return "unmatched_scheduling_tag"
         if not room.dominates(operation.min_needed):
             return "min_needed_resources_unsatisfied"
-        # What started all its jobs on this heartbeat is asked again, and wants no more.
+        # An operation that started all its jobs on this heartbeat is considered again, and wants no more.
         has_all = not operation.slots.ready_count and operation.share is not None and operation.share.schedulable
         if has_all or demand_covered(operation, operation.held) is not None:
             return "no_available_demand"

@@ -37,7 +37,7 @@ class Place:
         started = self.progress_s is not None and self.state is not AllocationState.WAITING
         began_ms = _ms(self.progress_s or 0)
         job = RunningJob(self.slot.index, self.slot.attempt, began_ms, began_ms) if started else None
-        # What was taken back runs again: cases know no end of the job that ran in it.
+        # An allocation that was taken back runs again: cases have no end of the job that ran in it.
         gone = started and self.state is AllocationState.ENDED
         return AllocationReport(
             AllocationId(self.name), OperationId(self.operation), self.state, self.resources, None if gone else job,

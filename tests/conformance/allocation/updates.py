@@ -147,7 +147,7 @@ def _on_the_way(largest: float, usage: Floats, demand: Floats) -> Floats:
     return np.asarray(usage + way * min(1.0, float(parts.min())))
 
 
-# What is expected of an update.
+# The expectations of an update.
 
 
 def compared(

@@ -42,7 +42,7 @@ class State:
         #: Operations that get nothing until the stage is over, and the operations that take part in the stage.
         self.refused: set[OperationId] = set()
         self.takes_part: Callable[[Operation], bool] = _everybody
-        #: What an operation may use in addition to the node's free resources, and what counts as free under limits of pools.
+        #: Resources that an operation may use besides the node's free resources, and usage that counts as free under limits of pools.
         self.more_room: Callable[[Operation], Resources] = _nothing
         self.going: Mapping[PoolName, Resources] = {}
 

@@ -182,7 +182,8 @@ def ends() -> Made:
     for first in range(0, 100_000, 1_000):
         words = FAT * 4096 if first == 0 else "e" * 2_000 if first < 5_000 else ""
         failed = JobEnd(WIDEST, 0, 1, AllocationId("a" * 64), JobResult.FAILED, 1, None, words, words)
-        end = replace(failed, start=LONGEST_START)
+        used = replace(failed, cpu_ms=2**53, max_rss_bytes=2**62, from_cgroup=True)
+        end = replace(used, start=LONGEST_START, ended_at_ms=2**53)
         reported = [ledger.ReportedEnd(a_node(first), replace(end, index=first + more)) for more in range(1_000)]
         yield from decided(engine.on_report(ledger.ReportEnds(TREE, 1, reported), NOW))
         yield queries.get_operation(engine.state, wire.GetOperation(WIDEST))

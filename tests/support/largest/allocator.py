@@ -94,6 +94,7 @@ def orders() -> Iterator[msgspec.Struct]:
             pass
     for ask in (WhereRequest, ExplainWaiting):
         yield from (engine.on_question(ask(an_operation(number)), node.now).answer for number in range(100))
+    yield engine.on_question(ListNodes(operations_of=node.identity.node), node.now).answer
     for number in range(100):
         fit = FitOperation(live(number, command_bytes=1, jobs=100_000).spec)
         yield engine.on_question(fit, node.now).answer

@@ -43,7 +43,7 @@ class Desk:
     ) -> None:
         self.everywhere = everywhere or GlobalRules()
         self.engine = AdmissionEngine(self.everywhere)
-        #: What was recorded, an entry for each decision.
+        #: Recorded events, an entry for each decision.
         self.entries: list[list[Event]] = []
         self.trees: dict[TreeName, Tree] = {}
         self.now_ms = 0

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -43,15 +46,22 @@ def a_desk() -> Desk:
 
 
 def report(
-    desk: Desk, name: str, attempt: int, record: PreemptionRecord | None, start: StartRecord | None = None
+    desk: Desk,
+    name: str,
+    attempt: int,
+    record: PreemptionRecord | None,
+    start: StartRecord | None = None,
+    **fields: Any,
 ) -> None:
     aborted = JobEnd(oid(name), 0, attempt, AllocationId("1-1"), JobResult.ABORTED, ended_at_ms=attempt)
-    end = replace(aborted, preemption=record, start=start)
+    end = replace(aborted, preemption=record, start=start, **fields)
     ends = [ledger.ReportedEnd(NodeName("alpha"), end)]
     desk.record(desk.engine.on_report(ledger.ReportEnds(TREE, 1, ends), desk._tick()).effects)
 
 
-def read(desk: Desk, name: str = "early", *, forget: int = 0) -> list[OperationHistory | NotFound]:
+def read(
+    desk: Desk, name: str = "early", *, forget: int = 0, jobs: Sequence[int] = ()
+) -> list[OperationHistory | NotFound]:
     """All pages, of a log that holds what the desk recorded and has forgotten the first entries of it."""
 
     async def course(loop: VirtualLoop) -> list[OperationHistory | NotFound]:
@@ -61,13 +71,13 @@ def read(desk: Desk, name: str = "early", *, forget: int = 0) -> list[OperationH
                 entry = encode_batch(1, [encode_event(event) for event in events], "admission-1", last)
                 await log.append(entry, expected_last=last, timeout_s=5.0)
             await log.forget(forget)
-            request, pages = GetOperationHistory(oid(name)), []
+            request, pages = GetOperationHistory(oid(name), jobs=list(jobs)), []
             while True:
                 page = await history_page(log, desk.state, request)
                 pages.append(page)
                 if isinstance(page, NotFound) or page.next is None:
                     return pages
-                request = GetOperationHistory(oid(name), page.next)
+                request = GetOperationHistory(oid(name), page.next, request.jobs)
 
     return run_virtually(1, course)
 
@@ -100,6 +110,32 @@ def test_each_run_says_how_it_started_and_nothing_where_the_log_does_not_have_it
 
     figures = (START.stage, START.share_before, START.fair_share, START.places_taken)
     assert [(end.stage, end.share_before, end.fair_share, end.places_taken) for end in ends] == [figures, (None,) * 4]
+
+
+def test_each_run_has_what_it_used_and_nothing_if_that_was_not_measured() -> None:
+    desk = Desk()
+    desk.started("early", job_count=9)
+    report(desk, "early", 1, None, cpu_ms=1_500, max_rss_bytes=2**30, from_cgroup=True)
+    report(desk, "early", 2, None)
+
+    ends = [each for each in told(read(desk)) if isinstance(each, JobEnded)]
+
+    figures = [(end.cpu_ms, end.max_rss_bytes, end.from_cgroup) for end in ends]
+    assert figures == [(1_500, 2**30, True), (None, None, False)]
+
+
+def test_a_history_of_some_jobs_has_only_their_ends() -> None:
+    desk = a_desk()
+    report(desk, "early", 1, None, index=7)
+    report(desk, "early", 1, None, index=8)
+
+    ends = told(read(desk, jobs=[7, 0]))
+
+    assert [each.slot for each in ends if isinstance(each, JobEnded)] == [
+        *(JobSlot(0, n) for n in (1, 2, 3)),
+        JobSlot(7),
+    ]
+    assert len(ends) == 4
 
 
 def test_an_entry_of_a_former_version_is_read() -> None:

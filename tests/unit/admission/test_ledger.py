@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from headrace.ids import AllocationId, OperationId
+from headrace.resources import LARGEST_SUM
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.operations import RunUsage
 from headrace_admission.state.ledger import KEPT_FAILURES, Ledger, LedgerRecord, Verdict
 
 
@@ -156,3 +158,87 @@ def test_only_the_last_failures_are_kept() -> None:
         ledger.record(an_end(0, attempt, JobResult.FAILED, 1), "n1", JobSlot(0, attempt + 1))
 
     assert [end.attempt for end in ledger.failures] == list(range(KEPT_FAILURES, 2 * KEPT_FAILURES))
+
+
+def a_run(index: int, result: JobResult = JobResult.COMPLETED, *, ran_s: float = 10, **used: Any) -> JobEnd:
+    timed = msgspec.structs.replace(an_end(index, result=result), started_at_ms=1_000)
+    return msgspec.structs.replace(timed, ended_at_ms=1_000 + int(ran_s * 1000), **used)
+
+
+def test_what_runs_used_is_summed_for_each_result_and_survives_a_checkpoint() -> None:
+    ledger = a_ledger()
+    ledger.record(a_run(0, cpu_ms=20_000, max_rss_bytes=7, from_cgroup=True), "n1", None)
+    ledger.record(a_run(1, cpu_ms=5_000, max_rss_bytes=9), "n1", None)
+    ledger.record(a_run(2, JobResult.ABORTED, cpu_ms=1_000, max_rss_bytes=50), "n1", JobSlot(2, 2))
+
+    again = Ledger.from_record(10, decoded(ledger.to_record()))
+
+    for each in (ledger, again):
+        assert each.used == {
+            JobResult.COMPLETED: RunUsage(2, 20_000, 25_000, 9, most_cpu=200, runs_in_cgroups=1),
+            JobResult.ABORTED: RunUsage(1, 10_000, 1_000, 50, most_cpu=10),
+        }
+        assert each.check() == []
+
+
+def test_runs_that_were_not_measured_do_not_count_as_using_nothing() -> None:
+    ledger = a_ledger()
+    ledger.record(a_run(0, JobResult.LOST), "n1", JobSlot(0, 2))
+
+    assert ledger.used == {}
+
+
+def test_the_mean_use_of_cores_of_a_short_run_is_no_peak() -> None:
+    ledger = a_ledger()
+    ledger.record(a_run(0, ran_s=0.01, cpu_ms=100, max_rss_bytes=1), "n1", None)
+
+    assert ledger.used[JobResult.COMPLETED].most_cpu == 0
+
+
+def test_a_run_whose_start_is_not_known_has_no_run_time() -> None:
+    ledger = a_ledger()
+    end = msgspec.structs.replace(a_run(0, cpu_ms=100), started_at_ms=0)
+    ledger.record(end, "n1", None)
+
+    assert ledger.used[JobResult.COMPLETED] == RunUsage(1, 0, 100)
+
+
+def test_sums_of_usage_stay_within_a_message() -> None:
+    ledger = a_ledger()
+    for index in (0, 1):
+        ledger.record(a_run(index, cpu_ms=LARGEST_SUM, max_rss_bytes=LARGEST_SUM), "n1", None)
+
+    assert ledger.used[JobResult.COMPLETED].cpu_ms == LARGEST_SUM
+    assert decoded(ledger.to_record()) == ledger.to_record()
+
+
+def test_a_record_of_a_former_version_has_no_usage() -> None:
+    ledger = a_ledger()
+    ledger.record(a_run(0, cpu_ms=1), "n1", None)
+    fields = msgspec.to_builtins(ledger.to_record())
+    assert LedgerRecord.__struct_fields__[-1] == "used"
+
+    assert Ledger.from_record(10, msgspec.convert(fields[:-1], LedgerRecord)).used == {}
+
+
+def test_the_check_finds_more_measured_runs_than_ends() -> None:
+    record = msgspec.structs.replace(a_ledger().to_record(), used={JobResult.LOST: RunUsage(1)})
+
+    assert Ledger.from_record(10, record).check() == ["1 lost runs were measured, but 0 are counted"]
+
+
+@pytest.mark.parametrize("jobs", [9, 9_000])
+def test_rows_of_one_result_are_those_of_all_rows(jobs: int) -> None:
+    """Of 9,000 jobs the first two pages of results are full, and so are compressed."""
+    ledger = a_ledger(jobs, jobs)
+    for index in range(jobs):
+        result = JobResult.FAILED if index % 4 == 3 else JobResult.COMPLETED
+        if index < jobs - 5:
+            ledger.record(an_end(index, result=result, exit_code=index % 3), f"n{index % 7}", None)
+
+    for results in ([JobResult.FAILED], [JobResult.COMPLETED, JobResult.LOST]):
+        wanted = [row for row in ledger.rows(0, jobs) if row.result in results]
+        assert wanted
+        assert ledger.rows(0, jobs, results) == wanted
+        assert ledger.rows(2, 2, results) == [row for row in wanted if row.slot.index >= 2][:2]
+    assert ledger.rows(0, jobs, [JobResult.LOST]) == []

@@ -207,7 +207,7 @@ def test_a_user_at_the_limit_of_their_own_is_refused_and_nobody_else() -> None:
         "too many operations: anna has 2 operations in all trees together; max_operation_count_per_user is 2"
     )
     assert not isinstance(desk.start("d", "p", user="ben"), OverLimit)
-    # What was started before is answered again.
+    # A start that was made before gets its answer again.
     assert not isinstance(desk.start("b", "p"), OverLimit)
     desk.finish("a")
     desk.started("e", pool="p")

@@ -20,7 +20,7 @@ from tests.unit.admission.desk import Desk, oid
 from tests.unit.admission.test_history import a_desk
 
 
-def pages_of(desk: Desk, *, forget: int = 0) -> list[LogPage]:
+def pages_of(desk: Desk, *, forget: int = 0, since_ms: int = 0) -> list[LogPage]:
     """All pages of a log that has forgotten its first entries."""
 
     async def course(loop: VirtualLoop) -> list[LogPage]:
@@ -30,7 +30,7 @@ def pages_of(desk: Desk, *, forget: int = 0) -> list[LogPage]:
                 entry = encode_batch(1, [encode_event(event) for event in events], "admission-1", last)
                 await log.append(entry, expected_last=last, timeout_s=5.0)
             await log.forget(forget)
-            request, pages = ReadEvents(), []
+            request, pages = ReadEvents(since_ms=since_ms), []
             while True:
                 page = await log_page(log, request)
                 assert isinstance(page, LogPage)
@@ -75,3 +75,17 @@ def test_commands_and_what_jobs_wrote_are_told_to_nobody() -> None:
 
     assert "secret" not in repr(told)
     assert [type(event) for event in told][-2:] == [OperationStarted, JobsEnded]
+
+
+def test_pages_since_a_time_begin_with_its_first_entry() -> None:
+    desk = a_desk()
+    (whole,) = pages_of(desk)
+    times = [max((getattr(event, "at_ms", 0) for event in entry.events), default=0) for entry in whole.entries]
+    assert len({*times}) > 3
+    for since_ms in {*times, max(times) + 1}:
+        (page,) = pages_of(desk, since_ms=since_ms)
+        expected = [entry for entry, at_ms in zip(whole.entries, times, strict=True) if at_ms >= since_ms]
+        assert [entry for entry in page.entries if entry in expected] == expected
+        early = [entry for entry in page.entries if entry not in expected]
+        assert all(not at_ms or at_ms < since_ms for at_ms in times[: whole.entries.index(page.entries[0])]), since_ms
+        assert len(early) <= 2

@@ -84,7 +84,7 @@ def test_the_quota_of_all_users_refuses_when_no_user_is_at_their_own() -> None:
 def test_an_operation_counts_at_least_as_much_as_its_spec_takes_in_memory(spec: dict[str, object]) -> None:
     """An environment of 20,000 tiny entries has 116 kB in a message and takes 1.5 MB in memory."""
     encoded = msgspec.msgpack.encode({"pool": "p", "argv": ["true"], **spec})
-    # What Python keeps from the first time is no part of it.
+    # Memory that Python keeps from the first time is no part of it.
     msgspec.msgpack.decode(encoded, type=OperationSpec)
     gc.collect()
     tracemalloc.start()

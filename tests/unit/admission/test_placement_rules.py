@@ -57,7 +57,7 @@ def placed(*rules: str, pool: str = "", user: str = "anna", **spec: Any) -> tupl
         (["nested_user specified", "default guests"], "new", "anna", "new$anna", "nested_user specified"),
         (["nested_user specified", "default guests"], "", "anna", "guests", "default guests"),
         (["default guests"], "research", "anna", "guests", "default guests"),
-        # What may pass on ends no list.
+        # A rule that may pass an operation on cannot end a list.
         (["default new existing", "default guests"], "", "anna", "guests", "default guests"),
         (["default guests existing", "reject"], "", "anna", "guests", "default guests existing"),
         (["nested_user default hub"], "", "anna", "hub$anna", "nested_user default hub"),

@@ -114,7 +114,11 @@ def test_names_of_devices_that_are_not_found_are_told_to_both_libraries() -> Non
     ("names", "count", "words"),
     [
         (["0", "1"], 3, r"gpu: 3 cannot be used; expected at most 2, the number of known devices \(0, 1\)"),
-        ([], 1, "gpu: 1 cannot be used; expected at most 0, the number of known devices. Name devices .* such as 0,1"),
+        (
+            [],
+            1,
+            "gpu: 1 cannot be used; expected at most 0, the number of known devices. If the agent does not find .* as 0,1",
+        ),
         (["0", "1", "0"], None, "gpus: '0,1,0' cannot be used; expected each device once; 0 is named twice"),
         (["a b"], None, "gpus: 'a b' cannot be used"),
         (["x" * 65], None, "at most 64 letters"),

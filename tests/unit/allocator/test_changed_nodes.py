@@ -23,7 +23,7 @@ from headrace.wire.log import OperationStateChanged, StateCause
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
 from headrace.wire.operations import OnLostNode, OperationState
 from headrace.wire.refusals import WrongState
-from headrace_allocator.effects import Report
+from headrace_allocator.effects import NudgeNode, Report
 from tests.support.allocating import Desk, an_operation, cores
 from tests.support.clocks import at
 
@@ -64,6 +64,22 @@ def test_a_drained_node_gives_back_what_it_has_not_started_and_runs_on_what_it_h
 
     assert orders.take_back == [TakeBack(AllocationId("5-1"), TakeBackReason.NODE_DRAINED, None)]
     assert orders.start == []
+
+
+def test_a_node_whose_drain_ends_jobs_interrupts_them_until_it_is_undrained() -> None:
+    desk = a_desk_with_a_job_on_a_node(interruption_timeout_ms=7_000)
+    effects = desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"), drained=True)}, desk.now).effects
+    assert NudgeNode(NodeName("n")) in effects
+    assert desk.beat("n", allocations=[shown(AllocationState.RUNNING)])[0].take_back == []
+
+    ending = NodeRecord(NodeName("n"), drained=True, ends_jobs=True)
+    assert NudgeNode(NodeName("n")) in desk.engine.on_nodes({NodeName("n"): ending}, desk.now).effects
+    for _ in range(2):
+        orders, _ = desk.beat("n", allocations=[shown(AllocationState.RUNNING)])
+        assert orders.take_back == [TakeBack(AllocationId("5-1"), TakeBackReason.NODE_DRAINED, 7_000)]
+
+    desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"))}, desk.now)
+    assert desk.beat("n", allocations=[shown(AllocationState.RUNNING)])[0].take_back == []
 
 
 def test_the_room_of_a_drained_node_leaves_the_total_once_it_reported_empty() -> None:

@@ -161,7 +161,7 @@ def test_a_gang_for_which_there_is_too_little_room_starts_nothing_and_tells_what
 
     assert (
         fleet.reasons(GANG)[0]
-        == "a gang of 6 jobs: resources for 5 of them on 3 nodes are held for 30 s more; all start when all have resources"
+        == "a gang of 6 jobs: resources for 5 of them on 3 nodes are held for 30 s more; they start when all have resources"
     )
     fleet.now_s += 31
     fleet.tick(fleet.now_s)

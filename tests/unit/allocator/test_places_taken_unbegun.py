@@ -12,7 +12,7 @@ from headrace_allocator.effects import Report
 from tests.support.allocating import Desk, an_operation, cores
 from tests.unit.allocator.test_preemption import FOUR, Host
 
-#: What the node has since it shrank.
+#: Resources of the node since it shrank.
 THREE = cores(3, slots=4)
 
 

@@ -54,7 +54,7 @@ class Host(Desk):
 
     def __init__(self, *others: LiveOperation, **changes: Any) -> None:
         super().__init__({"n": FOUR})
-        #: What the node was told that they are preempted for.
+        #: Beneficiary of the preemptions, as the node was told.
         self.records: dict[AllocationId, PreemptionRecord | None] = {}
         self.start(rich(**changes), *others)
         self.tell([a_share("rich", 4)], total=FOUR)

@@ -21,7 +21,7 @@ from headrace_allocator.decision.view import Overlay, restless
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.groups import AllocationGroups
 from headrace_allocator.facts.nodes import PreemptiveTry
-from headrace_allocator.facts.preempted import preempt
+from headrace_allocator.facts.preempted import preempt_and_stop_counting
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_engine import running
 
@@ -314,6 +314,6 @@ def test_a_preempted_allocation_is_asked_at_once() -> None:
     (allocation,) = desk.node("n1").allocations.values()
     assert desk.node("n1").picture.rests
 
-    preempt(desk.facts, allocation, PreemptionRecord(PreemptionReason.PREEMPTION))
+    preempt_and_stop_counting(desk.facts, allocation, PreemptionRecord(PreemptionReason.PREEMPTION))
 
     assert restless(desk.facts, desk.node("n1"), 1000) == [allocation]

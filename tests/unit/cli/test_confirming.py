@@ -38,7 +38,7 @@ def test_only_a_yes_goes_on(monkeypatch: pytest.MonkeyPatch, answer: str, goes_o
         assert confirmed("2 pools go.") is goes_on
         shown = ""
         while "[y/N]" not in shown:
-            # What was typed comes back first.
+            # The typed text comes back first.
             shown += os.read(keyboard, 1_000).decode()
     assert "2 pools go. Continue? [y/N]" in shown
 

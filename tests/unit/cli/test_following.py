@@ -182,13 +182,18 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
         "x",
         True,
         record,
+        cpu_ms=1_500,
+        max_rss_bytes=3 * 2**30,
     )
     runs = AllocationStarted(9_000, TREE, OURS, NodeName("m"), AllocationId("b"), [JobSlot(4)])
 
     lines = shown(history_table([a_step(OURS, "p"), ended, runs]), 300)
 
     assert "started by  in pool p: running" in lines[1]
-    assert " 3.2  n      8s  aborted, signal 9; it is retried; preempted for needs-it, which starves; " in lines[2]
+    assert (
+        " 3.2  n      8s  1s cpu, 3 GiB  aborted, signal 9; it is retried; preempted for needs-it, which starves; "
+        in lines[2]
+    )
     assert lines[2].endswith(
         "cpu 100% → 75% of the cluster, owed 50%; preemptible: above 1 × fair share; 10s from the signal to the kill; "
         "started by: –"
@@ -201,8 +206,8 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
     unrun = msgspec.structs.replace(exempt, ran_ms=0)
     assert "; its job had not begun, preemption_exempt_time 5m; " in preemption_words(unrun)
 
-    unbegun = shown(history_table([msgspec.structs.replace(ended, started_at_ms=0, signal=None)]), 300)
-    assert " 3.2  n          aborted, before it began; it is retried; preempted for needs-it" in unbegun[1]
+    unbegun = shown(history_table([msgspec.structs.replace(ended, started_at_ms=0, signal=None, cpu_ms=None)]), 300)
+    assert " 3.2  n             –  aborted, before it began; it is retried; preempted for needs-it" in unbegun[1]
 
 
 def test_each_object_says_what_happened_and_when() -> None:

@@ -22,7 +22,7 @@ from headrace_cli.show.plain_values import plain
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "fields.md"
 TOTAL = Resources(user_slots=100, cpu=10_000, memory=2**40)
-#: What a share item has for operations only, and what a pool's view has in a better place.
+#: Fields of a share item for operations only, and fields that a pool's view has in a better place.
 ELSEWHERE = {
     "kind",
     "limits",

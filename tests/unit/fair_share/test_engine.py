@@ -721,7 +721,7 @@ def test_what_is_broken_inside_is_found() -> None:
     assert [words.split()[0] for words in found] == ["the", "usage", "advance", "pool", "a"]
 
 
-# What people see.
+# Views for people.
 
 
 def listed(desk: Desk, **request: Any) -> PoolList:

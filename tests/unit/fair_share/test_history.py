@@ -166,7 +166,7 @@ def test_ten_thousand_pools_take_several_pages_and_are_recorded_less_often() -> 
     assert [page.page for page in pages] == list(range(len(pages)))
     assert {page.pages for page in pages} == {len(pages)}
     assert sum(len(page.pools) for page in pages) == 10_000
-    # What it has said of the next one holds; from then on a day of samples fits.
+    # The announced time of the next sample holds; from then on a day of samples fits.
     assert pages[0].next_due_ms == 10_000
     assert 0.99 < 86_400_000 / sampler.period_ms * sampler.sample_bytes / (100 * 2**20) <= 1.01
     stretched_ms = sampler.period_ms

@@ -6,7 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.pools import Pool, PoolTree, Tree
+from headrace.pools import Pool, PoolConfig, PoolTree, Tree
+from headrace.pools.amounts import NOTHING
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.update import input as update_input
@@ -42,3 +43,14 @@ def test_after_an_input_that_failed_half_way_the_next_is_made_of_nothing_kept(mo
             maker.make(cut)
 
     assert maker.make(cut).elements == InputMaker().make(cut).elements
+
+
+def test_a_share_ratio_bounds_a_pool_by_the_cluster_as_it_is_now_and_is_no_limit_of_its_usage() -> None:
+    maker, cut = InputMaker(), a_cut("a", "b")
+    halved = Tree(TreeName("default"), [Pool(PoolName("a"), ROOT_POOL, PoolConfig(max_share_ratio=0.5))])
+    for total in (cores(4), cores(10)):
+        made = maker.make(replace(cut, pools=PoolTree(halved), total=total))
+        assert made.tree.pools[0].limits[1] == total.cpu // 2
+        assert made.elements.limits == [NOTHING, NOTHING]
+    unbounded = maker.make(replace(cut, total=cores(10)))
+    assert unbounded.tree.pools[0].limits[1] is None

@@ -277,7 +277,7 @@ def test_pools_that_are_not_looked_at_give_their_operations_no_priority() -> Non
     assert (items["fed"].preemption_priority, items["hungry"].preemption_priority) == (NONE, PLAIN)
 
 
-# What the allocator is told.
+# Reports to the allocator.
 
 
 def test_pools_tell_their_options_and_operations_their_rank() -> None:

@@ -44,7 +44,7 @@ def test_a_module_links_the_sections_that_it_implements(module: Path) -> None:
 
 @pytest.mark.parametrize(("module", "name"), NAMED)
 def test_a_function_that_the_page_names_is_there(module: str, name: str) -> None:
-    # What is not the algorithm's own is named by its whole path.
+    # Anything outside of the algorithm is named by its whole path.
     folder = ROOT if module.startswith("services/") else HDRF
 
     assert name in definitions(folder / module)

@@ -101,7 +101,7 @@ def test_a_pool_has_no_trace_of_a_resource_that_only_the_pools_before_take() -> 
         families = [[a_rising_plot(draw) for _ in range(draw.randint(1, 5))] for _ in range(4)]
         counts = [len(family) for family in families]
         children = as_curves([points for family in families for points in family])
-        # What is wanted lies far apart, and so do slopes.
+        # Demands lie far apart, and so do slopes.
         children.y *= np.repeat([10 ** draw.uniform(-12, 0) for _ in range(len(children))], np.diff(children.start))
         children.y[2, children.start[sum(counts[:3])] :] = 0.0
 

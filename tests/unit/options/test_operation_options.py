@@ -234,6 +234,14 @@ def after_a_failure(options: Options) -> str:
     return desk.state_of("one")
 
 
+case("tries", 1)(after_a_failure)
+
+
+@case("keep_going", True)
+def after_one_of_two_jobs_is_given_up(options: Options) -> object:
+    return after_a_failure({"tries": 1, "job_count": 2} | options)
+
+
 def failed_twice(options: Options) -> list[int]:
     """How long its job waits after the first failure, and after the second."""
     desk, pauses = Desk({"a": {}}), []

@@ -50,7 +50,7 @@ def test_no_figure_is_named_for_an_attribute_that_is_not_in_force() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("max_share_ratio", 0.5, "kept, but not in force"),
+        ("enable_detailed_logs", True, "kept, but not in force"),
         (
             "enable_priority_scheduling_segment_module_assignment",
             True,
@@ -89,6 +89,7 @@ def two_pools(settings: Settings) -> float:
 case("weight", 3)(two_pools)
 case("strong_guarantee_resources", {"cpu": 80})(two_pools)
 case("resource_limits", {"cpu": 10})(two_pools)
+case("max_share_ratio", 0.1)(two_pools)
 
 
 @case("mode", "fifo")

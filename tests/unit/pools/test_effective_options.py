@@ -33,7 +33,7 @@ REPLACED: list[tuple[str, Any, str, Any]] = [
     ("preemption_exempt_time_ms", 7, "preemption_exempt_time", 0),
 ]
 
-#: What is below such a pool leaves nodes with SSD alone.
+#: Elements below such a pool do not use nodes with SSD.
 SHY = PoolConfig(allow_regular_allocations_on_ssd_nodes=False)
 
 

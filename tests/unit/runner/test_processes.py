@@ -7,6 +7,8 @@ import select
 import signal
 from pathlib import Path
 
+import pytest
+
 from headrace.runtime.engine import Moment
 from headrace_agent.job_logs.reader import read_log
 from headrace_agent.runner.files.job_log import job_name
@@ -17,7 +19,7 @@ from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.linux_processes import LinuxProcesses, Reaped
 from headrace_agent.runner.host.port import Host
-from headrace_agent.runner.jobs.isolation import Isolation
+from headrace_agent.runner.jobs.isolation import Isolation, JobUsage
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers
 from headrace_agent.runner.jobs.process_table import ProcessTable
@@ -27,14 +29,25 @@ from tests.unit.runner.builders import a_job, a_run
 from tests.unit.runner.harness import PATIENCE_S, gone
 
 
-def a_table(folder: Path, processes: LinuxProcesses | None = None) -> ProcessTable:
+class Measuring(Isolation):
+    """Knows the peak memory of all processes of a job, or, like an older kernel, only their CPU time."""
+
+    def __init__(self, peak_bytes: int) -> None:
+        super().__init__("")
+        self.peak_bytes = peak_bytes
+
+    def usage(self, run: Run) -> JobUsage:
+        return JobUsage(cpu_ms=3_600_000, max_rss_bytes=self.peak_bytes)
+
+
+def a_table(folder: Path, processes: LinuxProcesses | None = None, isolation: Isolation | None = None) -> ProcessTable:
     host, poll = Host(LinuxFiles(), processes or LinuxProcesses()), select.epoll()
     settings = parse(["--state", str(folder)])
     for name in ("logs", "scratch"):
         (folder / name).mkdir()
     kept = KeptJobs(host.files, str(folder))
     kept.load()
-    isolation = Isolation("")
+    isolation = isolation or Isolation("")
     scratch = ScratchFolders(host.files, str(folder), Removal(host.files, f"{folder}/trash"))
     retention = Retention(settings.logs_total_bytes)
     launcher = Launcher(host, settings, kept, isolation, scratch, retention, open_files=(1024, 1024))
@@ -64,6 +77,18 @@ def test_what_is_in_the_pipes_when_the_job_has_ended_is_kept(tmp_path: Path) -> 
     assert (exit.exit_code, exit.stderr_tail) == (4, "oh\n")
     assert read_log(str(tmp_path / "logs"), a_job(), "stdout").size == 60_000
     assert len(table) == 0
+
+
+@pytest.mark.parametrize("peak_bytes", [4_096, 0])
+def test_the_peak_memory_of_all_processes_counts_if_it_is_known(tmp_path: Path, peak_bytes: int) -> None:
+    table = a_table(tmp_path, isolation=Measuring(peak_bytes))
+    assert gone(launch(table, a_run(0, "true")))
+    [pidfd] = table.ended_unseen([a_job()])
+    table.on_main_ended(pidfd, LinuxProcesses().now())
+    [(_, exit)] = table.collect_ended(LinuxProcesses().now())
+
+    assert (exit.cpu_ms, exit.from_cgroup) == (3_600_000, peak_bytes > 0)
+    assert exit.max_rss_bytes == peak_bytes or exit.max_rss_bytes > 2**20 > peak_bytes == 0
 
 
 def test_a_job_whose_main_process_ended_takes_no_signal_any_more(tmp_path: Path) -> None:

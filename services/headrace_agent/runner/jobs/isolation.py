@@ -44,6 +44,7 @@ class JobUsage(NamedTuple):
     #: Text about the memory limit if that ended the job; else empty.
     out_of_memory: str = ""
     cpu_ms: int = 0
+    #: Peak memory of all processes together.
     max_rss_bytes: int = 0
 
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from headrace.runtime.engine import NS_PER_MS, Moment
-from headrace_agent.runner.files.exchange import make_job_folder
+from headrace_agent.runner.files.exchange_folders import make_job_folder
 from headrace_agent.runner.files.job_log import LogUnwritable, job_name
 from headrace_agent.runner.files.kept_jobs import JobRecord, KeptJobs, ProcessRecord
 from headrace_agent.runner.files.log_folders import LogFolders

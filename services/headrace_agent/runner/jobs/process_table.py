@@ -348,5 +348,8 @@ class ProcessTable:
             failure=process.failure or (usage.out_of_memory if reaped.exit_code != 0 else ""),
             stderr_tail=stderr.tail(),
             cpu_ms=max(reaped.cpu_ms, usage.cpu_ms),
-            max_rss_bytes=max(reaped.max_rss_bytes, usage.max_rss_bytes),
+            # `wait4` knows only the largest single process, and counts what that process shared with the runner before its program
+            # ran.
+            max_rss_bytes=usage.max_rss_bytes or reaped.max_rss_bytes,
+            from_cgroup=usage.max_rss_bytes > 0,
         )

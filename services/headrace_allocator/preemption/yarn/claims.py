@@ -43,7 +43,7 @@ class Claims:
         self._due.clear()
 
     def on_shares(self, items: Mapping[str, ShareItem], keys: Iterable[str]) -> None:
-        """Record which of these operations claim something by the newest shares."""
+        """Record which of these operations claim something according to the newest shares."""
         for key in keys:
             item, name = items.get(key), OperationId(key)
             self._due.pop(name, None)

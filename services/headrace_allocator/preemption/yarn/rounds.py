@@ -32,7 +32,7 @@ class Rounds:
         self._began_s: float | None = None
 
     def on_shares(self, items: Mapping[str, ShareItem], keys: Iterable[str]) -> None:
-        """Record which of these pools are short of resources by the newest shares."""
+        """Record which of these pools are short of resources according to the newest shares."""
         for key in keys:
             if key.startswith("/"):
                 item, name = items.get(key), PoolName(key[1:])

@@ -25,6 +25,7 @@ from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.start_stages import StartStage
+from headrace_cli.commands.operations.tables import peak_words
 from headrace_cli.show.amounts import percent
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.tables import table
@@ -51,19 +52,22 @@ _STARTS: Final = {
 
 
 def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -> Table:
-    """Return a table with one row for each happening, with the job, its node and its run time there."""
-    made = table("time", "job", "node", "ran", "what", right=("ran",))
+    """Return a table with one row for each happening, with the job, its node, its run time and what it used there."""
+    made = table("time", "job", "node", "ran", "used", "what", right=("ran", "used"))
     for each in happenings:
-        job, node, ran = "", "", ""
+        job, node, ran, used = "", "", "", ""
         if isinstance(each, JobEnded):
             job, node = _job(each.slot), each.node
             ran = "" if each.ran_ms is None else format_duration(each.ran_ms)
+            used = (
+                "–" if each.cpu_ms is None else f"{format_duration(each.cpu_ms)} cpu, {peak_words(each.max_rss_bytes)}"
+            )
         if isinstance(each, AllocationStarted):
             job, node = ", ".join(_job(slot) for slot in each.slots), each.node
         what = Text("runs", style="cyan") if isinstance(each, AllocationStarted) else Text(_what(each))
         if isinstance(each, JobEnded | AllocationStarted):
             what = Text.assemble(what, f"; started by: {'; '.join(_how_it_started(each)) or '–'}")
-        made.add_row(timestamp(_at_ms(each) / 1000, zone), job, node, ran, what)
+        made.add_row(timestamp(_at_ms(each) / 1000, zone), job, node, ran, used, what)
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Final
 
@@ -13,11 +13,12 @@ from headrace.client.asking import at_once
 from headrace.client.logs import LogWishes
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
-from headrace.near import near
+from headrace.near import hint, near
 from headrace.runtime.clock import SystemClock
 from headrace.wire.nodes import OperationPlaces
-from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
+from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
 from headrace.wire.refusals import NotFound
+from headrace_cli.commands.operations.job_list import JobWishes, listed_jobs
 from headrace_cli.commands.operations.job_output import print_output
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
@@ -40,17 +41,23 @@ def list_(
     user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None,
     in_state: str | None = None,
     live: Switch = False,
+    node: str = "",
+    sort: str = OperationOrder.STARTED.value,
     limit: Whole = 50,
     watching: Watching | None = None,
     common: Common | None = None,
 ) -> int:
-    """List operations, newest first.
+    """List operations, the newest first unless `--sort` says otherwise.
 
     Examples:
 
         headrace op list --live
 
         headrace op list --pool research --in-state waiting
+
+        headrace op list --live --node host-17
+
+        headrace op list --sort unused-cpu
 
     Parameters
     ----------
@@ -62,38 +69,62 @@ def list_(
         Only operations in this state: pending (or waiting), running, completed, failed, aborted, …
     live
         Only operations that have not ended.
+    node
+        Only operations that have a job on this node now.
+    sort
+        `started`: the newest first. `unused-cpu` or `unused-memory`: first the operation whose runs left the most core-hours or GiB-hours
+        unused; operations without a measured run are left out.
     limit
         Largest number of operations to list.
     """
 
     at_least("--limit", limit, 1)
+    order = _order(sort)
+    _refuse_state_of_operations(common)
+
+    async def work(client: Client, screen: Screen) -> None:
+        state, below = (in_state or "").lower(), await client.pools.at(pool or "")
+        views = await client.list(
+            pool=below, state=state, user=user or "", live=live, limit=limit + 1, node=node, order=order
+        )
+        await _show_list(client, screen, views, limit, order)
+        if not views and not screen.json:
+            chosen = pool or user or in_state or live or node or order is not OperationOrder.STARTED
+            screen.say("no operations" + (" match these options" if chosen else " yet"))
+            await _say_if_no_pool(screen, client, pool or "")
+
+    return talk(common, work, watching=watching)
+
+
+async def _show_list(
+    client: Client, screen: Screen, views: Sequence[OperationView], limit: int, order: OperationOrder
+) -> None:
+    """Print the first `limit` operations, and say whether there are more."""
+    more, views = len(views) > limit, views[:limit]
+    idle, all_told = await reasons_of_idle(client, views)
+    shown = {"operations": views, "more": more, "no_job_runs_because": idle}
+    screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle, order))
+    if more and not screen.json:
+        which = "newest" if order is OperationOrder.STARTED else "first"
+        filters = "--live, --pool, --user, --in-state, --node"
+        screen.say(f"only the {which} {limit} are shown: raise --limit, or filter with {filters}")
+    if not all_told:
+        screen.say("the allocator does not answer in time: no reasons of waiting are shown", style="yellow")
+
+
+def _refuse_state_of_operations(common: Common | None) -> None:
+    """Raise `BadInput` if `--state` names a state of operations, as in other systems, instead of a folder."""
     folder = str(common.state) if common is not None and common.state is not None else ""
     if folder.lower() in {*OperationState, "waiting"}:
         raise BadInput("--state", folder, f"the folder of `headrace up`, as in all commands; try --in-state {folder}")
 
-    async def work(client: Client, screen: Screen) -> None:
-        views = await client.list(
-            pool=await client.pools.at(pool or ""),
-            state=(in_state or "").lower(),
-            user=user or "",
-            live=live,
-            limit=limit + 1,
-        )
-        more, views = len(views) > limit, views[:limit]
-        idle, all_told = await reasons_of_idle(client, views)
-        shown = {"operations": views, "more": more, "no_job_runs_because": idle}
-        screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle))
-        if more and not screen.json:
-            screen.say(
-                f"only the newest {limit} are shown: raise --limit, or filter with --live, --pool, --user, --in-state"
-            )
-        if not all_told:
-            screen.say("the allocator does not answer in time: no reasons of waiting are shown", style="yellow")
-        if not views and not screen.json:
-            screen.say("no operations" + (" match these options" if pool or user or in_state or live else " yet"))
-            await _say_if_no_pool(screen, client, pool or "")
 
-    return talk(common, work, watching=watching)
+def _order(text: str) -> OperationOrder:
+    orders = {order.value.replace("_", "-"): order for order in OperationOrder}
+    try:
+        return orders[text.lower().replace("_", "-")]
+    except KeyError:
+        raise BadInput("--sort", text, hint(text, orders)) from None
 
 
 async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
@@ -106,7 +137,16 @@ async def _say_if_no_pool(screen: Screen, client: Client, pool: str) -> None:
 
 
 @app.command
-def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None) -> int:
+def get(
+    operation: str,
+    /,
+    *,
+    jobs: Switch = False,
+    failed: Switch = False,
+    job: MaybeWhole = None,
+    limit: MaybeWhole = None,
+    common: Common | None = None,
+) -> int:
     """Show one operation: its state, jobs, usage and fair share, and the heaviest reason why jobs wait.
 
     Examples:
@@ -115,13 +155,23 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
 
         headrace op get 69201a4f-0c1d2e3f4a5b --jobs
 
+        headrace op get 69201a4f-0c1d2e3f4a5b --jobs --failed --limit 20
+
     Parameters
     ----------
     operation
         The operation's id, or the beginning of the id.
     jobs
-        List its jobs too: where each runs or ran, and its exit code.
+        List its jobs too: where each runs or ran, its exit code, when it started, and the CPU time and the peak memory that it used. A dash
+        stands for what was not measured.
+    failed
+        With `--jobs`: only jobs whose newest attempt that ended has failed.
+    job
+        With `--jobs`: only this job, by its index from 0.
+    limit
+        With `--jobs`: the largest number of jobs to list, from the lowest index on.
     """
+    wishes = JobWishes.read(jobs=jobs, failed=failed, job=job, limit=limit)
 
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(await whole_id(client, operation))
@@ -130,37 +180,50 @@ def get(operation: str, /, *, jobs: Switch = False, common: Common | None = None
         in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
         placements = {each.tree: each for each in view.placements}
         shares = await at_once(lambda tree: share_of(client, view, placements[tree]), trees)
-        rows = [row async for row in client.jobs(view.operation)] if jobs else []
+        listed = await listed_jobs(client, view, wishes) if wishes is not None else None
         if screen.json:
-            own = shares.get(view.spec.tree, ToldShare())
-            answer: dict[str, object] = {"operation": view, "places": places, "share": own.share}
-            answer["starvation_outlooks"] = own.outlooks
-            answer |= {"jobs": rows} if jobs else {}
-            if in_trees:
-                answer["trees"] = {
-                    each: {
-                        "places": in_trees[each],
-                        "share": shares[each].share,
-                        "starvation_outlooks": shares[each].outlooks,
-                    }
-                    for each in trees
-                }
+            answer = _as_json(view, places, in_trees, shares)
+            answer |= {"jobs": listed.as_json()} if listed is not None else {}
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
-            return
-        screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
-        for tree, (share, frame, outlooks) in shares.items():
-            if share is not None:
-                facts = share_facts(share, [])
-                for label, words in starvation_facts(share, outlooks, frame.at_ms):
-                    facts.add_row(label, words)
-                title = [f"in tree {tree}"] if in_trees else []
-                screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
-        for end in view.last_failures[-1:]:
-            screen.print("", *failure_lines(end))
-        if jobs:
-            screen.print("", job_table(rows, places))
+        else:
+            now_ms = SystemClock().wall_ms()
+            screen.print(operation_facts(view, places, now_ms, in_trees))
+            _print_shares(screen, shares, in_trees)
+            for end in view.last_failures[-1:]:
+                screen.print("", *failure_lines(end))
+            if listed is not None:
+                screen.print("", job_table(listed.rows, None if failed else places, listed.ends, now_ms))
+        for note in listed.notes() if listed is not None else ():
+            screen.say(note)
 
     return talk(common, work)
+
+
+def _as_json(
+    view: OperationView,
+    places: OperationPlaces | None,
+    in_trees: Mapping[TreeName, OperationPlaces | None],
+    shares: Mapping[TreeName, ToldShare],
+) -> dict[str, object]:
+    own = shares.get(view.spec.tree, ToldShare())
+    answer: dict[str, object] = {"operation": view, "places": places, "share": own.share}
+    answer["starvation_outlooks"] = own.outlooks
+    if in_trees:
+        answer["trees"] = {
+            tree: {"places": each, "share": shares[tree].share, "starvation_outlooks": shares[tree].outlooks}
+            for tree, each in in_trees.items()
+        }
+    return answer
+
+
+def _print_shares(screen: Screen, shares: Mapping[TreeName, ToldShare], in_trees: Collection[TreeName]) -> None:
+    for tree, (share, frame, outlooks) in shares.items():
+        if share is not None:
+            facts = share_facts(share, [])
+            for label, words in starvation_facts(share, outlooks, frame.at_ms):
+                facts.add_row(label, words)
+            title = [f"in tree {tree}"] if in_trees else []
+            screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
 
 
 async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
@@ -273,6 +336,7 @@ def wait(
 #: Commands in modules that are imported only when the command runs, because listing operations does not need them.
 _ELSEWHERE: Final = {
     "abort": "changes:abort",
+    "efficiency": "efficiency:efficiency",
     "explain": "explain:explain",
     "history": "history:history",
     "set": "changes:set_",

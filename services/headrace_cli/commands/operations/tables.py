@@ -10,11 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.durations import format_duration
+from headrace.efficiency import unused
 from headrace.ids import TreeName
 from headrace.resources import format_amount
-from headrace.wire.heartbeat import JobEnd
+from headrace.wire.happenings import JobEnded
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
-from headrace.wire.operations import FINAL_STATES, JobRow, OperationState, OperationView
+from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
 from headrace.wire.placements import TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
 from headrace_cli.show.amounts import amounts, percent, pool_words
@@ -24,6 +26,7 @@ from headrace_cli.show.times import time_of_day
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
 #: Most jobs whose progress is shown one by one with their operation.
 _MOST_PROGRESS: Final = 5
+_NO_ENDS: Final[Mapping[JobSlot, JobEnded]] = {}
 _NO_REASONS: Final[Mapping[str, str]] = {}
 _STATE_STYLES = {
     OperationState.COMPLETED: "green",
@@ -58,11 +61,21 @@ def _waiting_in_tree(waiting: WaitingFor, *, named: bool) -> str:
     return f"{tree}{place}{pool_words(waiting.blocked_by)} ({waiting.running} of {waiting.limit} running)"
 
 
-def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[str, str] = _NO_REASONS) -> Table:
-    """Return a table with one line for each operation. `idle` says why some running operations run no job."""
+def operation_table(
+    views: Sequence[OperationView],
+    now_ms: int,
+    idle: Mapping[str, str] = _NO_REASONS,
+    order: OperationOrder = OperationOrder.STARTED,
+) -> Table:
+    """Return a table with one line for each operation. `idle` says why some running operations run no job.
+
+    In an order by what is unused, a column says how much that is.
+    """
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
     if idle or any(view.waiting for view in views):
         columns.insert(3, "waits for")
+    if order is not OperationOrder.STARTED:
+        columns.insert(1, "unused")
     made = table(*columns, right=("done", "failed", "time"), cut="waits for" if "waits for" in columns else "title")
     for view in views:
         state = state_words(view)
@@ -70,6 +83,7 @@ def operation_table(views: Sequence[OperationView], now_ms: int, idle: Mapping[s
             state.append(", no job")
         cells: dict[str, str | Text] = {
             "operation": view.operation,
+            "unused": unused_words(*unused(view.spec.resources, view.used)),
             "state": state,
             "pool": view.spec.pool,
             "waits for": idle.get(view.operation, waiting_words(view)),
@@ -125,6 +139,10 @@ def operation_facts(
         facts.add_row("files", f"{spec.files.file_count}, {size} packed")
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     facts.add_row("jobs", _job_words(view, places))
+    if (completed := view.used.get(JobResult.COMPLETED)) is not None:
+        cores = f"{completed.cpu_ms / completed.ran_ms:.2g} cores on average and " if completed.ran_ms else ""
+        peak = peak_words(completed.max_rss_bytes)
+        facts.add_row("completed runs used", f"{cores}at most {peak}: headrace op efficiency {view.operation}")
     if places is not None and (told := _progress_words(view, places)):
         facts.add_row("progress", told)
     if view.pausing_jobs:
@@ -216,29 +234,59 @@ def failure_lines(end: JobEnd) -> list[str]:
     return lines
 
 
-def job_table(rows: Sequence[JobRow], places: OperationPlaces | None) -> Table:
+def peak_words(size_bytes: int | None) -> str:
+    """Return a peak of memory, or a dash if it was not measured."""
+    return format_amount("memory", size_bytes) if size_bytes else "–"
+
+
+def unused_words(core_seconds: int, byte_seconds: int) -> str:
+    """Return the cores and the memory that jobs had and did not use, as a sum over time."""
+    return f"{core_seconds / 3600:.3g} core-hours, {byte_seconds / 3600 / 1024**3:.3g} GiB-hours"
+
+
+def job_table(
+    rows: Sequence[JobRow],
+    places: OperationPlaces | None,
+    ends: Mapping[JobSlot, JobEnded] = _NO_ENDS,
+    now_ms: int = 0,
+) -> Table:
     """Return a table with one line for each job.
 
-    A column has the GPU devices of the running jobs, if any has one. If some nodes do not fully limit running jobs, a column says
-    what they limit.
+    `ends` has start, run time, CPU time and peak memory of the attempts that ended. A column has the GPU devices of the running jobs, if
+    any has one. If some nodes do not fully limit running jobs, a column says what they limit.
     """
     running = {place.index: place for place in places.running} if places is not None else {}
     limits = ["limits"] if any(place.limits not in ("", "cgroup2") for place in running.values()) else []
     gpus = ["gpus"] if any(place.gpus for place in running.values()) else []
-    headings = ("job", "attempt", "state", "node", *gpus, *limits, "as", "exit code")
-    made = table(*headings, right=("job", "attempt", "exit code"))
+    used = ("started", "ran", "cpu time", "peak memory") if ends else ()
+    headings = ("job", "attempt", "state", "node", *gpus, *limits, "as", "exit code", *used)
+    made = table(*headings, right=("job", "attempt", "exit code", "ran", "cpu time", "peak memory"))
     for row in rows:
         place = running.get(row.slot.index)
         if place is not None:
             state = Text(f"running, {_percent(place)}".removesuffix(", "), style="cyan")
             more = [",".join(place.gpus) for _ in gpus] + [limits_words(place.limits) for _ in limits]
             account = account_words(place.account)
-            made.add_row(str(place.index), str(place.attempt), state, place.node, *more, account, "")
+            cells = [time_of_day(now_ms - place.ran_ms, now_ms), format_duration(place.ran_ms), "", ""] if used else []
+            made.add_row(str(place.index), str(place.attempt), state, place.node, *more, account, "", *cells)
             continue
         words = row.result.value if row.result is not None else "pending"
         words += ", to be retried" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         account = account_words(row.account) if row.result is not None else ""
         more = ["" for _ in (*gpus, *limits)]
-        made.add_row(str(row.slot.index), str(row.slot.attempt), words, str(row.node), *more, account, code)
+        cells = _used_cells(ends.get(row.slot), now_ms) if used else []
+        made.add_row(str(row.slot.index), str(row.slot.attempt), words, str(row.node), *more, account, code, *cells)
     return made
+
+
+def _used_cells(end: JobEnded | None, now_ms: int) -> list[str]:
+    """Return the start, the run time, the CPU time and the peak memory of an attempt, with a dash for what is not known."""
+    if end is None:
+        return ["–"] * 4
+    return [
+        time_of_day(end.started_at_ms, now_ms) if end.started_at_ms else "–",
+        "–" if end.ran_ms is None else format_duration(end.ran_ms),
+        "–" if end.cpu_ms is None else format_duration(end.cpu_ms),
+        peak_words(end.max_rss_bytes),
+    ]

@@ -104,7 +104,7 @@ def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: i
 
 
 def cut_at_one(curves: Curves) -> Curves:
-    """UpdateFacts off the parts of curves beyond x = 1."""
+    """Cut off the parts of curves beyond x = 1."""
     beyond = curves.x > 1.0
     if not beyond.any():
         return curves

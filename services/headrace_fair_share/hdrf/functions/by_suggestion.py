@@ -129,7 +129,7 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
 
 
 def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools, jumps: Ints) -> _Points:
-    """Return the points with an additional point at every bend, and one before every jump, where the suggestion covers its upper end."""
+    """Return the points, with another point at every bend, and before every jump at the suggestion that covers the jump's upper end."""
     bend = np.argsort(after, kind="stable")
     after, t, flat = after[bend], t[bend], flat[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
@@ -188,7 +188,7 @@ def _tidied(points: _Points, count: int) -> Functions:
 def _that_matter(points: _Points, count: int) -> Bools:
     """Return True for points that have an effect. Also make the suggestions of each curve non-decreasing, which rounding may have spoiled.
 
-    Without effect are points before the last fit factor at suggestion 0, and a jump at the last fit factor.
+    Points before the last fit factor at suggestion 0 have no effect, and neither has a jump at the last fit factor.
     """
     suggestion, owner = points.suggestion, points.owner
     same = owner[1:] == owner[:-1]

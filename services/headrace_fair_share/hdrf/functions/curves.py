@@ -23,7 +23,7 @@ _FEW: Final = 16
 
 @dataclass(slots=True)
 class Curves:
-    """Curves of vectors over one variable: curve k has the points from start[k] to before start[k + 1]."""
+    """Curves of vectors over one variable: curve k has the points start[k]:start[k + 1]."""
 
     x: Floats
     #: Shape (5, points).
@@ -58,7 +58,7 @@ class Functions:
 
 
 class _Points(Protocol):
-    """Points of several curves, those of curve k from `start[k]` to before `start[k + 1]`, with the columns of a store."""
+    """Points of several curves, curve k has the points `start[k]:start[k + 1]`, with the columns of a store."""
 
     start: Ints
 

@@ -308,5 +308,5 @@ def _matches(pattern: list[str], subject: list[str]) -> bool:
 
 
 def _lower(headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    # NATS names are case-sensitive and nats-py keeps one value a name: two spellings would be two headers.
+    # Header names are case-sensitive in NATS. Without one spelling, the same header could arrive twice under two names.
     return {name.lower(): value for name, value in headers.items()} if headers else None

@@ -5,9 +5,9 @@ messages of all other senders wait until it is read. So this process asks the se
 one subscription after another, and asks for more as it reads them. A sender of more messages than that is told that nobody
 serves the subject at the moment, and asks again.
 
-Each subject that was heard once has such a number of its own, besides the number of the pattern that brought it. So if a
-flood uses up the pattern's number, senders that were heard before are still heard. All subscriptions are members of one
-queue group: the server gives each message to one subscription whose number is not used up.
+There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. Each
+has a number of messages of its own. So if a flood uses up the number of the pattern, messages of known senders still arrive.
+All subscriptions are members of one queue group: the server gives each message to one subscription whose number is not used up.
 """
 
 from __future__ import annotations

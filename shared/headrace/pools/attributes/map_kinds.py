@@ -75,7 +75,7 @@ class TextMap(Kind):
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, str]:
         if len(path) != 1:
-            raise BadInput(place, value, f"one key: the value is {self.words}")
+            raise BadInput(place, value, f"one key without further parts: the whole value is {self.words}")
         rest = {key: item for key, item in (before or {}).items() if key != path[0]}
         return rest if value is None else rest | self.read({path[0]: value}, place)
 

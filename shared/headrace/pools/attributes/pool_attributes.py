@@ -131,10 +131,9 @@ _GENERAL: Final = [
     Attribute(
         "max_share_ratio",
         Number(0, 1),
-        "the largest share of the cluster that it may use",
+        "the largest share of each resource of the cluster that it is owed; above it, it may only use what nobody else wants",
         "no limit",
         who=_ADMIN,
-        support=_KEPT,
     ),
     Attribute(
         "integral_guarantees",

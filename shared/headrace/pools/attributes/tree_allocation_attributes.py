@@ -74,7 +74,7 @@ _YARN: Final = Schema(
         Attribute(
             "heartbeat_allowance",
             Duration(),
-            "with wait_before_kill and wait_before_next_check: the pause of an operation after a preemption for it",
+            "added to wait_before_kill and wait_before_next_check; after a preemption for it an operation pauses for the sum",
         ),
         Attribute(
             "wait_before_next_check",
@@ -90,7 +90,7 @@ _YARN: Final = Schema(
         Attribute(
             "drf_needy_quirk",
             Flag(),
-            "under yarn_legacy: compares queues below their minimum by the other queue's usage, as YARN does",
+            "under yarn_legacy: a queue's minimum is compared with its sibling's usage instead of its own, as in YARN",
         ),
         Attribute(
             "older_release",
@@ -224,7 +224,7 @@ PREEMPTION: Final = [
     Attribute(
         "take_excess_for_few_nodes",
         Flag(),
-        "a starving operation that can run on some nodes only gets there what others have too much, of whatever age",
+        "for a starving operation that can run on some nodes only, others lose their excess there, not only their youngest jobs",
     ),
     Attribute("enable_guarantee_priority_scheduling", Flag(), "operations below their promised share come first"),
     Attribute(

@@ -227,7 +227,7 @@ _DATA: Final = [
     Attribute(
         "node_reconnection_timeout",
         Duration(),
-        "how long after a restart nothing is preempted for lack of missing nodes; here until each is back or offline",
+        "how long nothing is preempted after a restart while nodes are missing; here until each node is back or offline",
         support=Support.MET,
     ),
     Attribute("accumulated_resource_usage_update_period", Duration(1), "how often usage is summed up", support=_KEPT),

@@ -143,7 +143,7 @@ def _cells(
 def _dots(chart: Chart, line: Line, columns: int, height: int, top: float) -> list[str]:
     end = max(chart.end_s, chart.start_s + 1.0)
     canvas = plotille.Canvas(columns, height, xmin=chart.start_s, ymin=0.0, xmax=end, ymax=top)
-    # The end of the time belongs to the last column.
+    # The end of the period belongs to the last column.
     latest = canvas.xmax_inside
     for run in line.runs():
         places = [(min(chart.times_s[place], latest), min(line.values[place], canvas.ymax_inside)) for place in run]

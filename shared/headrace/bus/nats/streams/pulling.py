@@ -1,6 +1,6 @@
 """Reading a stream from a given position to its end, in batches that the reader requests.
 
-So a slow reader bounds the amount of data on its way.
+So little data is on its way, however slow the reader is.
 """
 
 from __future__ import annotations

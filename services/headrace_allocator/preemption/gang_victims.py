@@ -22,7 +22,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.gangs.gang import TOGETHER
 
-#: Upper bound of the operations that are tested, for one gang, for whether they are owed the gang's resources.
+#: Upper bound of the operations that are tested for one gang: whether an operation is owed the gang's resources.
 _MOST_ASKED: Final = 8
 
 

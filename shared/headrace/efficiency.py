@@ -1,0 +1,99 @@
+"""What the jobs of an operation asked for and what their runs used: the unused part, and what to ask for the next time. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from headrace.resources import LARGEST_SUM, Resources
+from headrace.wire.heartbeat import JobResult
+from headrace.wire.operations import OperationView, RunUsage
+
+#: Part of the measured peak that a suggestion adds to it, because the next run may use more.
+_HEADROOM: Final = 0.25
+#: Part of the present request from which on a smaller request is not worth suggesting.
+_WORTHWHILE: Final = 0.75
+_MIB: Final = 1024**2
+#: Smallest step to which suggested memory is rounded, and smallest step of suggested cores in hundredths.
+_LEAST_MEMORY_STEP: Final = 16 * _MIB
+_CPU_STEP: Final = 50
+
+
+class Efficiency(msgspec.Struct, frozen=True):
+    """The usage of the completed runs of an operation's jobs, next to what each job asked for."""
+
+    #: What each job asked for.
+    asked: Resources
+    #: Usage of the measured runs, by their result.
+    used: dict[JobResult, RunUsage]
+    #: Mean number of cores that the completed runs used, and their largest peak memory in bytes; None if none was measured.
+    mean_cores: float | None
+    max_rss_bytes: int | None
+    #: What all measured runs had and did not use: core-seconds, and byte-seconds of memory. See `unused`.
+    unused_core_seconds: int
+    unused_byte_seconds: int
+    #: Options of `headrace run` for the next operation of this kind, such as `--memory 3G`. Empty if the request fits the usage.
+    suggestions: list[str]
+
+
+def efficiency_of(view: OperationView) -> Efficiency:
+    """Return what the jobs of an operation asked for, what their runs used, and what to ask for instead."""
+    asked, used = view.spec.resources, view.used
+    completed = used.get(JobResult.COMPLETED)
+    core_seconds, byte_seconds = unused(asked, used)
+    return Efficiency(
+        asked=asked,
+        used=used,
+        mean_cores=completed.cpu_ms / completed.ran_ms if completed is not None and completed.ran_ms else None,
+        max_rss_bytes=completed.max_rss_bytes if completed is not None else None,
+        unused_core_seconds=core_seconds,
+        unused_byte_seconds=byte_seconds,
+        suggestions=_suggestions(asked, used) if completed is not None else [],
+    )
+
+
+def unused(asked: Resources, used: Mapping[JobResult, RunUsage]) -> tuple[int, int]:
+    """Return the core-seconds and the byte-seconds of memory that the measured runs had and did not use.
+
+    Memory counts as used up to the largest peak among the runs with the same result, for the whole time of each run.
+    """
+    core_ms = byte_ms = 0
+    for usage in used.values():
+        core_ms += max(0, asked.cpu * usage.ran_ms // 100 - usage.cpu_ms)
+        byte_ms += max(0, asked.memory - usage.max_rss_bytes) * usage.ran_ms
+    return min(core_ms // 1000, LARGEST_SUM), min(byte_ms // 1000, LARGEST_SUM)
+
+
+def _suggestions(asked: Resources, used: Mapping[JobResult, RunUsage]) -> list[str]:
+    """Return options with the peaks of all measured runs and some headroom, if they differ from the request by much.
+
+    Failed and preempted runs count too: the next operation must bear their peaks.
+    """
+    memory = max(usage.max_rss_bytes for usage in used.values())
+    cpu = max(usage.most_cpu for usage in used.values())
+    wanted = _rounded_memory(memory)
+    words = []
+    if memory and (wanted <= asked.memory * _WORTHWHILE or memory > asked.memory):
+        words.append(f"--memory {_memory_words(wanted)}")
+    wanted = _rounded_up(int(cpu * (1 + _HEADROOM)), _CPU_STEP if cpu < 2 * _CPU_STEP else 100)
+    if cpu and (wanted <= asked.cpu * _WORTHWHILE or cpu > asked.cpu * (1 + _HEADROOM)):
+        words.append(f"--cpu {wanted / 100:g}")
+    return words
+
+
+def _rounded_memory(peak_bytes: int) -> int:
+    """Return the peak with headroom, rounded up to a power of two that is at most a quarter of it, and at least 16 MiB."""
+    amount = int(peak_bytes * (1 + _HEADROOM))
+    step = 1 << max(amount // 4, 1).bit_length() - 1
+    return _rounded_up(amount, max(step, _LEAST_MEMORY_STEP))
+
+
+def _rounded_up(amount: int, step: int) -> int:
+    return -(-amount // step) * step
+
+
+def _memory_words(amount: int) -> str:
+    gib, rest = divmod(amount, 1024 * _MIB)
+    return f"{amount // _MIB}M" if rest else f"{gib}G"
