@@ -22,7 +22,7 @@ from headrace_admission.decisions.limits import (
 from headrace_admission.decisions.pool_by_rules import Rejected, StartFacts, pool_by_rules
 from headrace_admission.decisions.rights import no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
-from headrace_admission.decisions.time_limits import Limits, limits_of
+from headrace_admission.decisions.time_limits import TimeLimits, limits_of
 from headrace_admission.state.rules import OPERATION_TYPES
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
@@ -37,7 +37,7 @@ class StartPlan(msgspec.Struct, frozen=True):
     #: Trees that were left out because a limit is reached there.
     erased: list[TreeName]
     #: Time limits of the operation, its own or those of its pools.
-    limits: Limits
+    limits: TimeLimits
 
 
 def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refusal:

@@ -70,7 +70,8 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
         decided.erased,
         _similar(book, first.pool, first.made[-1] if first.made else _ephemeral(book, first.pool)),
         warnings=_warnings(book, first.pool, request.spec),
-        **decided.limits,
+        time_limit_ms=decided.limits.of_jobs_ms,
+        operation_time_limit_ms=decided.limits.of_operation_ms,
     )
 
 
@@ -164,7 +165,13 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
         OperationStarted(
             operation=request.operation,
             user=user,
-            spec=msgspec.structs.replace(spec, tree=where.tree, pool=where.pool, **plan.limits),
+            spec=msgspec.structs.replace(
+                spec,
+                tree=where.tree,
+                pool=where.pool,
+                time_limit_ms=plan.limits.of_jobs_ms,
+                operation_time_limit_ms=plan.limits.of_operation_ms,
+            ),
             state=OperationState.RUNNING if runs else OperationState.PENDING,
             ephemeral_pool=state.books[where.tree].is_ephemeral(where.pool),
             block=block,

@@ -9,7 +9,7 @@ later operations only.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from headrace.durations import exact_duration
 from headrace.ids import ROOT_POOL, PoolName, TreeName
@@ -24,16 +24,21 @@ from headrace_admission.state.tree_book import TreeBook
 
 LimitName = Literal["time_limit", "operation_time_limit"]
 _NAMES: Final[tuple[LimitName, ...]] = ("time_limit", "operation_time_limit")
-#: Time limits of a spec, by field.
-Limits = dict[str, int | None]
 
 
-def limits_of(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolName]) -> Limits | BadRequest:
+class TimeLimits(NamedTuple):
+    """The time limits of an operation, in milliseconds. None: no limit."""
+
+    of_jobs_ms: int | None
+    of_operation_ms: int | None
+
+
+def limits_of(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolName]) -> TimeLimits | BadRequest:
     """Return the time limits of an operation that starts in these existing pools: its own limits, else those of the pools.
 
     In several trees the shortest limit applies. A limit above a maximum is refused.
     """
-    limits: Limits = {}
+    limits = []
     for name in _NAMES:
         limit_ms = asked_ms = _limit_in(spec, name)
         for tree, pool in pools.items():
@@ -44,8 +49,8 @@ def limits_of(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolNa
                     return refusal
             else:
                 limit_ms = _shorter(limit_ms, _default(book, pool, name))
-        limits[f"{name}_ms"] = limit_ms
-    return limits
+        limits.append(limit_ms)
+    return TimeLimits(*limits)
 
 
 def misfit(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolName]) -> BadRequest | None:

@@ -280,7 +280,7 @@ def a_spec() -> OperationSpec:
 )
 @pytest.mark.parametrize("kind", ["", "operation_"])
 def test_the_nearest_default_applies_up_to_the_lowest_maximum(
-    tree: dict[str, str],
+    tree: dict[str, Any],
     above: dict[str, str],
     own: dict[str, str],
     asked_ms: int | None,
@@ -306,7 +306,7 @@ def test_the_nearest_default_applies_up_to_the_lowest_maximum(
         ({}, {"a": {}, "b": {"parent": "a", "max_time_limit": "2h"}}, "pool b in tree default"),
     ],
 )
-def test_a_longer_limit_is_refused_with_the_level(tree: dict[str, str], pools: dict[str, Any], where: str) -> None:
+def test_a_longer_limit_is_refused_with_the_level(tree: dict[str, Any], pools: dict[str, Any], where: str) -> None:
     answer = Desk(pools, **tree).start("one", "b", time_limit_ms=3 * HOUR)
 
     assert answer == BadRequest("time_limit", "3h", f"at most 2h, max_time_limit of {where}")

@@ -16,9 +16,11 @@ from headrace.resources import format_amount
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
 from headrace.wire.placements import TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
+from headrace_cli.commands.operations.time_limits import job_left_words, time_limit_rows
 from headrace_cli.show.amounts import amounts, percent, pool_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
@@ -138,6 +140,8 @@ def operation_facts(
         size = format_amount("memory", spec.files.size_bytes)
         facts.add_row("files", f"{spec.files.file_count}, {size} packed")
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
+    for label, words in time_limit_rows(view, places, now_ms):
+        facts.add_row(label, words)
     facts.add_row("jobs", _job_words(view, places))
     if (completed := view.used.get(JobResult.COMPLETED)) is not None:
         cores = f"{completed.cpu_ms / completed.ran_ms:.2g} cores on average and " if completed.ran_ms else ""
@@ -176,6 +180,7 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
         words += [f"{places.running_jobs} running", f"{places.pending_jobs} pending"]
         words += [f"{places.in_doubt_jobs} unconfirmed"] if places.in_doubt_jobs else []
     words += [failed_runs(view)] if view.failed_jobs else []
+    words += [f"{view.timed_out_jobs} timed out"] if view.timed_out_jobs else []
     words += [f"{view.given_up_jobs} given up"] if view.given_up_jobs else []
     words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
     words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
@@ -218,8 +223,13 @@ def account_words(account: str) -> str:
     return account or "the agent's own account"
 
 
+def result_words(result: JobResult) -> str:
+    """Return the result of a run as text."""
+    return result.value.replace("_", " ")
+
+
 def failure_lines(end: JobEnd) -> list[str]:
-    """Return the end of a failed job in words, with the tail of its stderr."""
+    """Return the end of a failed or timed-out job in words, with the tail of its stderr."""
     how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     if end.signal is not None:
         how = f"signal {end.signal}"
@@ -227,7 +237,7 @@ def failure_lines(end: JobEnd) -> list[str]:
     attempt = f", attempt {end.attempt}" if end.attempt > 1 else ""
     where = f" on node {end.node}" if end.node else ""
     where += f" as {end.account}" if end.account else ""
-    lines = [f"job {end.index}{attempt} failed{where}: {reason or 'no reason is known'}"]
+    lines = [f"job {end.index}{attempt} {result_words(end.result)}{where}: {reason or 'no reason is known'}"]
     if end.stderr_tail.strip():
         lines.append("the end of its stderr:")
         lines.extend(f"  {line}" for line in end.stderr_tail.rstrip("\n").splitlines())
@@ -249,8 +259,9 @@ def job_table(
     places: OperationPlaces | None,
     ends: Mapping[JobSlot, JobEnded] = _NO_ENDS,
     now_ms: int = 0,
+    spec: OperationSpec | None = None,
 ) -> Table:
-    """Return a table with one line for each job.
+    """Return a table with one line for each job. With a time limit in `spec`, running jobs say what is left to them.
 
     `ends` has start, run time, CPU time and peak memory of the attempts that ended. A column has the GPU devices of the running jobs, if
     any has one. If some nodes do not fully limit running jobs, a column says what they limit.
@@ -264,13 +275,14 @@ def job_table(
     for row in rows:
         place = running.get(row.slot.index)
         if place is not None:
-            state = Text(f"running, {_percent(place)}".removesuffix(", "), style="cyan")
+            left = job_left_words(spec, place) if spec is not None else ""
+            state = Text(", ".join(filter(None, ("running", _percent(place), left))), style="cyan")
             more = [",".join(place.gpus) for _ in gpus] + [limits_words(place.limits) for _ in limits]
             account = account_words(place.account)
             cells = [time_of_day(now_ms - place.ran_ms, now_ms), format_duration(place.ran_ms), "", ""] if used else []
             made.add_row(str(place.index), str(place.attempt), state, place.node, *more, account, "", *cells)
             continue
-        words = row.result.value if row.result is not None else "pending"
+        words = result_words(row.result) if row.result is not None else "pending"
         words += ", to be retried" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         account = account_words(row.account) if row.result is not None else ""
