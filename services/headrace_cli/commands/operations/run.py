@@ -226,11 +226,9 @@ def run(
 
         headrace run -f -n 3 -c 2 -m 1G -- python3 work.py
 
-        headrace run --pool vision --gpu 1 --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
+        headrace run --pool vision --gpu 1 --time-limit 2h --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
 
         headrace run --upload project -- python3 main.py
-
-        headrace run --jobs 100 --time-limit 2h --operation-time-limit 1d -- python3 work.py
 
         headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
 
@@ -257,9 +255,7 @@ def run(
         if waits.dry_run:
             return await _try(screen, client, spec, packed, id or "")
         operation = await _start(screen, client, spec, packed, id or "")
-        _tell_start(screen, operation, named=bool(pool), alone=not waits.is_wanted)
-        if hint := time_as_title(spec.title):
-            screen.say(hint, style="yellow")
+        _tell_start(screen, operation, spec.title, named=bool(pool), alone=not waits.is_wanted)
         await warn_of_what_never_runs(screen, client, spec, operation.answer)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
 
@@ -393,7 +389,7 @@ def _folder(jobs: JobOptions) -> str:
     return os.path.abspath(jobs.cwd)
 
 
-def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: bool) -> None:
+def _tell_start(screen: Screen, operation: Operation, title: str, *, named: bool, alone: bool) -> None:
     answer = operation.answer
     if answer is None:
         return
@@ -418,5 +414,5 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
             f"pool {answer.pool!r} is not configured: it is ephemeral, and exists as long as its operations{near}",
             style="yellow",
         )
-    for warning in answer.warnings:
+    for warning in filter(None, (*answer.warnings, time_as_title(title))):
         screen.say(f"warning: {warning}", style="yellow")

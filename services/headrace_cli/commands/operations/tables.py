@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.table import Table
@@ -152,16 +152,19 @@ def operation_facts(
     if view.pausing_jobs:
         facts.add_row("to be retried", retry_words(view, now_ms))
     if places is not None and view.state not in FINAL_STATES:
-        for reason in places.reasons[:1]:
-            more = len(places.reasons) - 1
-            # A pending operation waits for a running slot, which the row "waits for" says already.
-            if view.state is not OperationState.PENDING:
-                facts.add_row("waits because", Text(reason))
-            facts.add_row(
-                "",
-                f"{f'{more} more, and ' if more else ''}what would end the waiting: headrace op explain {view.operation}",
-            )
+        for label, words in _heaviest_reason(view, places.reasons):
+            facts.add_row(label, Text(words))
     return facts
+
+
+def _heaviest_reason(view: OperationView, reasons: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield why jobs wait, and where the other reasons are told."""
+    for reason in reasons[:1]:
+        # A pending operation waits for a running slot, which the row "waits for" says already.
+        if view.state is not OperationState.PENDING:
+            yield "waits because", reason
+        more = f"{len(reasons) - 1} more, and " if len(reasons) > 1 else ""
+        yield "", f"{more}what would end the waiting: headrace op explain {view.operation}"
 
 
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
