@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Concatenate, Never, ParamSpec, TypeVar
+from typing import Concatenate, Final, Never, ParamSpec, TypeVar
 
 import msgspec
 
 from headrace.errors import HeadraceError
 from headrace.ids import PoolName, TreeName
-from headrace.runtime.engine import Check, Figure, Moment, Outcome, by_label, counter, gauge, run_checks
+from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, by_label, counter, gauge, run_checks
 from headrace.wire import ledger
 from headrace.wire import operations as wire
-from headrace.wire.log import Event
+from headrace.wire.log import ClockMoved, Event
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import not_allowed
 from headrace_admission.decisions import (
@@ -28,6 +28,7 @@ from headrace_admission.decisions import (
     ends_and_retries,
     promotion,
     starts,
+    time_limits,
     updates,
 )
 from headrace_admission.decisions.transaction import Transaction
@@ -35,6 +36,9 @@ from headrace_admission.state.book_checks import pools_to_check
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import GlobalRules, TreeRules
 from headrace_admission.state.state import Page, Restored, State
+
+#: Milliseconds by which the wall clock may differ from the steady clock before that counts as a move of the wall clock.
+_CLOCK_MOVE_MS: Final = 1_000
 
 A = TypeVar("A")
 P = ParamSpec("P")
@@ -60,6 +64,8 @@ class AdmissionEngine:
         #: Term of the newest log entry. A leader has announced its own term in the log.
         self._term = 0
         self._impossible_ends = 0
+        #: Wall clock less steady clock in milliseconds, as far as known; None before the first decision.
+        self._clock_ms: int | None = None
 
     # --- from the log ----------------------------------------------------------------------------------------------
 
@@ -154,6 +160,10 @@ class AdmissionEngine:
         """Retry the failed jobs whose back-off is over."""
         return self._decide(now, ends_and_retries.retry_due)
 
+    def on_time_limits_due(self, now: Moment) -> Outcome[None, Event]:
+        """Let the operations fail whose time limit is reached."""
+        return self._decide(now, time_limits.end_overdue)
+
     def on_scan(self, now: Moment) -> Outcome[None, Event]:
         """Scan all queues and start every waiting operation that may run."""
         return self._decide(now, promotion.scan)
@@ -231,6 +241,7 @@ class AdmissionEngine:
         self, now: Moment, decide: Callable[Concatenate[Transaction, P], A], *args: P.args, **kwargs: P.kwargs
     ) -> Outcome[A, Event]:
         transaction = Transaction(self.state, now)
+        self._follow_clock(transaction, now)
         try:
             answer = decide(transaction, *args, **kwargs)
         except Exception as error:
@@ -238,6 +249,18 @@ class AdmissionEngine:
                 raise HalfDecided from error
             raise
         return Outcome(answer, transaction.events)
+
+    def _follow_clock(self, transaction: Transaction, now: Moment) -> None:
+        """Record a move of the wall clock, so that no operation ends early or late because the clock was set.
+
+        A clock that is set while no process leads is not noticed: the time until the next decision counts by the wall clock.
+        """
+        clock_ms = now.wall_ms - now.steady_ns // NS_PER_MS
+        moved_ms = 0 if self._clock_ms is None else clock_ms - self._clock_ms
+        if self._clock_ms is None or abs(moved_ms) > _CLOCK_MOVE_MS:
+            self._clock_ms = clock_ms
+            if moved_ms and self.state.limited:
+                transaction.record(ClockMoved(self.state.clock_moved_ms + moved_ms, now.wall_ms))
 
     def _check_pool(self, tree: TreeName, pool: PoolName) -> list[str]:
         broken = self.state.check_pool(tree, pool)

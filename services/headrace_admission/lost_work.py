@@ -28,6 +28,7 @@ _MOST_SUMS: Final = 10_000
 #: Resources with a metric of lost work, and their units.
 _UNITS: Final = {"cpu": "hundredths of a core-second", "gpu": "gpu-seconds", "memory": "byte-seconds"}
 _NOTHING: Final = Volume()
+_NOT_PREEMPTED: Final = (JobResult.COMPLETED, JobResult.TIMED_OUT)
 
 
 class LostIn(NamedTuple):
@@ -57,8 +58,8 @@ class LostWorkBook:
         self._row_count = 0
 
     def note(self, tree: TreeName, pool: PoolName, end: JobEnd, given: Resources, at_ms: int) -> None:
-        """Count an attempt that ended, if it was preempted before it was completed."""
-        if end.preemption is None or end.result is JobResult.COMPLETED or end.exit_code == EXIT_SAVED:
+        """Count an attempt that ended, if it was preempted before it was completed or timed out."""
+        if end.preemption is None or end.result in _NOT_PREEMPTED or end.exit_code == EXIT_SAVED:
             return
         ran_ms = max(0, end.ended_at_ms - end.started_at_ms) if end.started_at_ms else 0
         if ran_ms:

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headrace.counted import counted
+from headrace.durations import exact_duration
 from headrace.efficiency import unused
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.near import near
@@ -323,6 +324,8 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         given_up_jobs=operation.ledger.given_up,
         awaits=operation.awaits,
         awaiting_jobs=operation.awaiting_jobs,
+        timed_out_jobs=counts[JobResult.TIMED_OUT],
+        ends_by_ms=operation.ends_by_ms,
     )
 
 
@@ -398,13 +401,21 @@ def most_failed_runs(spec: OperationSpec) -> int:
 
 
 def failure_words(operation: Operation) -> str:
-    """Return the reason of an operation that fails because too many attempts of its jobs have failed."""
-    spec, count = operation.spec, operation.ledger.counts[JobResult.FAILED]
+    """Return the reason of an operation that fails because too many attempts of its jobs have failed, or because of timed-out jobs."""
+    spec, ledger = operation.spec, operation.ledger
+    count, timed_out, jobs = ledger.counts[JobResult.FAILED], ledger.counts[JobResult.TIMED_OUT], spec.job_count
     if count >= spec.max_failed_job_count:
         words = f"{counted(count, 'failed job')}, max_failed_job_count is {spec.max_failed_job_count}"
+    elif spec.is_gang and count >= most_failed_runs(spec):
+        words = f"the gang failed {count} times, tries is {spec.tries}"
     else:
-        given_up = f"{operation.ledger.given_up} of {counted(spec.job_count, 'job')} failed"
-        words = f"{f'the gang failed {count} times' if spec.is_gang else given_up}, tries is {spec.tries}"
+        given_up = []
+        if timed_out:
+            limit = f", the time limit is {exact_duration(spec.time_limit_ms)}" if spec.time_limit_ms else ""
+            given_up.append(f"{timed_out} of {counted(jobs, 'job')} timed out{limit}")
+        if ledger.failed_for_good:
+            given_up.append(f"{ledger.failed_for_good} of {counted(jobs, 'job')} failed, tries is {spec.tries}")
+        words = "; ".join(given_up)
     if operation.ledger.failures:
         words += (
             f"; {_never_ran_words(operation, 1) or 'the last failure: ' + _end_words(operation.ledger.failures[-1])}"

@@ -58,8 +58,8 @@ Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 _Served = tuple[str, Any, Handler]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
-#: Seconds between two looks for due retries: a job may wait this much longer than its back-off.
-_LOOK_AT_RETRIES_S: Final = 0.25
+#: Seconds between two looks for due retries and time limits: a job may wait this much longer than its back-off.
+_LOOK_AT_TIMES_S: Final = 0.25
 #: Requests at a time that read the log to answer. Each reads and decodes up to some megabytes.
 _LOG_READERS: Final = 2
 
@@ -162,7 +162,7 @@ class AdmissionService:
         self._recorder.note(self.engine.on_takeover(self._shell.now()).effects)
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
-        tasks.start_soon(self._retry_jobs)
+        tasks.start_soon(self._look_at_times)
         tasks.start_soon(self._lose_gone_allocators)
         await self._serve()
         tasks.start_soon(self._shell.watch, self._runtime, self._role, self.engine.state.lost_work_picture)
@@ -476,12 +476,15 @@ class AdmissionService:
                     self._log.error("allocator is gone; its jobs of operations in several trees are lost", tree=tree)
                     self._recorder.note(self.engine.on_allocator_gone(tree, self._shell.now()).effects)
 
-    async def _retry_jobs(self) -> None:
+    async def _look_at_times(self) -> None:
         while True:
-            await anyio.sleep(_LOOK_AT_RETRIES_S)
+            await anyio.sleep(_LOOK_AT_TIMES_S)
             if self.engine.state.pausing:
                 await self._checkpointing.until_open()
                 self._recorder.note(self.engine.on_retries_due(self._shell.now()).effects)
+            if self.engine.state.limited:
+                await self._checkpointing.until_open()
+                self._recorder.note(self.engine.on_time_limits_due(self._shell.now()).effects)
 
     async def _scan_queues(self) -> None:
         while True:

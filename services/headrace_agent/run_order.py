@@ -86,6 +86,8 @@ def run_order(
         is_host_fault=failure is not None and failure.fault is FilesFault.HOST,
         gpus=allocation.gpus,
         closed_files=identity.gpus.files_of_others(allocation.gpus),
+        time_limit_ms=spec.time_limit_ms,
+        interruption_timeout_ms=spec.interruption_timeout_ms,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -36,9 +37,22 @@ _OPTIONS: Final = {
 #: Options of Slurm without an equivalent option, and what to do instead.
 _DONE_OTHERWISE: Final = {
     "--dependency": "--after ID for afterok, --after ID:failed for afternotok, --after ID:any for afterany, --after-each ID for aftercorr",
+    "--time": "--time-limit with a unit, such as `--time-limit 2h`",
     "--nodes": "--gang, for jobs that start together or not at all; each job runs on one node",
-    "--time": "`timeout 10m` before the command: jobs have no time limit",
 }
+
+#: A time limit as Slurm's `-t` has it: minutes, or hours, minutes and seconds, perhaps after days.
+_TIME_OF_SLURM: Final = re.compile(r"\d+(-\d+)?(:\d\d){0,2}")
+
+
+def time_as_title(title: str) -> str:
+    """Return a hint if the title of an operation is a time limit of Slurm's `-t`, or an empty string.
+
+    >>> time_as_title("2:00:00")
+    "the title is '2:00:00'; instead of Slurm's -t, use --time-limit with a unit, such as `--time-limit 2h`"
+    """
+    is_time = _TIME_OF_SLURM.fullmatch(title) is not None
+    return f"the title is {title!r}; instead of Slurm's -t, use {_DONE_OTHERWISE['--time']}" if is_time else ""
 
 
 def said_here(words: Sequence[str]) -> str:

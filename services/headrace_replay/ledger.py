@@ -121,10 +121,12 @@ class ReplayedLedger:
         request = Released(self._tree, self.allocator_term, operations)
         self._decide(self.engine.on_released(request, now), now)
 
-    def retry(self, now: Moment) -> None:
-        """Let failed jobs run again whose pause is over."""
+    def look_at_times(self, now: Moment) -> None:
+        """Let failed jobs run again whose pause is over, and end operations whose time limit is reached."""
         if self.engine.state.pausing:
             self._decide(self.engine.on_retries_due(now), now)
+        if self.engine.state.limited:
+            self._decide(self.engine.on_time_limits_due(now), now)
 
     def scan(self, now: Moment) -> None:
         """Examine all queues for operations that may run now."""

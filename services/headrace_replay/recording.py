@@ -15,6 +15,7 @@ from headrace.wire import operations as wire
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import (
     AllocatorAttached,
+    ClockMoved,
     EphemeralPoolAdopted,
     EphemeralPoolSet,
     Event,
@@ -119,6 +120,8 @@ class Recording:
     def _is_ours(self, event: Event) -> bool:
         """True if an event is about this tree, or about an operation that runs in this tree only."""
         operation = concerned(event)
+        if isinstance(event, ClockMoved):
+            return True
         if operation is None:
             assert isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted | AllocatorAttached)
             return event.tree == self.tree
@@ -155,7 +158,10 @@ class Recording:
             case OperationSuspended():
                 self._add(event.at_ms, wire.ResumeOperation(event.operation))
             case ParametersChanged():
-                self._add(event.at_ms, wire.UpdateOperation(event.operation, event.weight))
+                limit_ms = event.operation_time_limit_ms
+                self._add(
+                    event.at_ms, wire.UpdateOperation(event.operation, event.weight, operation_time_limit_ms=limit_ms)
+                )
             case OperationPlaced(placement=placement) if placement.pool != self._pools.get(event.operation):
                 pool = self._hubs.get(placement.pool, placement.pool)
                 self._add(self._at_ms, wire.UpdateOperation(event.operation, pool=pool))
@@ -193,7 +199,7 @@ class JobLengths:
         for run in sorted(recording.runs, key=lambda each: (each.ended_at_ms or recording.until_ms, each.attempt)):
             key, ran_ms = (run.operation, run.index), run.length_ms(recording.until_ms)
             goes_on = recording.specs[run.operation].interruptible
-            if run.result in (JobResult.COMPLETED, JobResult.FAILED):
+            if run.result in (JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT):
                 whole_ms = ran_ms + (self._at_least.pop(key, 0) if goes_on else 0)
                 of_operation[run.operation].append(whole_ms)
                 if run.ended_at_ms is not None and run.ended_at_ms >= recording.since_ms:

@@ -147,7 +147,7 @@ class World:
         self._feed()
 
     def _tick(self) -> None:
-        self.ledger.retry(self.now)
+        self.ledger.look_at_times(self.now)
         self._take(self.allocator.on_tick(self.now))
         self._want_refresh()
         self._feed()

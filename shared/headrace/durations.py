@@ -28,6 +28,16 @@ def parse_duration_ms(text: str | int, *, place: str) -> int:
     return ms
 
 
+def parse_time_limit_ms(text: str | int | None, place: str) -> int | None:
+    """Read a time limit of at least 1 ms. None stays None, which stands for the default of the pool. Raises `BadInput`."""
+    if text is None:
+        return None
+    ms = parse_duration_ms(text, place=place)
+    if not ms:
+        raise BadInput(place, text, "a length of time above 0, such as 30s or 2h")
+    return ms
+
+
 def exact_duration(ms: int) -> str:
     """Write a duration in the largest unit that needs no fraction. `parse_duration_ms` reads the same value back."""
     unit = next((unit for unit in ("d", "h", "m", "s") if ms and ms % _UNIT_MS[unit] == 0), "ms")

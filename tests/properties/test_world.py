@@ -71,6 +71,61 @@ def test_each_job_completes_or_fails_as_often_as_it_may(seed: int, tries: int) -
     assert operation.state is (OperationState.FAILED if given_up else OperationState.COMPLETED)
 
 
+@pytest.mark.parametrize("seed", seeds(4, 100))
+def test_a_job_that_times_out_never_runs_again_and_its_operation_fails_when_the_other_jobs_are_over(seed: int) -> None:
+    """Services and agents restart at any moment."""
+    world = World(Random(seed), NODES)
+    world.slow = 0.2
+    world.start("operation-a", jobs=20, tries=3, time_limit_ms=60_000)
+    for number in range(600):
+        world.step()
+        match number % 150:
+            case 40:
+                world.restart_admission()
+            case 80:
+                world.restart_allocator()
+            case 120:
+                world.restart_agent(world.random.choice(list(NODES)))
+        no_problem(world, seed)
+
+    assert world.settle()
+
+    no_problem(world, seed)
+    operation = world.admission.state.operations[OperationId("operation-a")]
+    ledger = operation.ledger
+    assert ledger.counts[JobResult.TIMED_OUT] == len(world.timed_out)
+    assert {index for _, index in world.completed} == set(range(20)) - {index for _, index in world.timed_out}
+    assert operation.state is (OperationState.FAILED if world.timed_out else OperationState.COMPLETED)
+
+
+@pytest.mark.parametrize("seed", seeds(6, 100))
+def test_an_operation_ends_at_its_limit_and_not_before_though_clocks_are_set_and_services_restart(seed: int) -> None:
+    """Its jobs never end by themselves. Nothing of it runs when it is over."""
+    world, name = World(Random(seed), NODES), OperationId("operation-a")
+    world.stays = 1.0
+    world.start(name, jobs=8, operation_time_limit_ms=100_000)
+    due_s, ended_s = world.now_s + 100, 0.0
+    for _ in range(4_000):
+        world.step()
+        match world.random.randrange(200):
+            case 0:
+                world.restart_admission()
+            case 1:
+                world.restart_allocator()
+            case 2 | 3:
+                world.set_clock(world.random.choice([-900, -60, 0, 5, 40 * 3_600]))
+        state = world.admission.state.operations[name].state
+        if state is not OperationState.RUNNING and not ended_s:
+            ended_s = world.now_s
+        no_problem(world, seed)
+
+    # Each move of the clock that is not recorded as one is below a second.
+    assert due_s - 1.5 <= ended_s
+    assert world.settle()
+    assert world.admission.state.operations[name].state is OperationState.FAILED
+    assert not any(host.running for host in world.hosts.values())
+
+
 @pytest.mark.parametrize("seed", seeds(6, 200))
 def test_never_loses_or_doubles_a_job_when_services_agents_and_runners_restart(seed: int) -> None:
     """Restarts at any moment; only what truly went away with a runner is counted as lost."""

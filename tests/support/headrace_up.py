@@ -130,6 +130,11 @@ class Up:
         assert done.returncode == 0, f"{words}: status {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
 
+    def run_until_over(self, operation: str) -> None:
+        """Wait for the end of an operation, however it ends and whatever is down meanwhile."""
+        done = self.run("op", "wait", operation, expect=None)
+        assert done.returncode in (Exit.DONE, Exit.FAILED), done.stderr
+
     def begin(self, *words: str) -> Forked:
         """A command that goes on; it is the test's to end."""
         return begin_forked(words, environment=self.environment, cwd=self.state)

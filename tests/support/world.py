@@ -88,13 +88,18 @@ class World:
         self.faults = True
         #: The chance that a job goes on where it might end; one that was interrupted does not.
         self.stays = 0.0
+        #: The chance that a job of an operation with a time limit reaches it.
+        self.slow = 0.0
         self.now_s = 1_000.0
+        #: How far the wall clock is set ahead.
+        self.clock_ahead_s = 0
         self.log: list[list[Event]] = []
         self.hosts = {name: Host(total) for name, total in nodes.items()}
         #: Every start of a process there ever was, and what completed by the truth.
         self.starts: list[JobKey] = []
         self.completed: set[tuple[str, int]] = set()
         self.failures: Counter[tuple[str, int]] = Counter()
+        self.timed_out: set[tuple[str, int]] = set()
         self.problems: list[str] = []
         self.lives = 0
         self.admission = self._new_admission()
@@ -121,6 +126,7 @@ class World:
         *,
         is_gang: bool = False,
         tries: int = 0,
+        **limits: Any,
     ) -> None:
         spec = OperationSpec(
             pool=PoolName("research"),
@@ -131,6 +137,7 @@ class World:
             is_gang=is_gang,
             tries=tries,
             keep_going=True,
+            **limits,
         )
         self._record(self.admission.on_start(StartOperation(OperationId(name), spec), "anna", self.now))
 
@@ -144,6 +151,12 @@ class World:
     def resume(self, name: str) -> None:
         self._record(self.admission.on_resume(ResumeOperation(OperationId(name)), "anna", self.now))
 
+    def set_clock(self, ahead_s: int) -> None:
+        """Set the wall clock of admission, which looks at time limits before and after, as it does many times a second."""
+        self._look_at_times()
+        self.clock_ahead_s = ahead_s
+        self._look_at_times()
+
     # --- chance ---------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
@@ -151,6 +164,7 @@ class World:
         self.now_s += self.random.choice([0.0, 0.001, 0.05, 0.3])
         actions = [self._agent_tick] * 4 + [self._beat] * 6 + [self._answer] * 6 + [self._runner] * 6
         actions += [self._job_ends] * 5 + [self._feed] * 5 + [self._ledger] * 5 + [self._allocator_tick]
+        actions += [self._look_at_times] if self.admission.state.limited else []
         self.random.choice(actions)()
         self._judge()
 
@@ -207,7 +221,7 @@ class World:
 
     @property
     def now_ms(self) -> int:
-        return int(self.now_s * 1000)
+        return int(self.now_s * 1000) + 1000 * self.clock_ahead_s
 
     @property
     def now(self) -> Moment:
@@ -278,6 +292,9 @@ class World:
         elif self.faults and self.random.random() < 0.1:
             result = JobResult.FAILED
             self.failures[key.operation, key.index] += 1
+        elif run.time_limit_ms is not None and self.random.random() < self.slow:
+            result = JobResult.TIMED_OUT
+            self.timed_out.add((key.operation, key.index))
         if result is JobResult.COMPLETED:
             self.completed.add((key.operation, key.index))
         host.ended[key] = self._end(key, run, result)
@@ -326,6 +343,11 @@ class World:
                     )
                 if not isinstance(told, ReleasedAnswer) or lost_after:
                     self.allocator.on_release_failed(effect.operations, self.now)
+
+    def _look_at_times(self) -> None:
+        events = self.admission.on_time_limits_due(self.now).effects
+        if events:
+            self.log.append(list(events))
 
     def _live(self) -> list[LiveOperation]:
         return [queries.live_operation(operation, TREE) for operation in self.admission.state.live.values()]
@@ -392,6 +414,8 @@ class World:
             self.problems.append(f"{run.job} is started a second time")
         if (run.job.operation, run.job.index) in self.completed:
             self.problems.append(f"{run.job} is started after the job was completed")
+        if (run.job.operation, run.job.index) in self.timed_out:
+            self.problems.append(f"{run.job} is started after the job timed out")
         self.starts.append(run.job)
         host.running[run.job] = run
         host.to_agent.append(Started(run.job, len(self.starts), self.now_ms, self.now.steady_ns))

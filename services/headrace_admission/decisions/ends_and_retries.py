@@ -1,8 +1,8 @@
 """Ends of jobs and their consequences: the job is retried, or the operation ends.
 
 An end counts once, however often it is reported. A failed, aborted or lost job is retried with its next attempt
-(`next_attempt`), unless the operation is ending or has failed too often. A failed job waits before its retry (`retry_at_ms`),
-and the wait grows with its failures.
+(`next_attempt`), unless the operation is ending or has failed too often. A job that timed out is given up. A failed job waits
+before its retry (`retry_at_ms`), and the wait grows with its failures.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer 
 def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> JobSlot | None:
     """Return the attempt that follows an end. None if the job is completed or given up, or if its operation is ending or must fail."""
     if end.result is JobResult.COMPLETED or is_ending(operation.state) or has_failed_too_often(operation, failed_jobs):
+        return None
+    if end.result is JobResult.TIMED_OUT:
         return None
     if end.result is JobResult.FAILED and operation.ledger.failed_runs[end.index] + 1 == operation.spec.tries:
         return None
@@ -269,7 +271,9 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
     if operation.ledger.all_done:
         end_operation(transaction, operation, StateCause.JOBS_DONE)
     elif must_fail(operation, failed_jobs):
-        end_operation(transaction, operation, StateCause.TOO_MANY_FAILURES, failure_words(operation))
+        only_slow = not has_failed_too_often(operation, failed_jobs) and not operation.ledger.failed_for_good
+        cause = StateCause.TIME_LIMIT if only_slow else StateCause.TOO_MANY_FAILURES
+        end_operation(transaction, operation, cause, failure_words(operation))
     return impossible
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from headrace.ids import PoolName, TreeName
 from headrace.wire.log import EphemeralPoolSet
 from headrace.wire.operations import UpdateOperation
@@ -12,6 +14,7 @@ from headrace_admission.decisions.limits import move_limit, unfit_pool
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.rights import may_move, no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
+from headrace_admission.decisions.time_limits import misfit
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.life import may_change_parameters
 from headrace_admission.state.operation import Operation
@@ -21,7 +24,7 @@ from headrace_admission.state.state import State
 def plan_move(
     state: State, operation: Operation, request: UpdateOperation, user: str
 ) -> dict[TreeName, Target] | Refusal:
-    """Plan the new pool in each tree where the pool changes. If the move is refused in one tree, it is refused as a whole."""
+    """Plan the new pool in each tree where the pool changes. If a change is refused in one tree, all are refused."""
     if not may_change_parameters(operation.state):
         return WrongState("operation", operation.id, operation.state.value, "pending or running")
     for tree in request.scheduling_options_per_pool_tree:
@@ -46,6 +49,15 @@ def plan_move(
             targets[tree] = target
     if targets and not everywhere.pool_change_is_allowed:
         return WrongState("operation", operation.id, "fixed to its pool", "the setting pool_change_is_allowed to be on")
+    spec, asked_ms = operation.spec, request.operation_time_limit_ms
+    if asked_ms is not None:
+        spec = msgspec.structs.replace(spec, operation_time_limit_ms=asked_ms or None)
+    if targets or asked_ms is not None:
+        pools = {tree: each.pool for tree, each in operation.placements.items()}
+        pools |= {tree: target.nearest_existing for tree, target in targets.items()}
+        too_long = misfit(state, spec, pools)
+        if too_long is not None:
+            return too_long
     return _over_limit(state, operation, targets) or targets
 
 

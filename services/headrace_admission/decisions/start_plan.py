@@ -22,6 +22,7 @@ from headrace_admission.decisions.limits import (
 from headrace_admission.decisions.pool_by_rules import Rejected, StartFacts, pool_by_rules
 from headrace_admission.decisions.rights import no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
+from headrace_admission.decisions.time_limits import TimeLimits, limits_of
 from headrace_admission.state.rules import OPERATION_TYPES
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
@@ -35,6 +36,8 @@ class StartPlan(msgspec.Struct, frozen=True):
     targets: dict[TreeName, Target]
     #: Trees that were left out because a limit is reached there.
     erased: list[TreeName]
+    #: Time limits of the operation, its own or those of its pools.
+    limits: TimeLimits
 
 
 def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refusal:
@@ -131,7 +134,7 @@ def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular:
 
 def _within_limits(
     state: State, spec: OperationSpec, user: str, targets: dict[TreeName, Target]
-) -> StartPlan | OverLimit:
+) -> StartPlan | OverLimit | BadRequest:
     """Leave out trees whose limits are reached, if the operation allows that. Otherwise refuse the start."""
     broken: dict[TreeName, LimitBroken] = {}
     for tree, target in targets.items():
@@ -148,4 +151,6 @@ def _within_limits(
         return OverLimit(firm)
     if len(broken) == len(targets):
         return OverLimit(list(broken.values()))
-    return StartPlan({tree: target for tree, target in targets.items() if tree not in broken}, list(broken))
+    kept = {tree: target for tree, target in targets.items() if tree not in broken}
+    limits = limits_of(state, spec, {tree: target.nearest_existing for tree, target in kept.items()})
+    return limits if isinstance(limits, BadRequest) else StartPlan(kept, list(broken), limits)

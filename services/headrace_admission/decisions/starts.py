@@ -86,6 +86,8 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
         awaits=upstream.awaits,
         upstream_failure=upstream.failure,
         awaiting_jobs=0 if upstream.failure else request.spec.job_count - upstream.free,
+        time_limit_ms=decided.limits.of_jobs_ms,
+        operation_time_limit_ms=decided.limits.of_operation_ms,
     )
 
 
@@ -208,7 +210,13 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
         OperationStarted(
             operation=request.operation,
             user=user,
-            spec=msgspec.structs.replace(spec, tree=where.tree, pool=where.pool),
+            spec=msgspec.structs.replace(
+                spec,
+                tree=where.tree,
+                pool=where.pool,
+                time_limit_ms=plan.limits.of_jobs_ms,
+                operation_time_limit_ms=plan.limits.of_operation_ms,
+            ),
             state=OperationState.RUNNING if runs else OperationState.PENDING,
             ephemeral_pool=state.books[where.tree].is_ephemeral(where.pool),
             block=block,

@@ -64,14 +64,14 @@ def resume(transaction: Transaction, request: wire.ResumeOperation, user: str) -
 
 
 def update(transaction: Transaction, request: wire.UpdateOperation, user: str) -> OperationView | Refusal:
-    """Change weight and pool: either everything that was requested, or nothing."""
+    """Change weight, pool and time limit: either everything that was requested, or nothing."""
     operation = _changeable(transaction.state, request.operation, user)
     if not isinstance(operation, Operation):
         return operation
     targets = plan_move(transaction.state, operation, request, user)
     if not isinstance(targets, dict):
         return targets
-    _set_weights(transaction, operation, request)
+    _set_parameters(transaction, operation, request)
     move(transaction, operation, targets)
     return queries.view(transaction.state, operation)
 
@@ -94,8 +94,8 @@ def _record_suspended(
     )
 
 
-def _set_weights(transaction: Transaction, operation: Operation, request: wire.UpdateOperation) -> None:
-    """Record the new weights, for all trees and for single trees."""
+def _set_parameters(transaction: Transaction, operation: Operation, request: wire.UpdateOperation) -> None:
+    """Record the new weights, for all trees and for single trees, and the new time limit."""
     spec = operation.spec
     per_tree = dict(spec.scheduling_options_per_pool_tree)
     for tree, said in request.scheduling_options_per_pool_tree.items():
@@ -104,8 +104,9 @@ def _set_weights(transaction: Transaction, operation: Operation, request: wire.U
     if request.weight is not None:
         # A weight for the whole operation applies in each tree.
         per_tree = {tree: msgspec.structs.replace(said, weight=None) for tree, said in per_tree.items()}
-    weight = request.weight or spec.weight
-    if weight != spec.weight or per_tree != spec.scheduling_options_per_pool_tree:
+    weight, limit_ms = request.weight or spec.weight, request.operation_time_limit_ms
+    is_same_limit = limit_ms is None or limit_ms == (spec.operation_time_limit_ms or 0)
+    if weight != spec.weight or per_tree != spec.scheduling_options_per_pool_tree or not is_same_limit:
         transaction.record(
             ParametersChanged(
                 operation=operation.id,
@@ -114,5 +115,6 @@ def _set_weights(transaction: Transaction, operation: Operation, request: wire.U
                 ephemeral_pool=operation.ephemeral_pool,
                 at_ms=transaction.now_ms,
                 per_tree=per_tree,
+                operation_time_limit_ms=None if is_same_limit else limit_ms,
             )
         )

@@ -42,6 +42,8 @@ class _Head(msgspec.Struct, frozen=True):
     writer: int = 0
     #: Term of each tree's newest allocator.
     allocator_terms: dict[TreeName, int] = {}
+    #: Sum of all recorded moves of the wall clock, in milliseconds.
+    clock_moved_ms: int = 0
 
     @property
     def prefix(self) -> str:
@@ -81,6 +83,7 @@ class Checkpoint:
         state.before_change = self._keep
         self.sequence = state.sequence
         self.allocator_terms = dict(state.allocator_terms)
+        self.clock_moved_ms = state.clock_moved_ms
         self._pools = state.ephemeral_pools()
         self._lost_work = state.lost_work.rows()
         #: Operations that are in no page yet, and the records of those operations that have changed since.
@@ -167,7 +170,7 @@ class CheckpointStore:
                     taken += 1
         if taken < head.pages:
             raise BadMessage(f"{head.page(taken)}: missing")
-        return Restored(head.sequence, head.allocator_terms)
+        return Restored(head.sequence, head.allocator_terms, head.clock_moved_ms)
 
     async def is_lost(self, first: int) -> bool:
         """Return whether the bucket lacks what is needed to continue with a log that begins with the entry `first`.
@@ -196,7 +199,7 @@ class CheckpointStore:
         Raises `KeyFenced` if a higher term has the head. After any other `BusError` the previous checkpoint stays valid.
         """
         before, terms = self._head, checkpoint.allocator_terms
-        head = _Head(checkpoint.sequence, self._term, 0, self._term, terms)
+        head = _Head(checkpoint.sequence, self._term, 0, self._term, terms, checkpoint.clock_moved_ms)
         number = -1
         for number, page in enumerate(checkpoint.pages()):
             if number:

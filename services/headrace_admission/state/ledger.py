@@ -34,7 +34,15 @@ KEPT_STDERR_TAILS: Final = 3
 _NUMBER_BYTES: Final = 100
 _NODE_BYTES: Final = 160
 
-_RESULT_CODE: Final = {JobResult.COMPLETED: 1, JobResult.FAILED: 2, JobResult.ABORTED: 3, JobResult.LOST: 4}
+_RESULT_CODE: Final = {
+    JobResult.COMPLETED: 1,
+    JobResult.FAILED: 2,
+    JobResult.ABORTED: 3,
+    JobResult.LOST: 4,
+    JobResult.TIMED_OUT: 5,
+}
+#: Results of jobs that are given up unless they are retried.
+_GIVEN_UP: Final = (JobResult.FAILED, JobResult.TIMED_OUT)
 _CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
 
 
@@ -105,7 +113,7 @@ class Ledger:
         self._failures_bytes = 0
         #: Number of failed attempts whose command could not be started.
         self._not_started = 0
-        #: Number of jobs that failed and are not retried.
+        #: Number of jobs that failed or timed out and are not retried.
         self.given_up = 0
         #: Number of failed attempts of each job; and for each failed job that waits for its retry, the Unix time in
         #: milliseconds of the retry.
@@ -139,6 +147,11 @@ class Ledger:
     def are_all_over(self) -> bool:
         """True if every job is completed or given up."""
         return self.done_count + self.given_up == self.job_count
+
+    @property
+    def failed_for_good(self) -> int:
+        """Return the number of jobs that failed and are not retried, without those that timed out."""
+        return self.given_up - self.counts[JobResult.TIMED_OUT]
 
     def nodes_without_start(self) -> list[str]:
         """Return the nodes of the kept failures, if no attempt that ended could be started; else an empty list."""
@@ -226,6 +239,7 @@ class Ledger:
         if end.result is JobResult.FAILED:
             self.failed_runs[index] += 1
             self._not_started += end.not_started
+        if end.result in _GIVEN_UP:
             self._keep_failure(msgspec.structs.replace(end, node=node))
         if end.result is JobResult.COMPLETED:
             self._done[index >> 3] |= _bit(index)
@@ -237,7 +251,7 @@ class Ledger:
             if retry_at_ms:
                 self.pausing[index] = retry_at_ms
             else:
-                self.given_up += end.result is JobResult.FAILED
+                self.given_up += end.result in _GIVEN_UP
         if self.owners is not None:
             self.owners.end(index, runs_again=runs_again)
 
@@ -276,7 +290,8 @@ class Ledger:
             nodes=b"",
             node_names=list(self._node_names),
             exit_codes=dict(self._exit_codes.large),
-            counts=dict(self.counts),
+            # Releases without time limits do not know all results.
+            counts={result: count for result, count in self.counts.items() if count},
             failures=list(self.failures),
             pages=JobResults(self.job_count, self._results.pages).pages,
             owners=self.owners.to_record() if self.owners is not None else None,
@@ -346,6 +361,8 @@ class Ledger:
             )
         if self.given_up > max(0, not_retried.bit_count() - len(self.pausing)):
             broken.append(f"{self.given_up} jobs are given up, but fewer are recorded as ended without a retry")
+        if self.counts[JobResult.TIMED_OUT] > self.given_up:
+            broken.append(f"{self.counts[JobResult.TIMED_OUT]} jobs timed out, but {self.given_up} are given up")
         broken += [
             f"{used.runs} {result} runs were measured, but {self.counts[result]} are counted"
             for result, used in self.used.items()

@@ -22,6 +22,7 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     (_S.RUNNING, _C.JOBS_DONE): _S.COMPLETED,
     (_S.RUNNING, _C.COMPLETED_BY_USER): _S.COMPLETING,
     (_S.RUNNING, _C.TOO_MANY_FAILURES): _S.FAILING,
+    (_S.RUNNING, _C.TIME_LIMIT): _S.FAILING,
     (_S.RUNNING, _C.ABORTED_BY_USER): _S.ABORTING,
     (_S.RUNNING, _C.TREE_REMOVED): _S.ABORTING,
     # Some of its jobs wait for jobs that will never complete.

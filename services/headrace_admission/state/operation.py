@@ -38,6 +38,8 @@ class _Fields(msgspec.Struct, kw_only=True):
     upstream_failure: str = ""
     #: True if `spec.after_each` has not ended yet.
     awaits_jobs: bool = False
+    #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now; 0: none yet, or older than time limits.
+    runs_since_ms: int = 0
 
     def note_entry(self, sequence: int) -> None:
         """Record that the log holds a change of the operation in this entry."""
@@ -95,6 +97,14 @@ class Operation(_Fields, kw_only=True, eq=False):
             return self.state in (OperationState.PENDING, OperationState.RUNNING)
         has_job = self.ledger.owners is None or self.ledger.owners.free > 0
         return self.is_held_back and not self.awaits and has_job
+
+    @property
+    def ends_by_ms(self) -> int:
+        """Return the Unix time in milliseconds at which its time limit is reached; 0 without a limit, and unless it runs."""
+        limit_ms = self.spec.operation_time_limit_ms
+        if limit_ms is None or self.state is not OperationState.RUNNING:
+            return 0
+        return (self.runs_since_ms or self.started_at_ms) + limit_ms
 
     def to_record(self) -> OperationRecord:
         placements = list(self.placements.values())

@@ -69,6 +69,16 @@ class SubpoolRules(msgspec.Struct, frozen=True):
     resource_limits: dict[str, int] = {}
 
 
+class TimeLimitRules(msgspec.Struct, frozen=True):
+    """The time limits of one level, in milliseconds. None: the level has none."""
+
+    default_ms: int | None = None
+    max_ms: int | None = None
+
+
+_NO_TIME_LIMITS: Final = TimeLimitRules()
+
+
 class PoolRules(msgspec.Struct, frozen=True):
     """The rules of a configured pool. A limit of None is the tree's default for pools."""
 
@@ -81,6 +91,8 @@ class PoolRules(msgspec.Struct, frozen=True):
     ephemeral_subpools: SubpoolRules | None = None
     forbid_immediate_operations: bool = False
     always_allow_gang_operations: bool = False
+    time_limit: TimeLimitRules = _NO_TIME_LIMITS
+    operation_time_limit: TimeLimitRules = _NO_TIME_LIMITS
 
     @property
     def for_lightweight_operations(self) -> bool:
@@ -106,6 +118,8 @@ class TreeRules(msgspec.Struct, frozen=True):
     non_tentative_operation_types: frozenset[str] = NON_TENTATIVE_TYPES
     #: True: raised limits, moved pools and moved operations start no waiting operation until the next scan, as in YTsaurus.
     promote_only_on_scan: bool = False
+    time_limit: TimeLimitRules = _NO_TIME_LIMITS
+    operation_time_limit: TimeLimitRules = _NO_TIME_LIMITS
     #: The tree with its access lists; None: every user may do everything.
     configured: PoolTree | None = None
 
@@ -128,6 +142,8 @@ def rules_of(tree: Tree) -> TreeRules:
         allow_gang_operations_only_in_fifo_pools=options.allow_gang_operations_only_in_fifo_pools,
         non_tentative_operation_types=NON_TENTATIVE_TYPES if types is None else frozenset(types),
         promote_only_on_scan=options.promote_only_on_scan,
+        time_limit=TimeLimitRules(options.default_time_limit, options.max_time_limit),
+        operation_time_limit=TimeLimitRules(options.default_operation_time_limit, options.max_operation_time_limit),
         configured=index,
     )
 
@@ -152,6 +168,10 @@ def _pool_rules(parent: PoolName, configured: PoolConfig) -> PoolRules:
         ephemeral_subpools=subpools,
         forbid_immediate_operations=configured.forbid_immediate_operations,
         always_allow_gang_operations=configured.always_allow_gang_operations,
+        time_limit=TimeLimitRules(configured.default_time_limit, configured.max_time_limit),
+        operation_time_limit=TimeLimitRules(
+            configured.default_operation_time_limit, configured.max_operation_time_limit
+        ),
     )
 
 

@@ -22,6 +22,7 @@ from headrace.runtime.engine import Figure
 from headrace.wire.log import (
     AllocatorAttached,
     BlockDrawn,
+    ClockMoved,
     EphemeralPoolAdopted,
     EphemeralPoolSet,
     Event,
@@ -67,6 +68,7 @@ class Restored(msgspec.Struct, frozen=True):
     #: Sequence of the last log entry that the checkpoint covers.
     sequence: int = 0
     allocator_terms: dict[TreeName, int] = {}
+    clock_moved_ms: int = 0
 
 
 class State:
@@ -96,6 +98,10 @@ class State:
         self.upstream = UpstreamBook()
         #: Live operations with a failed job that waits for its retry.
         self.pausing: set[OperationId] = set()
+        #: Live operations with a time limit for the whole operation.
+        self.limited: set[OperationId] = set()
+        #: Sum of all recorded moves of the wall clock, in milliseconds.
+        self.clock_moved_ms = 0
         #: The term of each tree's newest allocator.
         self.allocator_terms: dict[TreeName, int] = {}
         self.lost_work = LostWorkBook()
@@ -129,6 +135,8 @@ class State:
                 self._flag(event.tree, event.pool, ephemeral=False)
             case AllocatorAttached():
                 self.allocator_terms[event.tree] = event.term
+            case ClockMoved():
+                self._move_clock(event.total_ms)
             case _:
                 operation = self._apply_to_operation(event)
                 if operation is not None:
@@ -168,6 +176,7 @@ class State:
         """Load the rest of the checkpoint, after its pages."""
         self.sequence = restored.sequence
         self.allocator_terms.update(restored.allocator_terms)
+        self.clock_moved_ms = restored.clock_moved_ms
         waiting: list[tuple[int, Operation, TreePlacement]] = []
         for operation in self.operations.values():
             if is_final(operation.state):
@@ -176,6 +185,7 @@ class State:
                 self.live[operation.id] = operation
                 self._count(operation, 1)
                 self._note_pause(operation)
+                self._note_limit(operation)
                 waiting += [(each.ticket, operation, each) for each in operation.placements.values()]
         for _, operation, placement in sorted(waiting, key=lambda each: each[0]):
             self._place(operation, placement)
@@ -290,6 +300,7 @@ class State:
                 operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
             case ParametersChanged():
                 _change_parameters(operation, event)
+                self._note_limit(operation)
             case _:
                 assert_never(event)
         return operation
@@ -309,6 +320,19 @@ class State:
             self.pausing.add(operation.id)
         else:
             self.pausing.discard(operation.id)
+
+    def _note_limit(self, operation: Operation) -> None:
+        if operation.spec.operation_time_limit_ms is not None and operation.id in self.live:
+            self.limited.add(operation.id)
+        else:
+            self.limited.discard(operation.id)
+
+    def _move_clock(self, total_ms: int) -> None:
+        by_ms, self.clock_moved_ms = total_ms - self.clock_moved_ms, total_ms
+        for operation in self.live.values():
+            if operation.runs_since_ms and by_ms:
+                self._announce_change(operation)
+                operation.runs_since_ms = max(1, operation.runs_since_ms + by_ms)
 
     def _flag(self, tree: TreeName, pool: PoolName, *, ephemeral: bool) -> None:
         """Mark the operations in a pool as being in an ephemeral pool or not."""
@@ -345,6 +369,7 @@ class State:
             awaits=event.awaits,
             upstream_failure=event.upstream_failure,
             awaits_jobs=event.awaits_jobs,
+            runs_since_ms=event.at_ms if event.state is OperationState.RUNNING else 0,
         )
         if event.block:
             operation.ledger.draw_in(event.spec.tree, [], event.block, event.block_term)
@@ -352,6 +377,7 @@ class State:
         self.operations[operation.id] = operation
         self.live[operation.id] = operation
         self._count(operation, 1)
+        self._note_limit(operation)
         for placement in placements:
             self._place(operation, placement)
         self.upstream.add(operation)
@@ -402,11 +428,13 @@ class State:
         operation.reason = event.reason
         self.upstream.judge(operation)
         if event.state is OperationState.RUNNING:
+            operation.runs_since_ms = operation.runs_since_ms or event.at_ms
             self._choose_tree(operation)
         if is_final(event.state):
             operation.ended_at_ms = event.at_ms
             del self.live[operation.id]
             self.pausing.discard(operation.id)
+            self.limited.discard(operation.id)
             self._count(operation, -1)
             for tree in operation.placements:
                 self.books[tree].remove(operation.id)
@@ -451,8 +479,15 @@ class State:
 
 def _change_parameters(operation: Operation, event: ParametersChanged) -> None:
     per_tree = operation.spec.scheduling_options_per_pool_tree if event.per_tree is None else event.per_tree
+    limit_ms = operation.spec.operation_time_limit_ms
+    if event.operation_time_limit_ms is not None:
+        limit_ms = event.operation_time_limit_ms or None
     operation.spec = msgspec.structs.replace(
-        operation.spec, pool=event.pool, weight=event.weight, scheduling_options_per_pool_tree=per_tree
+        operation.spec,
+        pool=event.pool,
+        weight=event.weight,
+        scheduling_options_per_pool_tree=per_tree,
+        operation_time_limit_ms=limit_ms,
     )
     operation.spec_bytes = spec_bytes(operation.spec)
     operation.ephemeral_pool = event.ephemeral_pool

@@ -4,6 +4,7 @@ Invariants (`check`):
 
 * A job is either live or ended, and an ended job stays until it is acknowledged.
 * The deadline of a kill never moves to a later time.
+* A running job with a time limit that has not passed is awaited at that time.
 * No job starts before a lease arrived, nor after the runner was ordered to end all jobs.
 * No two live jobs have the same GPU device, whatever the agent orders.
 * A queued job of an allocation starts only after a job of that allocation has ended by itself. Any other end drops the queue.
@@ -32,7 +33,7 @@ from headrace_agent.runner.effects import (
     Signal,
     TellDeadline,
 )
-from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of
+from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of, time_limit_stop
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import (
     EndAll,
@@ -53,6 +54,9 @@ _OWN_TIMEOUT_MS = 5_000
 #: Milliseconds after SIGKILL at which a process that is still there gets another SIGKILL. While all jobs are ended, the runner
 #: ends without the process after this time.
 KILL_TIMEOUT_MS = 10_000
+#: Entries of the heap of deadlines for each live job, beyond which the entries of ended jobs are dropped: short jobs with long time limits
+#: would otherwise fill the memory.
+_MOST_DEADLINES_OF_A_JOB = 8
 
 
 class _Job(msgspec.Struct):
@@ -66,6 +70,8 @@ class _Job(msgspec.Struct):
     killed_after_ms: int | None = None
     #: CLOCK_BOOTTIME in nanoseconds of the next kill.
     deadline_ns: int | None = None
+    #: CLOCK_BOOTTIME in nanoseconds at which the time limit of the job is reached; None: no limit, not started, or reached.
+    limit_ns: int | None = None
     #: Queued jobs of its allocation, in order.
     ahead: deque[Run] = msgspec.field(default_factory=deque)
 
@@ -86,7 +92,7 @@ class RunnerEngine:
         #: The newest live job of each allocation, by allocation id.
         self._newest: dict[str, _Job] = {}
         self._ended: dict[JobKey, JobEnd] = {}
-        #: Heap of deadlines; an entry counts only while its job still has that deadline.
+        #: Heap of deadlines and time limits; an entry counts only while its job still has that deadline or limit.
         self._deadlines: list[tuple[int, JobKey]] = []
         #: The latest lease; None: no agent has sent a lease.
         self._lease: NodeLease | None = None
@@ -162,8 +168,13 @@ class RunnerEngine:
         job.started = Started(key, pid, now.wall_ms, now.steady_ns, job.run.account)
         stopping: list[RunnerEffect] = []
         if job.stop is not None and job.deadline_ns is not None:
-            left_ms = max(0, job.deadline_ns - now.steady_ns) // NS_PER_MS
+            # A kill that came before the program began may have hit nothing, so it is repeated at once.
+            was_killed = job.killed_after_ms is not None
+            left_ms = 0 if was_killed else max(0, job.deadline_ns - now.steady_ns) // NS_PER_MS
             stopping = self._stop_or_shorten_deadline(key, job, job.stop._replace(timeout_ms=left_ms), now)
+        if job.run.time_limit_ms is not None:
+            job.limit_ns = now.steady_ns + job.run.time_limit_ms * NS_PER_MS
+            self._await_time(key, job.limit_ns)
         return Outcome(None, [SendToAgent(job.started), *stopping])
 
     def on_not_started(
@@ -244,7 +255,7 @@ class RunnerEngine:
         return Outcome(None, [Drop(key) for key in jobs if self._ended.pop(key, None) is not None])
 
     def on_time(self, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Do what is due now: deadlines of jobs, and the end of the lease.
+        """Do what is due now: time limits and deadlines of jobs, and the end of the lease.
 
         The shell calls it not later than `next_wake_ns`. An early call does no harm.
         """
@@ -256,6 +267,9 @@ class RunnerEngine:
         while self._deadlines and self._deadlines[0][0] <= now.steady_ns:
             due_ns, key = heapq.heappop(self._deadlines)
             late = self._live.get(key)
+            if late is not None and late.limit_ns == due_ns:
+                late.limit_ns = None
+                effects += self._stop_or_shorten_deadline(key, late, time_limit_stop(late.run), now)
             if late is not None and late.deadline_ns == due_ns:
                 effects += self._kill(key, late, now)
         if self._leave_ns is not None and now.steady_ns >= self._leave_ns:
@@ -286,7 +300,7 @@ class RunnerEngine:
                 "deadlines",
                 "deadlines",
                 len(self._deadlines),
-                "Jobs that are killed at their deadline unless they end before it.",
+                "Time limits and kills of jobs that are awaited, with those of jobs that ended before.",
             ),
         ]
 
@@ -320,6 +334,7 @@ class RunnerEngine:
                     "it is dying without a deadline, or has a deadline and is not dying",
                 ),
                 (not dying or (job.deadline_ns, key) in awaited, "its deadline is not awaited"),
+                (job.limit_ns is None or (job.limit_ns, key) in awaited, "its time limit is not awaited"),
                 (self._end_all is None or job.stop is not None, "it keeps running, although all jobs must end"),
                 (
                     not job.ahead or self._newest.get(job.run.allocation) is job,
@@ -419,7 +434,17 @@ class RunnerEngine:
 
     def _set_deadline(self, key: JobKey, job: _Job, due_ns: int) -> None:
         job.deadline_ns = due_ns
+        self._await_time(key, due_ns)
+
+    def _await_time(self, key: JobKey, due_ns: int) -> None:
         heapq.heappush(self._deadlines, (due_ns, key))
+        if len(self._deadlines) > _MOST_DEADLINES_OF_A_JOB * (1 + len(self._live)):
+            self._deadlines = [(at_ns, key) for at_ns, key in self._deadlines if self._is_awaited(at_ns, key)]
+            heapq.heapify(self._deadlines)
+
+    def _is_awaited(self, due_ns: int, key: JobKey) -> bool:
+        job = self._live.get(key)
+        return job is not None and due_ns in (job.deadline_ns, job.limit_ns)
 
     def _stop_all(self, stop: Stop, now: Moment) -> list[RunnerEffect]:
         return [

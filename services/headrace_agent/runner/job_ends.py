@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from typing import Final, NamedTuple
 
+from headrace.durations import exact_duration
 from headrace.ids import AllocationId
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import EXIT_SAVED, JobEnd, JobResult, short_text
@@ -14,6 +15,10 @@ from headrace_agent.runner.protocol import Run, Started
 
 #: Exit code of a shell for a command that cannot be run.
 NOT_RUNNABLE: Final = 126
+
+
+#: Results of ends that an interruptible job may prevent by its exit status after the signal.
+_INTERRUPTIONS: Final = (JobResult.ABORTED, JobResult.TIMED_OUT)
 
 
 class Stop(NamedTuple):
@@ -28,6 +33,12 @@ class Stop(NamedTuple):
     is_host_fault: bool = False
 
 
+def time_limit_stop(run: Run) -> Stop:
+    """Return the stop of a job whose time limit is reached."""
+    reason = f"time limit of {exact_duration(run.time_limit_ms or 0)} reached"
+    return Stop(JobResult.TIMED_OUT, reason, run.interruption_timeout_ms)
+
+
 def result_of(
     exit: JobExit, stop: Stop | None, *, interruptible: bool = False, killed_after_ms: int | None = None
 ) -> tuple[JobResult, str]:
@@ -37,7 +48,7 @@ def result_of(
     obeyed the signal. Only the exit code of an interruptible job shows that.
     """
     if stop is not None:
-        if interruptible and stop.result is JobResult.ABORTED:
+        if interruptible and stop.result in _INTERRUPTIONS:
             if exit.exit_code == 0 and not exit.failure:
                 return JobResult.COMPLETED, ""
             if exit.exit_code == EXIT_SAVED:
@@ -76,7 +87,7 @@ def job_end(
         exit_code=exit.exit_code,
         signal=exit.signal,
         reason=short_text(reason),
-        stderr_tail=exit.stderr_tail if result is JobResult.FAILED else "",
+        stderr_tail=exit.stderr_tail if result in (JobResult.FAILED, JobResult.TIMED_OUT) else "",
         started_at_ms=started_at_ms,
         ended_at_ms=started_at_ms + max(0, ran_ms),
         cpu_ms=exit.cpu_ms,

@@ -71,6 +71,9 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     gpus: tuple[str, ...] = ()
     #: Device files that the job must not open: those of all other GPUs. Enforced with `cgroup2` if the runner is root.
     closed_files: list[str] = []
+    #: Milliseconds from the start of the program until the job is interrupted; null: no limit. And from that signal to SIGKILL.
+    time_limit_ms: UnixMillis | None = None
+    interruption_timeout_ms: UnixMillis = 10_000
 
 
 class RunAhead(msgspec.Struct, frozen=True, tag="run_ahead"):

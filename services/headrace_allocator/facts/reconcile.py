@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Final
 
 import msgspec
 
@@ -36,6 +37,9 @@ from headrace_allocator.facts.preempted import settle_preemption, undo_preemptio
 from headrace_allocator.facts.slots import has_ended
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.gangs.holds import restore_hold
+
+#: Results of jobs that were not interrupted for others, so that their run times say how long such jobs run.
+_WHOLE_RUNS: Final = (JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT)
 
 
 class Findings:
@@ -197,10 +201,8 @@ class _Reconciliation:
             self._touch(operation.id)
             # Jobs that fail at once say nothing about the length of other jobs. If they did, allocations on other nodes would get many jobs
             # ahead, and operations that have none would wait.
-            has_length = end.result is JobResult.COMPLETED or (
-                end.result is JobResult.FAILED and not self._facts.failing.is_on
-            )
-            if has_length and end.ended_at_ms >= end.started_at_ms > 0:
+            says_nothing = end.result is JobResult.FAILED and self._facts.failing.is_on
+            if end.result in _WHOLE_RUNS and not says_nothing and end.ended_at_ms >= end.started_at_ms > 0:
                 operation.note_length(end.ended_at_ms - end.started_at_ms)
 
     def _settle_sent(self) -> None:

@@ -16,6 +16,7 @@ from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
 from headrace_cli.commands.node_tables import node_state, use_words
 from headrace_cli.commands.operations.tables import state_words, time_words, waiting_words
+from headrace_cli.commands.operations.time_limits import operation_left_words
 from headrace_cli.commands.pools.starving import Starving, starvation_cells
 from headrace_cli.show.amounts import component, percent, short_name
 from headrace_cli.show.tables import branches
@@ -158,12 +159,14 @@ def _operations(report: ClusterReport, view: View, pen: Pen) -> Rows:
             jobs += f" {percent(done(each))}"
         if each.failed_jobs:
             jobs += f" ({each.failed_jobs} failed)"
+        if each.timed_out_jobs:
+            jobs += f" ({each.timed_out_jobs} timed out)"
         starves = share is not None and _starves(share)
         state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
         words = Text(each.spec.title)
         if waits_for := waiting_words(each):
             words = Text(f"waits for {waits_for}", style="yellow")
-        time = time_words(each, report.at_ms)
+        time = ", ".join(filter(None, (time_words(each, report.at_ms), operation_left_words(each, report.at_ms))))
         return [each.operation, state, jobs, *has, _cut(Text(each.spec.pool), pen.width // 4), each.user, time, words]
 
     figures = ("done", "usage", "fair")

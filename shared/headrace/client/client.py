@@ -25,6 +25,7 @@ from headrace.client.place import Place, full_disk, trace_of_caller
 from headrace.client.pools import Pools
 from headrace.client.processes import Processes
 from headrace.client.trees import Trees
+from headrace.durations import parse_time_limit_ms
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
 from headrace.obs.trace_sinks import begin_tracing
@@ -131,6 +132,8 @@ class Client:
         tries: int | None = None,
         keep_going: bool | None = None,
         max_failed_job_count: int | None = None,
+        time_limit: str | None = None,
+        operation_time_limit: str | None = None,
         files: Archive | None = None,
         operation: str = "",
         after: Sequence[str | Operation] = (),
@@ -141,7 +144,8 @@ class Client:
 
         Without a pool the tree chooses it, as for `headrace run`.
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
-        `tries`, `keep_going` and `max_failed_job_count` are as for `headrace run`; None is the default.
+        `tries`, `keep_going`, `max_failed_job_count`, `time_limit` ("2h") and `operation_time_limit` are as for `headrace run`; None
+        is the default.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
         `after` names operations that must complete before this operation runs; `"ID:failed"` and `"ID:any"` wait for other ends.
         `after_each` names an operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
@@ -169,6 +173,8 @@ class Client:
                 jobs, is_gang=False, tries=tries, keep_going=keep_going, max_failed_job_count=max_failed_job_count
             ),
             retry_backoff_ms=RETRY_BACKOFF_MS,
+            time_limit_ms=parse_time_limit_ms(time_limit, "time_limit"),
+            operation_time_limit_ms=parse_time_limit_ms(operation_time_limit, "operation_time_limit"),
             files=files,
             tree=self.place.tree,
             after=[parse_upstream(_id_of(each), place="after") for each in after],
@@ -259,18 +265,28 @@ class Client:
         return await self._asker.ask("op.explain", request, OperationExplanation)
 
     async def update(
-        self, operation: str, *, weight: float | None = None, pool: str | None = None, tree: str = ""
+        self,
+        operation: str,
+        *,
+        weight: float | None = None,
+        pool: str | None = None,
+        operation_time_limit: str | None = None,
+        tree: str = "",
     ) -> OperationView:
-        """Change weight and pool on the fly, both or nothing. `tree` limits the change to one tree.
+        """Change weight, pool and the operation's time limit on the fly, all or nothing.
 
+        `tree` limits a change of weight and pool to one tree. The time limit counts from the first running slot; "none" takes it away.
         Raises `Refused` with the reason. In its new pool the operation must be able to run at once.
         """
         moved = PoolName(pool) if pool is not None else None
         name, revision = operation_id(operation), self.pools.revision
-        request = UpdateOperation(name, weight, moved, min_revision=revision)
-        if tree:
+        limit_ms = (
+            0 if operation_time_limit == "none" else parse_time_limit_ms(operation_time_limit, "operation_time_limit")
+        )
+        request = UpdateOperation(name, weight, moved, min_revision=revision, operation_time_limit_ms=limit_ms)
+        if tree and (weight is not None or moved is not None):
             said = {TreeName(tree): PerTree(moved or PoolName(""), weight)}
-            request = UpdateOperation(name, scheduling_options_per_pool_tree=said, min_revision=revision)
+            request = msgspec.structs.replace(request, weight=None, pool=None, scheduling_options_per_pool_tree=said)
         return await self._asker.ask("op.update", request, OperationView)
 
     async def suspend(self, operation: str, *, abort_running_jobs: bool = False) -> OperationView:

@@ -120,6 +120,10 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     enable_lightweight_operations: bool | None = None
     always_allow_gang_operations: bool = False
     access: Access = Access()
+    default_time_limit: int | None = None
+    max_time_limit: int | None = None
+    default_operation_time_limit: int | None = None
+    max_operation_time_limit: int | None = None
     abc: dict[str, Any] | None = None
     config_presets: tuple[str, ...] = ()
     config_preset: str | None = None

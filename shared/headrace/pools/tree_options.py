@@ -191,6 +191,10 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     allow_gang_operations_only_in_fifo_pools: bool = False
     min_job_resource_limits: PartialResources = NOTHING
     max_job_resource_limits: PartialResources = NOTHING
+    default_time_limit: int | None = None
+    max_time_limit: int | None = None
+    default_operation_time_limit: int | None = None
+    max_operation_time_limit: int | None = None
     enable_limiting_ancestor_check: bool = True
 
     # --- computation of fair shares ---

@@ -58,13 +58,15 @@ class OperationStep(msgspec.Struct, frozen=True, tag="operation"):
 
 
 class OperationChanged(msgspec.Struct, frozen=True, tag="operation_changed"):
-    """An operation was suspended, resumed or moved, or its weight changed. Fields that did not change are null."""
+    """An operation was suspended, resumed or moved, or its weight or time limit changed. Fields that did not change are null."""
 
     at_ms: Counter
     operation: OperationId
     suspended: bool | None = None
     pool: PoolName | None = None
     weight: Finite | None = None
+    #: Time limit of the whole operation; 0: no limit.
+    operation_time_limit_ms: Counter | None = None
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True):
@@ -236,7 +238,15 @@ def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEn
         case OperationSuspended():
             return [OperationChanged(event.at_ms, event.operation, suspended=event.suspended)]
         case ParametersChanged():
-            return [OperationChanged(event.at_ms, event.operation, pool=event.pool, weight=event.weight)]
+            return [
+                OperationChanged(
+                    event.at_ms,
+                    event.operation,
+                    pool=event.pool,
+                    weight=event.weight,
+                    operation_time_limit_ms=event.operation_time_limit_ms,
+                )
+            ]
         case JobsEnded():
             return [_job_ended(event.operation, each) for each in event.ends]
         case _:

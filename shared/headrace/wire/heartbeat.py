@@ -151,6 +151,9 @@ class JobResult(enum.StrEnum):
     ABORTED = "aborted"
     #: Unknown: the node or its runner disappeared together with the job.
     LOST = "lost"
+    #: The runner ended the job because its time limit was reached. Only jobs of operations with a time limit have this result, so that
+    #: releases without time limits never read it.
+    TIMED_OUT = "timed_out"
 
 
 #: Exit status of a job that saved its state and must run again: EX_TEMPFAIL, `SAVED` in `headrace.checkpoint`.
@@ -173,7 +176,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     signal: ExitNumber | None = None
     #: Reason in words, if the exit code does not say it: not started, interrupted, disk full.
     reason: ShortText = ""
-    #: Last bytes of stderr, if the job failed.
+    #: Last bytes of stderr, if the job failed or timed out.
     stderr_tail: ShortText = ""
     started_at_ms: UnixMillis = 0
     ended_at_ms: UnixMillis = 0
@@ -291,7 +294,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     pool: str = ""
     #: Person who owns the operation.
     user: str = ""
-    #: Milliseconds from the request to end to the kill, when an allocation is taken back.
+    #: Milliseconds from the request to end to the kill, when an allocation is taken back or the time limit is reached.
     interruption_timeout_ms: UnixMillis = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
     #: True if the jobs handle the signal: after the signal exit status 0 means done, and 75 means saved, run again.
@@ -308,6 +311,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     output: FileName = ""
     error: FileName = ""
     stdin: FileName = ""
+    #: Milliseconds from the start of a job to the request to end; null: no limit.
+    time_limit_ms: UnixMillis | None = None
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

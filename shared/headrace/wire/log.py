@@ -14,6 +14,7 @@ import msgspec
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Finite
 from headrace.wire.heartbeat import JobEnd, JobSlot
+from headrace.wire.operation_spec import Millis
 from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.version import Counter, Term
@@ -34,6 +35,8 @@ class StateCause(enum.StrEnum):
     TREE_REMOVED = "tree_removed"
     COMPLETED_BY_USER = "completed_by_user"
     UPSTREAM_FAILED = "upstream_failed"
+    #: The time limit of the operation is reached, or no job but those that timed out is left.
+    TIME_LIMIT = "time_limit"
 
 
 class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
@@ -124,7 +127,7 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
 
 
 class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
-    """The operation's weight changed on the fly. A change of its pool is recorded by `OperationPlaced` as well."""
+    """The operation's weight or time limit changed on the fly. A change of its pool is recorded by `OperationPlaced` as well."""
 
     operation: OperationId
     pool: PoolName
@@ -133,6 +136,8 @@ class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
     at_ms: Counter
     #: Settings for single trees from now on; null: unchanged.
     per_tree: dict[TreeName, PerTree] | None = None
+    #: Time limit of the whole operation from now on; 0: no limit; null: unchanged.
+    operation_time_limit_ms: Millis | None = None
 
     def weight_in(self, tree: TreeName) -> float:
         """Return the weight in one tree."""
@@ -205,6 +210,17 @@ class JobsRetried(msgspec.Struct, frozen=True, tag="jobs_retried"):
     at_ms: Counter
 
 
+class ClockMoved(msgspec.Struct, frozen=True, tag="clock_moved"):
+    """The wall clock of admission was set while an operation had a time limit. Times from which such limits count move with it.
+
+    Not recorded while no operation has a time limit.
+    """
+
+    #: Sum of all moves so far, in milliseconds; negative: back.
+    total_ms: int
+    at_ms: Counter
+
+
 Event = (
     OperationStarted
     | OperationStateChanged
@@ -219,6 +235,7 @@ Event = (
     | EphemeralPoolSet
     | EphemeralPoolAdopted
     | AllocatorAttached
+    | ClockMoved
 )
 #: Events that concern one operation.
 OperationEvent = (
@@ -236,7 +253,7 @@ OperationEvent = (
 
 
 def concerned(event: Event) -> OperationId | None:
-    """Return the operation that an event is about, or None for an event about a tree."""
+    """Return the operation that an event is about, or None for an event about a tree or the clock."""
     return event.operation if isinstance(event, OperationEvent) else None
 
 

@@ -91,6 +91,7 @@ class PerTree(msgspec.Struct, frozen=True):
 
 
 Millis = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_MS)]
+TimeLimit = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_MS)]
 
 
 class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,15 +115,15 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: together, so their failed runs count together.
     tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
     #: True if the other jobs run on when a job is not retried any more; the operation fails when all jobs are over. False: it fails at
-    #: the first such job. No effect with `tries` 0.
+    #: the first such job. With `tries` 0 only jobs that time out are not retried.
     keep_going: bool = False
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     #: Milliseconds from a failed run of a job to its next run; 0: at once. Doubles with each failure of that job, up to
     #: `longest_retry_backoff_ms`.
     retry_backoff_ms: Millis = 0
     longest_retry_backoff_ms: Millis = LONGEST_RETRY_BACKOFF_MS
-    #: Milliseconds from the signal to the kill, unless the job is preempted: when the operation is aborted or suspended, or the node is
-    #: taken out of use.
+    #: Milliseconds from the signal to the kill, unless the job is preempted: when the operation is aborted or suspended, the time limit is
+    #: reached, or the node is taken out of use.
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_INTERRUPTION_MS)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
     #: `vanilla`, or an upstream operation type, which decides about lightweight pools and tentative trees.
@@ -190,6 +191,11 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Operation whose jobs the jobs of this operation follow: a job may run when the job with the same index has completed there. None:
     #: the jobs follow no others.
     after_each: OperationId | None = None
+    #: Milliseconds that one run of a job may take before it is interrupted. None: the default of the pool, which may be no limit. Admission
+    #: records the value in force, so that a later change of the pool does not change it.
+    time_limit_ms: TimeLimit | None = None
+    #: Milliseconds from the first running slot of the operation until it fails, whatever runs, waits or is suspended. None: as above.
+    operation_time_limit_ms: TimeLimit | None = None
 
     @property
     def is_vanilla(self) -> bool:
@@ -222,4 +228,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             output=self.output,
             error=self.error,
             stdin=self.stdin,
+            time_limit_ms=self.time_limit_ms,
         )

@@ -10,7 +10,15 @@ import msgspec
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.resources import LARGEST_SUM
 from headrace.wire.heartbeat import AccountName, JobEnd, JobResult, JobSlot, ShortText
-from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OnLostNode, OperationSpec, PerTree, UpstreamEnd, Weight
+from headrace.wire.operation_spec import (
+    LARGEST_JOB_COUNT,
+    Millis,
+    OnLostNode,
+    OperationSpec,
+    PerTree,
+    UpstreamEnd,
+    Weight,
+)
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.version import Counter
 
@@ -170,7 +178,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     open_jobs: Counter
     #: Why the operation is in this state: what failed it, who aborted it.
     reason: ShortText = ""
-    #: Last failures, newest last.
+    #: Last failures and time-outs, newest last.
     last_failures: list[JobEnd] = []
     #: Sequence of the log at which the view was made; a higher sequence is newer.
     sequence: Counter = 0
@@ -187,7 +195,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     next_retry_at_ms: Counter = 0
     #: True if the reader may not see arguments, environment, folder and output of the jobs; these fields are then empty.
     is_withheld: bool = False
-    #: Number of jobs that failed and are not retried.
+    #: Number of jobs that failed or timed out and are not retried.
     given_up_jobs: Counter = 0
     #: CPU time and memory of ended runs, by their result; only results of measured runs. Runs that ended before an admission that sums them
     #: took over are not included.
@@ -196,6 +204,10 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     awaits: list[OperationId] = []
     #: Number of jobs that wait for the jobs of `spec.after_each` with the same indexes. An operation all of whose jobs wait is in no queue.
     awaiting_jobs: Counter = 0
+    #: Number of jobs that timed out. They do not count as failed runs.
+    timed_out_jobs: Counter = 0
+    #: Unix time in milliseconds at which the time limit of the whole operation is reached; 0: no such limit, or not running.
+    ends_by_ms: Counter = 0
 
 
 class GetOperation(msgspec.Struct, frozen=True):
@@ -287,6 +299,8 @@ class UpdateOperation(msgspec.Struct, frozen=True):
     scheduling_options_per_pool_tree: dict[TreeName, PerTree] = {}
     #: Revision of the pool configuration that admission must know before it decides.
     min_revision: Counter = 0
+    #: Time limit of the whole operation, from its first running slot; 0: no limit.
+    operation_time_limit_ms: Millis | None = None
 
 
 class AwaitedOperation(msgspec.Struct, frozen=True):

@@ -52,6 +52,9 @@ class StartPlanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     upstream_failure: str = ""
     #: Number of jobs that would wait for jobs of `spec.after_each`.
     awaiting_jobs: Counter = 0
+    #: Time limits that the operation would have, in milliseconds; null: none.
+    time_limit_ms: Counter | None = None
+    operation_time_limit_ms: Counter | None = None
 
 
 class FitOperation(msgspec.Struct, frozen=True):

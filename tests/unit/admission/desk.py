@@ -175,19 +175,19 @@ class Desk:
         engine = AdmissionEngine(self.everywhere)
         self.replay(engine)
         for tree in self.trees.values():
-            assert engine.on_configuration(tree.tree, rules_of(tree), at(0, self.now_ms)).effects == []
+            assert engine.on_configuration(tree.tree, rules_of(tree), at(self.now_ms / 1000)).effects == []
         return engine
 
     def replay(self, engine: AdmissionEngine, first: int = 1) -> None:
         """Gives an engine the entries from `first` on, as the log holds them."""
         for sequence, events in enumerate(self.entries[first - 1 :], first):
-            engine.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence, 1, at(0, self.now_ms))
+            engine.on_entry(decode(encode(LogBatch(1, events)), LogBatch).events, sequence, 1, at(self.now_ms / 1000))
 
     def record(self, events: Sequence[Event]) -> None:
         """Makes what was decided an entry."""
         if events:
             self.entries.append(list(events))
-            self.engine.on_recorded(events, len(self.entries), at(0, self.now_ms))
+            self.engine.on_recorded(events, len(self.entries), at(self.now_ms / 1000))
         self.check()
 
     @property
@@ -207,4 +207,4 @@ class Desk:
 
     def _tick(self) -> Moment:
         self.now_ms += 1
-        return at(0, self.now_ms)
+        return at(self.now_ms / 1000)

@@ -63,10 +63,11 @@ def test_a_preempted_run_counts_with_what_it_was_given_times_how_long_it_ran() -
     [
         an_end("one", preemption=None),
         an_end("one", result=JobResult.COMPLETED),
+        an_end("one", result=JobResult.TIMED_OUT),
         an_end("one", exit_code=75),
         an_end("one", started_at_ms=0),
     ],
-    ids=["nobody took its place", "done anyway", "saved", "never began"],
+    ids=["nobody took its place", "done anyway", "timed out", "saved", "never began"],
 )
 def test_what_was_not_lost_does_not_count(end: JobEnd) -> None:
     desk = a_desk()

@@ -13,7 +13,7 @@ from headrace.ids import OperationId, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
-from headrace.wire.log import OperationStarted
+from headrace.wire.log import ClockMoved, OperationStarted
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import encode_event
@@ -203,6 +203,29 @@ async def damage(bus: Bus, what: str) -> None:
     for key, entry in (await bucket.entries()).items():
         if (key == "head") == (what == "head"):
             await bucket.put(key, entry.value[:-3])
+
+
+def test_moves_of_the_clock_add_up_over_a_checkpoint() -> None:
+    """The log holds their sum, of which the checkpoint has a part already."""
+
+    async def moved(bus: Bus, last: int, total_ms: int) -> int:
+        log = await bus.log(subjects.STREAM, subjects.LOG)
+        entry = encode_batch(1, [encode_event(ClockMoved(total_ms, at_ms=1))], "admission-1", last)
+        return int(await log.append(entry, expected_last=last, timeout_s=5.0))
+
+    async def course(loop: VirtualLoop) -> None:
+        async with connect_to(SimulatedServer(loop), "admission") as bus:
+            last = await append(bus, await finish(a_reader(bus, loop), bus, 1), ["one"])
+            last = await moved(bus, last, 5_000)
+            await finish(first := a_reader(bus, loop), bus, 1)
+            await save(first, bus, 1)
+            await moved(bus, first.sequence, 7_000)
+            await finish(second := a_reader(bus, loop), bus, 2)
+
+            state = second.engine.state
+            assert (state.clock_moved_ms, state.operations[OperationId("one")].runs_since_ms) == (7_000, 7_001)
+
+    run_virtually(1, course)
 
 
 @pytest.mark.parametrize("what", ["head", "page"])

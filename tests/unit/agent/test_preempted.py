@@ -161,6 +161,16 @@ def test_the_runner_learns_whether_a_job_understands_its_signal_and_which() -> N
     assert runs == [(True, InterruptSignal.SIGUSR2), (False, InterruptSignal.SIGTERM)]
 
 
+def test_the_runner_learns_the_time_limit_of_a_job_and_the_time_until_its_kill() -> None:
+    desk = Desk()
+    told = msgspec.structs.replace(spec(timeout_ms=3_000), time_limit_ms=7_000)
+
+    desk.turn(start("a", [0], told=told), start("b", [1], operation="operation-2"))
+
+    assert [run.time_limit_ms for run in desk.told(Run)] == [7_000, None]
+    assert desk.told(Run)[0].interruption_timeout_ms == 3_000
+
+
 def test_however_many_are_preempted_at_once_the_heartbeat_stays_a_message() -> None:
     desk = Desk(cpu=1_000_000)
     names = [f"{number:036}" for number in range(1_300)]

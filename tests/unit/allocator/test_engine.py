@@ -465,6 +465,21 @@ def test_short_jobs_are_given_out_by_the_handful_but_never_while_nodes_stand_idl
     assert [len(start.slots) for start in orders.start] == [1]
 
 
+@pytest.mark.parametrize(
+    ("result", "is_known"), [(JobResult.FAILED, True), (JobResult.TIMED_OUT, True), (JobResult.ABORTED, False)]
+)
+def test_the_length_of_jobs_is_learned_from_every_run_that_was_not_interrupted_for_others(
+    result: JobResult, is_known: bool
+) -> None:
+    desk = Desk({"n1": cores(1, slots=9)})
+    desk.start(an_operation("operation-1", jobs=200))
+    orders, _ = desk.beat("n1")
+    over = running(orders.start[0], ended=1, state=AllocationState.ENDED)
+    desk.beat("n1", allocations=[over], ends=[an_end(orders.start[0], ran_ms=100, result=result)])
+
+    assert (desk.operation("operation-1").mean_job_ms == 100) == is_known
+
+
 def test_a_living_allocation_is_extended_as_its_jobs_end() -> None:
     desk = Desk({"n1": cores(1, slots=9)})
     desk.start(an_operation("operation-1", jobs=300))

@@ -233,15 +233,28 @@ def test_a_reservation_moves_to_a_node_that_is_clearly_better_and_only_a_few_tim
 
 
 @pytest.mark.parametrize(
-    ("mean_s", "ran_s", "expected_s"),
-    [(30.0, 10.0, 20.0), (30.0, 30.0, 0.0), (30.0, 50.0, 20.0), (float("inf"), 10.0, 3_600.0)],
+    ("mean_s", "limit_s", "ran_s", "expected_s"),
+    [
+        (30.0, None, 10.0, 20.0),
+        (30.0, None, 30.0, 0.0),
+        (30.0, None, 50.0, 20.0),
+        (float("inf"), None, 10.0, 3_600.0),
+        # A second passes from the time limit to the kill.
+        (float("inf"), 40, 10.0, 31.0),
+        (30.0, 55, 50.0, 6.0),
+        (30.0, 55, 60.0, 0.0),
+        (30.0, 100, 10.0, 20.0),
+    ],
 )
-def test_a_job_is_expected_to_end_by_the_mean_of_its_operation_and_a_late_one_by_how_late_it_is(
-    mean_s: float, ran_s: float, expected_s: float
+def test_a_job_is_expected_to_end_by_the_mean_of_its_operation_and_a_late_one_by_how_late_it_is_up_to_its_time_limit(
+    mean_s: float, limit_s: int | None, ran_s: float, expected_s: float
 ) -> None:
     fleet = a_fleet()
     node = fleet.node("n0")
-    fleet.operation(STREAM).mean_job_ms = mean_s * 1000
+    stream = fleet.operation(STREAM)
+    stream.mean_job_ms = mean_s * 1000
+    limit_ms = None if limit_s is None else limit_s * 1000
+    stream.spec = msgspec.structs.replace(stream.spec, time_limit_ms=limit_ms, interruption_timeout_ms=1_000)
     began_ms = node.boottime_ms - int(ran_s * 1000)
     for allocation in node.allocations.values():
         assert allocation.job is not None

@@ -162,6 +162,7 @@ def test_settings_are_those_of_the_kind_of_thing_that_is_set() -> None:
     assert values("op", "set", "aaaa-1111", "pool=r", known=(Name("pool=research"),)) == [
         "weight=",
         "pool=",
+        "operation_time_limit=",
         "pool=research",
     ]
 

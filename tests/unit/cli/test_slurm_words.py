@@ -18,7 +18,7 @@ from headrace_cli.exit_statuses import Exit
             ["run", "--dependency=afterok:17", "--", "true"],
             "instead of Slurm's --dependency, use --after ID for afterok",
         ),
-        (["run", "--cpu", "1", "--time", "10m", "--", "true"], "instead of Slurm's --time, use `timeout 10m`"),
+        (["run", "--cpu", "1", "--time", "10m", "--", "true"], "instead of Slurm's --time, use --time-limit"),
         (["op", "list", "ada"], "`headrace op list --help` shows what it accepts"),
     ],
 )

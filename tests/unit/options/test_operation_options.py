@@ -81,6 +81,7 @@ case("interrupt_signal", InterruptSignal.SIGUSR1)(job)
 case("log_cap_bytes", 10)(job)
 case("job_count", 2)(job)
 case("trace", f"00-{'a' * 32}-{'b' * 16}-01")(job)
+case("time_limit_ms", 7)(job)
 case("files", Archive("a" * 64, size_bytes=1))(job)
 case("indexes", "7")(job)
 case("lines", ["a line"])(job)
@@ -289,6 +290,14 @@ def paused_at_most(options: Options) -> list[int]:
 @case("max_unpreemptible_allocation_count", 1)
 def told_of_the_older_option(options: Options) -> object:
     return told({"pool": "b"} | options)
+
+
+@case("operation_time_limit_ms", 7)
+def ends_after_a_second(options: Options) -> str:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **options)
+    desk.record(desk.engine.on_time_limits_due(at(1.0)).effects)
+    return desk.state_of("one")
 
 
 @case("title", "my work")

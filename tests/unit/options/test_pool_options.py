@@ -19,7 +19,7 @@ from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares
 from tests.support.taken_back import groups_on_a_full_node, on_a_full_node
 from tests.support.yarn_course import Comer, course
-from tests.unit.admission.desk import Desk
+from tests.unit.admission.desk import Desk, oid
 
 Settings = dict[str, Any]
 #: By attribute: a value that is not the default, and the figure that follows from the settings of pool `a`.
@@ -293,6 +293,28 @@ def two_operations_of_a_fifo_pool(settings: Settings) -> object:
 @case("always_allow_gang_operations", True)
 def a_gang_where_only_fifo_pools_may_have_one(settings: Settings) -> object:
     return ended({"a": settings}, {"is_gang": True}, allow_gang_operations_only_in_fifo_pools=True)
+
+
+def time_limits(settings: Settings, start: dict[str, Any]) -> object:
+    """The time limits of an operation that is started in the pool, or the refusal."""
+    desk = Desk({"a": settings})
+    answer = desk.start("one", "a", **start)
+    known = desk.state.operations.get(oid("one"))
+    return answer if known is None else (known.spec.time_limit_ms, known.spec.operation_time_limit_ms)
+
+
+for name in ("default_time_limit", "default_operation_time_limit"):
+    case(name, "7s")(lambda settings: time_limits(settings, {}))
+
+
+@case("max_time_limit", "7s")
+def a_long_job(settings: Settings) -> object:
+    return time_limits(settings, {"time_limit_ms": 8_000})
+
+
+@case("max_operation_time_limit", "7s")
+def a_long_operation(settings: Settings) -> object:
+    return time_limits(settings, {"operation_time_limit_ms": 8_000})
 
 
 @case("access/use", ["boris"])

@@ -625,6 +625,28 @@ def running_when_a_limit_is_raised(options: Options) -> list[str]:
     return desk.running()
 
 
+def time_limits(options: Options, start: dict[str, Any]) -> object:
+    """The time limits of an operation that is started in the tree, or the refusal."""
+    desk = Desk({"a": {}}, **options)
+    answer = desk.start("one", "a", **start)
+    known = desk.state.operations.get(oid("one"))
+    return answer if known is None else (known.spec.time_limit_ms, known.spec.operation_time_limit_ms)
+
+
+for name in ("default_time_limit", "default_operation_time_limit"):
+    case(name, "7s")(lambda options: time_limits(options, {}))
+
+
+@case("max_time_limit", "7s")
+def a_long_job(options: Options) -> object:
+    return time_limits(options, {"time_limit_ms": 8_000})
+
+
+@case("max_operation_time_limit", "7s")
+def a_long_operation(options: Options) -> object:
+    return time_limits(options, {"operation_time_limit_ms": 8_000})
+
+
 @case("allow_gang_operations_only_in_fifo_pools", True)
 def a_gang_elsewhere(options: Options) -> object:
     return ended(options, {"is_gang": True})

@@ -228,6 +228,16 @@ def test_an_interruption_that_comes_before_the_process_takes_effect_when_it_is_t
     assert engine.on_started(a_job(), 100, at(1)).effects[1:] == [Signal(a_job(), signal.SIGTERM)]
 
 
+def test_a_kill_that_came_before_the_process_is_repeated_when_it_is_there() -> None:
+    engine = leased()
+    engine.on_run(a_run(), at(0))
+    engine.on_interrupt(Interrupt(a_job(), 0, "preempted"), at(0))
+
+    signals = engine.on_started(a_job(), 100, at(1)).effects[1:]
+
+    assert signals == [Signal(a_job(), signal.SIGTERM), Signal(a_job(), signal.SIGKILL)]
+
+
 def test_an_interruption_of_an_unknown_or_ended_job_is_ignored() -> None:
     engine = running()
     engine.on_exited(a_job(), JobExit(exit_code=0), at(1))

@@ -14,6 +14,7 @@ from tests.unit.runner.builders import a_job, a_run, at
 
 JOBS = st.integers(0, 4)
 TIMEOUTS_MS = st.integers(0, 3_000)
+GRACE_MS = 1_000
 
 
 class RunnerMachine(RuleBasedStateMachine):
@@ -28,6 +29,9 @@ class RunnerMachine(RuleBasedStateMachine):
         #: Jobs whose process is on its way to its program.
         self.launched: set[JobKey] = set()
         self.due_ms: dict[JobKey, int] = {}
+        #: Time limits of jobs, from their start; and when the limits of running jobs are reached.
+        self.limits: dict[JobKey, int] = {}
+        self.limits_at_ms: dict[JobKey, int] = {}
         self.killed: set[JobKey] = set()
         self.unacknowledged: set[JobKey] = set()
         self.ending = False
@@ -45,6 +49,9 @@ class RunnerMachine(RuleBasedStateMachine):
                     assert not self.ending, "started although everything ends"
                     assert self.leased, "started without a lease"
                     self.launched.add(run.job)
+                    self.limits.pop(run.job, None)
+                    if run.time_limit_ms is not None:
+                        self.limits[run.job] = run.time_limit_ms
                 case Signal(job, number):
                     assert job in self.alive or (job in self.launched and number == signal.SIGKILL)
                     if number == signal.SIGKILL:
@@ -55,13 +62,15 @@ class RunnerMachine(RuleBasedStateMachine):
                 case _:
                     pass
 
-    @rule(index=JOBS)
-    def run(self, index: int) -> None:
-        self.perform(self.engine.on_run(a_run(index), self.now))
+    @rule(index=JOBS, limit_ms=st.none() | TIMEOUTS_MS)
+    def run(self, index: int, limit_ms: int | None) -> None:
+        run = a_run(index, time_limit_ms=limit_ms, interruption_timeout_ms=GRACE_MS)
+        self.perform(self.engine.on_run(run, self.now))
 
-    @rule(index=JOBS)
-    def run_ahead(self, index: int) -> None:
-        self.perform(self.engine.on_run_ahead(RunAhead(a_run(index)), self.now))
+    @rule(index=JOBS, limit_ms=st.none() | TIMEOUTS_MS)
+    def run_ahead(self, index: int, limit_ms: int | None) -> None:
+        run = a_run(index, time_limit_ms=limit_ms, interruption_timeout_ms=GRACE_MS)
+        self.perform(self.engine.on_run_ahead(RunAhead(run), self.now))
 
     @rule()
     def recall(self) -> None:
@@ -76,6 +85,8 @@ class RunnerMachine(RuleBasedStateMachine):
                 self.alive.add(job)
                 self.killed.discard(job)
                 self.perform(self.engine.on_started(job, 100 + index, self.now))
+                if job in self.limits:
+                    self.limits_at_ms[job] = self.passed_ms + self.limits[job]
             else:
                 self.due_ms.pop(job, None)
                 self.killed.discard(job)
@@ -87,6 +98,7 @@ class RunnerMachine(RuleBasedStateMachine):
         if job in self.alive:
             self.alive.discard(job)
             self.due_ms.pop(job, None)
+            self.limits_at_ms.pop(job, None)
             self.killed.discard(job)
             self.perform(self.engine.on_exited(job, JobExit(exit_code=code), self.now))
 
@@ -119,6 +131,10 @@ class RunnerMachine(RuleBasedStateMachine):
     def wait(self, length_ms: int) -> None:
         self.passed_ms += length_ms
         self.perform(self.engine.on_time(self.now))
+        for job in [job for job, at_ms in self.limits_at_ms.items() if at_ms <= self.passed_ms]:
+            del self.limits_at_ms[job]
+            due_ms = self.passed_ms + GRACE_MS
+            self.due_ms[job] = min(due_ms, self.due_ms.get(job, due_ms))
         late = [job for job, due_ms in self.due_ms.items() if due_ms <= self.passed_ms and job not in self.killed]
         assert not late, f"not killed in time: {late}"
 

@@ -27,9 +27,10 @@ def set_(
     tree: str | None = None,
     common: Common | None = None,
 ) -> int:
-    """Change an operation's weight or pool while it runs. Either all settings change or none.
+    """Change an operation's weight, pool or time limit while it runs. Either all settings change or none.
 
-    In its new pool the operation must be able to run at once. Otherwise it stays where it is.
+    In its new pool the operation must be able to run at once. Otherwise it stays where it is. The time limit of the whole operation counts
+    from its first running slot; the time limit of its jobs cannot be changed.
 
     Examples:
 
@@ -37,12 +38,14 @@ def set_(
 
         headrace op set 69201a4f-0c1d2e3f4a5b pool=research weight=1
 
+        headrace op set 69201a4f-0c1d2e3f4a5b operation_time_limit=12h
+
     Parameters
     ----------
     operation
         The operation's id, or the beginning of the id.
     settings
-        weight=NUMBER, pool=NAME or its path.
+        weight=NUMBER, pool=NAME or its path, operation_time_limit=TIME or none.
     tree
         Only in this tree, for an operation in several trees.
     """
@@ -53,7 +56,8 @@ def set_(
         name = await whole_id(client, operation)
         pools = client.pools.of(TreeName(tree)) if tree else client.pools
         pool = await pools.at(given["pool"]) if "pool" in given else None
-        view = await client.update(name, weight=weight, pool=pool, tree=tree or "")
+        limit = given.get("operation_time_limit")
+        view = await client.update(name, weight=weight, pool=pool, operation_time_limit=limit, tree=tree or "")
         _show(screen, [view])
         if view.ephemeral_pool and view.spec.pool == pool:
             near = hint(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])

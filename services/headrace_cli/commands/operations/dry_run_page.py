@@ -13,6 +13,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from headrace.durations import exact_duration
 from headrace.ids import TreeName
 from headrace.resources import format_amount
 from headrace.wire.operation_spec import OperationSpec
@@ -57,6 +58,10 @@ def show_planned_start(
             screen.print(*what_if_lines(here.shares, screen.width), "")
             for note in here.shares.notes:
                 screen.say(f"note: {note}")
+    limits = (("each run of a job", told.time_limit_ms), ("the operation", told.operation_time_limit_ms))
+    for what, limit_ms in limits:
+        if limit_ms is not None:
+            screen.say(f"the time limit of {what} would be {exact_duration(limit_ms)}")
     if told.near and "$" not in told.places[0].pool:
         screen.say(f"pool {told.places[0].pool!r} is not configured; did you mean {' or '.join(told.near[:3])}?")
     for tree in told.erased_trees:

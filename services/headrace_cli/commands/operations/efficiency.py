@@ -15,7 +15,7 @@ from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import FINAL_STATES, OperationView, RunUsage
 from headrace_cli.commands.operations.operation_id import whole_id
-from headrace_cli.commands.operations.tables import peak_words, state_words, unused_words
+from headrace_cli.commands.operations.tables import peak_words, result_words, state_words, unused_words
 from headrace_cli.session import Common, talk
 from headrace_cli.show.amounts import amounts, percent
 from headrace_cli.show.plain_values import plain
@@ -90,7 +90,7 @@ def usage_table(view: OperationView) -> Table:
             else (_NOT_KNOWN,) * 4
         )
         if number or used.runs:
-            made.add_row(_RUNS_THAT.get(result, result.value), str(number), str(used.runs), *cells)
+            made.add_row(_RUNS_THAT.get(result, result_words(result)), str(number), str(used.runs), *cells)
     return made
 
 
@@ -120,6 +120,7 @@ def _numbers_of_runs(view: OperationView) -> dict[JobResult, int]:
         JobResult.FAILED: view.failed_jobs,
         JobResult.ABORTED: view.aborted_jobs,
         JobResult.LOST: view.lost_jobs,
+        JobResult.TIMED_OUT: view.timed_out_jobs,
     }
     return numbers | {result: used.runs for result, used in view.used.items() if result not in numbers}
 

@@ -26,7 +26,7 @@ from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.start_stages import StartStage
-from headrace_cli.commands.operations.tables import peak_words
+from headrace_cli.commands.operations.tables import peak_words, result_words
 from headrace_cli.show.amounts import percent
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.tables import table
@@ -123,7 +123,10 @@ def _what(happening: Happening) -> str:
         case OperationStep():
             return _step(happening)
         case OperationChanged(suspended=None):
-            return f"moved to pool {happening.pool}, weight {happening.weight:g}"
+            limit_ms = happening.operation_time_limit_ms
+            if limit_ms is None:
+                return f"moved to pool {happening.pool}, weight {happening.weight:g}"
+            return f"time limit of the operation: {exact_duration(limit_ms) if limit_ms else 'none'}, weight {happening.weight:g}"
         case OperationChanged():
             return "suspended" if happening.suspended else "resumed"
         case JobEnded():
@@ -182,7 +185,7 @@ def _end(end: JobEnded) -> str:
         said = ", before it began"
     again = "; it is retried" if end.runs_again else ""
     proof = f"; {preemption_words(end.preemption)}" if end.preemption is not None else ""
-    return f"{end.result.value}{how}{said}{again}{proof}"
+    return f"{result_words(end.result)}{how}{said}{again}{proof}"
 
 
 def _job(slot: JobSlot) -> str:

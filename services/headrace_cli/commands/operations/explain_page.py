@@ -20,6 +20,7 @@ from headrace.wire.placements import PoolLevel
 from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareFrame, ShareItem
 from headrace_cli.commands.operations.tables import retry_words, waiting_words
+from headrace_cli.commands.operations.time_limits import time_limit_rows
 from headrace_cli.commands.operations.upstream_words import awaited_words, ends_words, following_words
 from headrace_cli.show.amounts import amounts, component, percent, pool_words
 from headrace_cli.show.starvation import starvation_facts
@@ -56,6 +57,7 @@ def explanation(
         ago = format_duration(max(0, now_ms - view.ended_at_ms))
         done = f"{view.completed_jobs} of {view.spec.job_count} jobs done, over for {ago}"
         return [*parts, f"{done}; what happened: headrace op history {view.operation}"]
+    parts += [Text(f"{label or 'and'}: {words}") for label, words in time_limit_rows(view, None, now_ms)]
     if view.pausing_jobs:
         parts.append(Text(f"to be retried: {retry_words(view, now_ms)} (run --retry-backoff)"))
     pending = view.state is OperationState.PENDING

@@ -39,7 +39,7 @@ class JobWishes(NamedTuple):
         if not jobs:
             return None
         most = LARGEST_JOB_COUNT if limit is None else at_least("--limit", limit, 1)
-        results = (JobResult.FAILED,) if failed else ()
+        results = (JobResult.FAILED, JobResult.TIMED_OUT) if failed else ()
         if job is None:
             return JobWishes(0, most, results)
         if failed:

@@ -11,7 +11,10 @@ from headrace.near import hint
 from headrace.wire.operation_spec import PerTree
 
 #: The settings that `op set` changes. Completion offers them without importing the command.
-KEYS: Final = ("weight", "pool")
+KEYS: Final = ("weight", "pool", "operation_time_limit")
+#: The settings of an operation in one tree.
+_KEYS_IN_A_TREE: Final = ("weight", "pool")
+_ACCEPTED: Final = "weight=NUMBER, pool=NAME or operation_time_limit=TIME"
 
 
 def parse_settings(words: Sequence[str]) -> dict[str, str]:
@@ -20,14 +23,17 @@ def parse_settings(words: Sequence[str]) -> dict[str, str]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not value:
-            raise BadInput("settings", word, "weight=NUMBER or pool=NAME")
+            raise BadInput("settings", word, _ACCEPTED)
+        if key == "time_limit":
+            fixed = "operation_time_limit: the time limit of jobs is fixed at the start, because running jobs were started with it"
+            raise BadInput("settings", word, fixed)
         if key not in KEYS:
             raise BadInput("settings", key, hint(key, KEYS))
         if key in given:
             raise BadInput("settings", word, f"{key} only once")
         given[key] = value
     if not given:
-        raise BadInput("settings", "", "weight=NUMBER or pool=NAME")
+        raise BadInput("settings", "", _ACCEPTED)
     return given
 
 
@@ -58,7 +64,7 @@ def _per_tree(tree: TreeName, text: str) -> PerTree:
     said: dict[str, str] = {}
     for item in filter(None, (piece.strip() for piece in text.split(","))):
         key, equals, value = item.partition("=")
-        if not equals or key not in KEYS or key in said:
+        if not equals or key not in _KEYS_IN_A_TREE or key in said:
             raise BadInput(f"--pool-tree {tree}", item, "pool=POOL or weight=NUMBER, each once")
         said[key] = value.strip()
     pool = pool_or_path(said["pool"]) if "pool" in said else PoolName("")

@@ -166,7 +166,7 @@ def get(
         List its jobs too: where each runs or ran, its exit code, when it started, and the CPU time and the peak memory that it used. A dash
         stands for what was not measured.
     failed
-        With `--jobs`: only jobs whose newest attempt that ended has failed.
+        With `--jobs`: only jobs whose newest attempt that ended has failed or timed out.
     job
         With `--jobs`: only this job, by its index from 0.
     limit
@@ -193,7 +193,7 @@ def get(
             for end in view.last_failures[-1:]:
                 screen.print("", *failure_lines(end))
             if listed is not None:
-                screen.print("", job_table(listed.rows, None if failed else places, listed.ends, now_ms))
+                screen.print("", job_table(listed.rows, None if failed else places, listed.ends, now_ms, view.spec))
         for note in listed.notes() if listed is not None else ():
             screen.say(note)
 

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progres
 from headrace.archives import Packed
 from headrace.client import Client, ClientError, Operation, Refused
 from headrace.wire.files import Archive
-from headrace.wire.heartbeat import JobEnd
+from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationState, OperationView
 from headrace_cli.commands.operations.job_output import print_output
 from headrace_cli.commands.operations.tables import account_words, failed_runs, failure_lines, waiting_words
@@ -66,7 +66,9 @@ class _Display:
         for line in failure_lines(view.last_failures[-1]):
             self._screen.say(line)
         spec = view.spec
-        if spec.tries:
+        if view.last_failures[-1].result is JobResult.TIMED_OUT:
+            self._screen.say("jobs that time out are not retried (--time-limit)")
+        elif spec.tries:
             self._screen.say(f"tries of each job: {spec.tries} (--tries)")
         else:
             most = spec.max_failed_job_count
@@ -84,6 +86,7 @@ class _Display:
         running = min(self._running, view.open_jobs)
         parts = [f"{view.completed_jobs} of {view.spec.job_count} done", f"{running} running"]
         parts += [f"{view.failed_jobs} failed"] if view.failed_jobs else []
+        parts += [f"{view.timed_out_jobs} timed out"] if view.timed_out_jobs else []
         parts += [f"{view.pausing_jobs} to be retried"] if view.pausing_jobs else []
         parts += [f"{view.given_up_jobs} given up"] if view.given_up_jobs else []
         reason = waiting_words(view) or self._reason
@@ -104,6 +107,7 @@ class _Display:
             self._task = self.bar.add_task("", total=view.spec.job_count)
         running = min(self._running, view.open_jobs)
         words = f"{running} running" + (f", [red]{view.failed_jobs} failed[/red]" if view.failed_jobs else "")
+        words += f", [red]{view.timed_out_jobs} timed out[/red]" if view.timed_out_jobs else ""
         if reason := waiting_words(view) or self._reason:
             words = f"waiting: {reason}"
         self.bar.update(self._task, completed=view.completed_jobs, description=words)
@@ -180,6 +184,7 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView, *,
     style = "green" if view.state is OperationState.COMPLETED else "red"
     jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
     failed = f", {failed_runs(view)}" if view.failed_jobs else ""
+    failed += f", {view.timed_out_jobs} timed out" if view.timed_out_jobs else ""
     if view.accounts:
         failed += f", run as {', '.join(account_words(each) for each in view.accounts)}"
     screen.say(

@@ -68,4 +68,4 @@ def _may_be_idle(view: OperationView) -> bool:
 
 
 def _has_ended_jobs(view: OperationView) -> bool:
-    return view.completed_jobs + view.failed_jobs + view.aborted_jobs > 0
+    return view.completed_jobs + view.failed_jobs + view.aborted_jobs + view.timed_out_jobs > 0

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from headrace.client import Client, Operation
 from headrace.client.failure_rule import failure_rule
-from headrace.durations import parse_duration_ms
+from headrace.durations import parse_duration_ms, parse_time_limit_ms
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
 from headrace.job_indexes import parse_indexes
@@ -41,6 +41,7 @@ from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.amounts import pool_words
 from headrace_cli.show.screen import Screen
+from headrace_cli.slurm_words import time_as_title
 
 if TYPE_CHECKING:
     from headrace.archives import Packed
@@ -80,6 +81,11 @@ class JobOptions:
     """Longest time between a failure of a job and its retry."""
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     """Whether a job is retried when its node is lost, or waits for the node."""
+    time_limit: str | None = None
+    """Time limit of each run of a job, such as 2h. At the limit the job is interrupted, and it is not retried. Default: that of the
+    pool, which may be none."""
+    operation_time_limit: str | None = None
+    """Time limit of the whole operation, from its first running slot, such as 1d; then the operation fails. Default: that of the pool."""
     log_cap: str | None = None
     """Largest stdout, and largest stderr, that is kept of each job, such as 100M; older output is dropped. Default: the node's cap;
     at most the node's largest cap."""
@@ -102,6 +108,13 @@ class JobOptions:
                 keep_going=self.keep_going,
                 max_failed_job_count=None if most is None else at_least("--max-failed-job-count", most, 1),
             )
+
+    def time_limits(self) -> dict[str, Any]:
+        """Return the fields of the operation spec for time limits. Raises `BadInput`."""
+        return {
+            "time_limit_ms": parse_time_limit_ms(self.time_limit, "--time-limit"),
+            "operation_time_limit_ms": parse_time_limit_ms(self.operation_time_limit, "--operation-time-limit"),
+        }
 
     def resources(self) -> Resources:
         """Return the resources of each job. Raises `BadInput`."""
@@ -298,7 +311,7 @@ def run(
 
         headrace run -f -n 3 -c 2 -m 1G -- python3 work.py
 
-        headrace run --pool vision --gpu 1 --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
+        headrace run --pool vision --gpu 1 --time-limit 2h --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
 
         headrace run --upload project -- python3 main.py
 
@@ -327,7 +340,7 @@ def run(
         if waits.dry_run:
             return await _try(screen, client, spec, packed, names.id)
         operation = await _start(screen, client, spec, packed, names.id)
-        _tell_start(screen, operation, named=bool(pool), alone=not waits.is_wanted)
+        _tell_start(screen, operation, spec.title, named=bool(pool), alone=not waits.is_wanted)
         await warn_of_what_never_runs(screen, client, spec, operation.answer)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
 
@@ -435,6 +448,7 @@ def _spec(
         retry_backoff_ms=parse_duration_ms(jobs.retry_backoff, place="--retry-backoff"),
         longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
         on_lost_node=jobs.on_lost_node,
+        **jobs.time_limits(),
         log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
         scheduling_tag_filter=_formula(jobs.node_filter or ""),
     )
@@ -485,7 +499,7 @@ def _folder(jobs: JobOptions) -> str:
     return os.path.abspath(jobs.cwd)
 
 
-def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: bool) -> None:
+def _tell_start(screen: Screen, operation: Operation, title: str, *, named: bool, alone: bool) -> None:
     answer = operation.answer
     if answer is None:
         return
@@ -516,5 +530,5 @@ def _tell_start(screen: Screen, operation: Operation, *, named: bool, alone: boo
             f"pool {answer.pool!r} is not configured: it is ephemeral, and exists as long as its operations{near}",
             style="yellow",
         )
-    for warning in answer.warnings:
+    for warning in filter(None, (*answer.warnings, time_as_title(title))):
         screen.say(f"warning: {warning}", style="yellow")

@@ -18,9 +18,11 @@ from headrace.resources import format_amount
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
 from headrace.wire.placements import UPSTREAM, TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
+from headrace_cli.commands.operations.time_limits import job_left_words, time_limit_rows
 from headrace_cli.commands.operations.upstream_words import after_words, ends_words
 from headrace_cli.show.amounts import amounts, percent, pool_words
 from headrace_cli.show.tables import facts_table, table
@@ -144,6 +146,8 @@ def operation_facts(
     for name, words in _command_facts(view):
         facts.add_row(name, Text(words))
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
+    for label, words in time_limit_rows(view, places, now_ms):
+        facts.add_row(label, words)
     facts.add_row("jobs", _job_words(view, places))
     if (completed := view.used.get(JobResult.COMPLETED)) is not None:
         cores = f"{completed.cpu_ms / completed.ran_ms:.2g} cores on average and " if completed.ran_ms else ""
@@ -154,15 +158,8 @@ def operation_facts(
     if view.pausing_jobs:
         facts.add_row("to be retried", retry_words(view, now_ms))
     if places is not None and view.state not in FINAL_STATES:
-        for reason in places.reasons[:1]:
-            more = len(places.reasons) - 1
-            # A pending operation waits for a running slot, which the row "waits for" says already.
-            if view.state is not OperationState.PENDING:
-                facts.add_row("waits because", Text(reason))
-            facts.add_row(
-                "",
-                f"{f'{more} more, and ' if more else ''}what would end the waiting: headrace op explain {view.operation}",
-            )
+        for label, words in _heaviest_reason(view, places.reasons):
+            facts.add_row(label, Text(words))
     return facts
 
 
@@ -190,6 +187,16 @@ def _add_words(facts: Table, label: str, words: str) -> None:
         facts.add_row(label, Text(words))
 
 
+def _heaviest_reason(view: OperationView, reasons: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield why jobs wait, and where the other reasons are told."""
+    for reason in reasons[:1]:
+        # A pending operation waits for a running slot, which the row "waits for" says already.
+        if view.state is not OperationState.PENDING:
+            yield "waits because", reason
+        more = f"{len(reasons) - 1} more, and " if len(reasons) > 1 else ""
+        yield "", f"{more}what would end the waiting: headrace op explain {view.operation}"
+
+
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
     words = [f"pool {placement.pool}"]
     words += [f"by the placement rule `{placement.rule}`"] if placement.rule else []
@@ -208,6 +215,7 @@ def _job_words(view: OperationView, places: OperationPlaces | None) -> str:
         words += [f"{places.running_jobs} running", f"{places.pending_jobs} pending"]
         words += [f"{places.in_doubt_jobs} unconfirmed"] if places.in_doubt_jobs else []
     words += [failed_runs(view)] if view.failed_jobs else []
+    words += [f"{view.timed_out_jobs} timed out"] if view.timed_out_jobs else []
     words += [f"{view.given_up_jobs} given up"] if view.given_up_jobs else []
     words += [f"{view.aborted_jobs} interrupted"] if view.aborted_jobs else []
     words += [f"{view.lost_jobs} lost"] if view.lost_jobs else []
@@ -250,8 +258,13 @@ def account_words(account: str) -> str:
     return account or "the agent's own account"
 
 
+def result_words(result: JobResult) -> str:
+    """Return the result of a run as text."""
+    return result.value.replace("_", " ")
+
+
 def failure_lines(end: JobEnd) -> list[str]:
-    """Return the end of a failed job in words, with the tail of its stderr."""
+    """Return the end of a failed or timed-out job in words, with the tail of its stderr."""
     how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     if end.signal is not None:
         how = f"signal {end.signal}"
@@ -259,7 +272,7 @@ def failure_lines(end: JobEnd) -> list[str]:
     attempt = f", attempt {end.attempt}" if end.attempt > 1 else ""
     where = f" on node {end.node}" if end.node else ""
     where += f" as {end.account}" if end.account else ""
-    lines = [f"job {end.index}{attempt} failed{where}: {reason or 'no reason is known'}"]
+    lines = [f"job {end.index}{attempt} {result_words(end.result)}{where}: {reason or 'no reason is known'}"]
     if end.stderr_tail.strip():
         lines.append("the end of its stderr:")
         lines.extend(f"  {line}" for line in end.stderr_tail.rstrip("\n").splitlines())
@@ -281,8 +294,9 @@ def job_table(
     places: OperationPlaces | None,
     ends: Mapping[JobSlot, JobEnded] = _NO_ENDS,
     now_ms: int = 0,
+    spec: OperationSpec | None = None,
 ) -> Table:
-    """Return a table with one line for each job.
+    """Return a table with one line for each job. With a time limit in `spec`, running jobs say what is left to them.
 
     `ends` has start, run time, CPU time and peak memory of the attempts that ended. A column has the GPU devices of the running jobs, if
     any has one. If some nodes do not fully limit running jobs, a column says what they limit.
@@ -296,13 +310,14 @@ def job_table(
     for row in rows:
         place = running.get(row.slot.index)
         if place is not None:
-            state = Text(f"running, {_percent(place)}".removesuffix(", "), style="cyan")
+            left = job_left_words(spec, place) if spec is not None else ""
+            state = Text(", ".join(filter(None, ("running", _percent(place), left))), style="cyan")
             more = [",".join(place.gpus) for _ in gpus] + [limits_words(place.limits) for _ in limits]
             account = account_words(place.account)
             cells = [time_of_day(now_ms - place.ran_ms, now_ms), format_duration(place.ran_ms), "", ""] if used else []
             made.add_row(str(place.index), str(place.attempt), state, place.node, *more, account, "", *cells)
             continue
-        words = row.result.value if row.result is not None else "pending"
+        words = result_words(row.result) if row.result is not None else "pending"
         words += ", to be retried" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         account = account_words(row.account) if row.result is not None else ""

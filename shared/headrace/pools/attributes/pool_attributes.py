@@ -11,6 +11,7 @@ from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Num
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
 from headrace.pools.attributes.pool_allocation_attributes import PLACING, PREEMPTION
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
+from headrace.pools.attributes.time_limits import time_limit_attributes
 from headrace.pools.pool_config import (
     EVERYBODY,
     LARGEST_WEIGHT,
@@ -175,6 +176,9 @@ _GENERAL: Final = [
     Attribute("always_allow_gang_operations", Flag(), "gang operations may run here in any mode", who=_ADMIN),
     Attribute(
         "access", Record(ACCESS), "users by right, for it and all pools below; * stands for everybody", who=_ADMIN
+    ),
+    *time_limit_attributes(
+        "that of the next pool above, or of the tree; else the lowest maximum", "no maximum of its own"
     ),
     Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", support=Support.DATA),
     Attribute(

@@ -12,6 +12,7 @@ from headrace.pools.attributes.kinds import Defects, Duration, Flag, Formula, Ki
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts, TextMap
 from headrace.pools.attributes.pool_attributes import ACCESS
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
+from headrace.pools.attributes.time_limits import time_limit_attributes
 from headrace.pools.attributes.tree_allocation_attributes import LIMITS, ORDER, PREEMPTION, STARVATION
 from headrace.pools.placement_rules import misplaced, parse_rule
 from headrace.pools.tree_options import (
@@ -156,6 +157,7 @@ _GENERAL: Final = [
         "sort, map_reduce, remote_copy",
     ),
     Attribute("allow_gang_operations_only_in_fifo_pools", Flag(), "gang operations are refused in all other pools"),
+    *time_limit_attributes("the maximum", "no maximum"),
     Attribute("min_job_resource_limits", ResourceAmounts(), "the least that a job may request", "none", support=_KEPT),
     Attribute("max_job_resource_limits", ResourceAmounts(), "the most that a job may request", "none", support=_KEPT),
     Attribute(

@@ -1,0 +1,31 @@
+"""The attributes of time limits, which pools and trees have in the same form."""
+
+from __future__ import annotations
+
+from headrace.pools.attributes.kinds import Duration
+from headrace.pools.attributes.schema import Attribute
+
+
+def time_limit_attributes(default: str, maximum: str) -> list[Attribute]:
+    """Return the attributes. `default` and `maximum` say in words what applies if a default or a maximum is not set."""
+    of_jobs, of_operations = "one run of a job", "a whole operation, from its first running slot"
+    return [
+        Attribute(
+            "default_time_limit", Duration(1), f"the time limit of {of_jobs} if the operation names none", default
+        ),
+        Attribute(
+            "max_time_limit",
+            Duration(1),
+            f"the longest time limit of {of_jobs}; a start with a longer one is refused",
+            maximum,
+        ),
+        Attribute(
+            "default_operation_time_limit", Duration(1), f"the time limit of {of_operations}, if it names none", default
+        ),
+        Attribute(
+            "max_operation_time_limit",
+            Duration(1),
+            f"the longest time limit of {of_operations}; a start with a longer one is refused",
+            maximum,
+        ),
+    ]
