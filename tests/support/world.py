@@ -126,7 +126,7 @@ class World:
         *,
         is_gang: bool = False,
         tries: int = 0,
-        **limits: int,
+        **limits: Any,
     ) -> None:
         spec = OperationSpec(
             pool=PoolName("research"),
@@ -345,7 +345,9 @@ class World:
                     self.allocator.on_release_failed(effect.operations, self.now)
 
     def _look_at_times(self) -> None:
-        self._record(self.admission.on_time_limits_due(self.now))
+        ended = self.admission.on_time_limits_due(self.now).effects
+        if ended:
+            self.log.append(list(ended))
 
     def _live(self) -> list[LiveOperation]:
         return [queries.live_operation(operation, TREE) for operation in self.admission.state.live.values()]

@@ -91,7 +91,7 @@ def operation_table(
             "waits for": idle.get(view.operation, waiting_words(view)),
             "user": view.user,
             "done": f"{view.completed_jobs}/{view.spec.job_count}",
-            "failed": str(view.failed_jobs) if view.failed_jobs else "–",
+            "failed": _failed_words(view),
             "started": time_of_day(view.started_at_ms, now_ms),
             "time": time_words(view, now_ms),
             "each job": amounts(view.spec.resources, leave_out=("user_slots",)),
@@ -99,6 +99,12 @@ def operation_table(
         }
         made.add_row(*(cells[column] for column in columns))
     return made
+
+
+def _failed_words(view: OperationView) -> str:
+    parts = [str(view.failed_jobs)] if view.failed_jobs else []
+    parts += [f"{view.timed_out_jobs} timed out"] if view.timed_out_jobs else []
+    return ", ".join(parts) or "–"
 
 
 def operation_facts(
