@@ -224,8 +224,8 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
     if operation.ledger.all_done:
         end_operation(transaction, operation, StateCause.JOBS_DONE)
     elif must_fail(operation, failed_jobs):
-        only_slow = not has_failed_too_often(operation, failed_jobs) and not operation.ledger.failed_for_good
-        cause = StateCause.TIME_LIMIT if only_slow else StateCause.TOO_MANY_FAILURES
+        any_failed = has_failed_too_often(operation, failed_jobs) or operation.ledger.failed_for_good
+        cause = StateCause.TOO_MANY_FAILURES if any_failed else StateCause.TIME_LIMIT
         end_operation(transaction, operation, cause, failure_words(operation))
     return impossible
 

@@ -34,7 +34,7 @@ class StateCause(enum.StrEnum):
     RELEASED = "released"
     TREE_REMOVED = "tree_removed"
     COMPLETED_BY_USER = "completed_by_user"
-    #: The time limit of the operation is reached, or no job but those that timed out is left.
+    #: The time limit of the operation is reached, or the operation fails because of jobs that timed out.
     TIME_LIMIT = "time_limit"
 
 
