@@ -168,6 +168,10 @@ class AdmissionEngine:
         """Scan all queues and start every waiting operation that may run."""
         return self._decide(now, promotion.scan)
 
+    def on_takeover(self, now: Moment) -> Outcome[None, Event]:
+        """Complete decisions of which a former process recorded only the beginning. The rules of all trees must be known."""
+        return self._decide(now, ends_and_retries.complete_decisions)
+
     # --- checks and metrics ----------------------------------------------------------------------------------------
 
     def checks(self) -> Iterator[Check]:
@@ -196,6 +200,12 @@ class AdmissionEngine:
                 "queue positions",
                 state.waiting,
                 "Operations that wait in the queues of pools, counted once for each tree.",
+            ),
+            gauge(
+                "held_back_operations",
+                "operations",
+                sum(operation.is_held_back for operation in state.live.values()),
+                "Operations in no queue, because they wait for other operations.",
             ),
             gauge(
                 "retrying_operations",

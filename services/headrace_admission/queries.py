@@ -22,11 +22,12 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.lost_work import GetLostWork, LostWorkTold
-from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.operation_spec import OperationSpec, UpstreamEnd
 from headrace.wire.operations import OperationOrder, OperationState, OperationView
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES, size_bytes
+from headrace_admission.state.ledger import Ledger
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.spec_size import without_command
@@ -38,6 +39,8 @@ _ATTEMPTS_WITH_OPERATION: Final = 4_096
 _ATTEMPTS_OF_PAGE: Final = 32_768
 #: Upper bound of listed holders of one pool's slots.
 _MOST_HOLDERS: Final = 20
+#: Upper bound of operations in an explanation that end the wait of the explained operation.
+_MOST_AWAITED: Final = 20
 #: Bytes reserved in an answer beside the parts that are cut by size.
 _FRAME_BYTES: Final = 1024
 #: Lengths of the common beginning by which similar names are looked for, the longest first. An id begins with the time of the start.
@@ -63,7 +66,7 @@ class Queues:
             return []
         found = []
         for placement in operation.placements.values():
-            if placement.blocked_by is not None:
+            if placement.blocked_by:
                 book, pool = self._state.books[placement.tree], placement.blocked_by
                 place, waiting = self._place(placement.tree, pool, operation.id)
                 found.append(
@@ -161,13 +164,19 @@ def explain_operation(state: State, request: wire.ExplainOperation) -> wire.Oper
         for pool in reversed(list(state.books[tree].upwards(placement.pool)))
         if not over
     ]
-    room = LARGEST_MESSAGE_BYTES - size_bytes(told) - _FRAME_BYTES
+    awaited = _awaited(state, operation)
+    room = LARGEST_MESSAGE_BYTES - size_bytes(told) - sum(map(size_bytes, awaited)) - _FRAME_BYTES
     page = next(runs_within((_level(state, *level) for level in levels), room), [])
     book = state.books[operation.spec.tree]
     lightweight = not over and book.is_lightweight(operation.spec.pool, operation.is_vanilla)
     trees = {} if over else {tree: state.books[tree].rules.configured for tree in operation.placements}
     pauses = [f"tree {name}: {words}" for name, tree in trees.items() if tree for words in tree.options.pauses()]
-    return wire.OperationExplanation(told, page, lightweight, levels_left_out=len(levels) - len(page), pauses=pauses)
+    return wire.OperationExplanation(
+        *(told, page, lightweight),
+        levels_left_out=len(levels) - len(page),
+        pauses=pauses,
+        upstream=awaited,
+    )
 
 
 def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | NotFound:
@@ -245,7 +254,7 @@ def live_operation(operation: Operation, tree: TreeName) -> LiveOperation:
         block=ledger.block,
         # An operation of several trees has several allocators, each with terms of its own.
         block_term=ledger.block_term if owners is None else 0,
-        done=ledger.done_bits() if owners is None else owners.bits_of_others(tree),
+        done=ledger.done_bits() if owners is None else owners.bits_of_others(tree, ledger.block),
         attempts=ledger.attempt_slots(0, _ATTEMPTS_WITH_OPERATION),
         ends_running_jobs=operation.ends_running_jobs,
         free=None if owners is None else owners.free,
@@ -314,9 +323,30 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         next_retry_at_ms=0 if is_over else operation.ledger.next_retry_at_ms,
         erased_trees=[tree for tree in named if tree not in operation.placements],
         given_up_jobs=operation.ledger.given_up,
+        awaits=operation.awaits,
+        awaiting_jobs=operation.awaiting_jobs,
         timed_out_jobs=counts[JobResult.TIMED_OUT],
         ends_by_ms=operation.ends_by_ms,
     )
+
+
+def _awaited(state: State, operation: Operation) -> list[wire.AwaitedOperation]:
+    """Return the first operations that an operation still waits for."""
+    wanted: dict[OperationId, UpstreamEnd | None] = {each.operation: each.end for each in operation.spec.after}
+    found = [state.operations[name] for name in operation.awaits[:_MOST_AWAITED]]
+    if operation.spec.after_each is not None and operation.awaits_jobs:
+        found.append(state.operations[operation.spec.after_each])
+    return [
+        wire.AwaitedOperation(
+            each.id,
+            wanted.get(each.id),
+            each.state,
+            each.user,
+            each.spec.pool,
+            each.spec.job_count - each.ledger.counts[JobResult.COMPLETED],
+        )
+        for each in found
+    ]
 
 
 def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:
@@ -371,6 +401,11 @@ def most_failed_runs(spec: OperationSpec) -> int:
     return spec.max_failed_job_count
 
 
+def failed_for_good(ledger: Ledger) -> int:
+    """Return the number of jobs that failed and are not retried, without those that timed out."""
+    return ledger.given_up - ledger.counts[JobResult.TIMED_OUT]
+
+
 def failure_words(operation: Operation) -> str:
     """Return the reason of an operation that fails because too many attempts of its jobs have failed, or because of timed-out jobs."""
     spec, ledger = operation.spec, operation.ledger
@@ -384,8 +419,8 @@ def failure_words(operation: Operation) -> str:
         if timed_out:
             limit = f", the time limit is {exact_duration(spec.time_limit_ms)}" if spec.time_limit_ms else ""
             given_up.append(f"{timed_out} of {counted(jobs, 'job')} timed out{limit}")
-        if ledger.failed_for_good:
-            given_up.append(f"{ledger.failed_for_good} of {counted(jobs, 'job')} failed, tries is {spec.tries}")
+        if failed := failed_for_good(ledger):
+            given_up.append(f"{failed} of {counted(jobs, 'job')} failed, tries is {spec.tries}")
         words = "; ".join(given_up)
     if operation.ledger.failures:
         words += (

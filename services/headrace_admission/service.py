@@ -159,6 +159,7 @@ class AdmissionService:
         await self._pools.catch_up_from_start(self.engine.state.books)
         self._take_rules()
         self._abort_without_command()
+        self._recorder.note(self.engine.on_takeover(self._shell.now()).effects)
         tasks.start_soon(self._keep_rules)
         tasks.start_soon(self._scan_queues)
         tasks.start_soon(self._look_at_times)

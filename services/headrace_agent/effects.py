@@ -53,6 +53,8 @@ class Trouble(enum.StrEnum):
     LOGS = "logs"
     #: The host recently failed to start a job.
     HOST_FAULT = "host_fault"
+    #: The health command failed, or has not ended yet for the first time.
+    HEALTH = "health"
 
 
 class Beat(msgspec.Struct, frozen=True):

@@ -31,7 +31,16 @@ import msgspec
 from headrace.ids import AllocationId, OperationId
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
-from headrace.wire.heartbeat import MOST_GPUS, Heartbeat, HeartbeatReason, JobKey, Nudge, Orders, short_text
+from headrace.wire.heartbeat import (
+    MOST_GPUS,
+    Heartbeat,
+    HeartbeatReason,
+    JobKey,
+    NodeState,
+    Nudge,
+    Orders,
+    short_text,
+)
 from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
@@ -379,6 +388,11 @@ class AgentEngine:
         """Return the reason why no job may start, or an empty string if jobs may start."""
         return "the agent is stopping" if self._stopping.mode is not None else self._all_trouble()
 
+    def _node_state(self) -> NodeState:
+        """Return the state that the node is to have. A failing health command drains it."""
+        state = self._stopping.node_state
+        return NodeState.DRAINING if state is NodeState.OPEN and Trouble.HEALTH in self._trouble else state
+
     def _all_trouble(self) -> str:
         if not self._trouble and len(self.held.ends) < MOST_UNRECORDED_ENDS:
             return ""
@@ -412,7 +426,7 @@ class AgentEngine:
             total=self.held.total,
             allocations=self.held.report(),
             ends_waiting=len(ends),
-            state=self._stopping.node_state,
+            state=self._node_state(),
             isolation=self._limits,
             trouble=self._all_trouble(),
             machine=self._identity.machine,

@@ -20,6 +20,7 @@ from headrace_agent.host.environment import (
     with_exchange,
     without_account,
 )
+from headrace_agent.job_command import job_command
 from headrace_agent.runner.protocol import NO_ACCOUNT, Interrupt, Run
 
 
@@ -67,7 +68,7 @@ def run_order(
     return Run(
         job=key,
         allocation=allocation.id,
-        argv=spec.argv,
+        argv=job_command(spec, key),
         environment=with_exchange(own, progress_file, deadline_file),
         working_directory=spec.working_directory or files,
         cpu=allocation.resources.cpu,

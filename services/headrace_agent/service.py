@@ -51,6 +51,7 @@ from headrace_agent.files.operation_files import FetchFiles, FilesFault, RemoveF
 from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
 from headrace_agent.host.credential_renewal import CredentialRenewal
+from headrace_agent.host.health import failure_of
 from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.job_exchange import JobExchange
 from headrace_agent.host.state_folder import claim
@@ -153,12 +154,15 @@ class Agent:
             # The engine starts before any input can arrive, and without waiting for the bus: a request to stop then finds the
             # runner and its jobs.
             self._do(self.engine.on_start(self._shell.now()))
+            if self._settings.health_command:
+                self._on_trouble(Trouble.HEALTH, "health_command has not ended yet for the first time")
             for job in (
                 self._watch_signals,
                 self._watch_stop,
                 self._keep_time,
                 self._look_at_folders,
                 self._look_at_exchange,
+                self._look_at_health,
                 self.runner.run,
             ):
                 tasks.start_soon(job)
@@ -286,6 +290,16 @@ class Agent:
                 await self._look.wait()
                 # Many jobs may fail together; one check then serves them all.
                 await anyio.sleep(_LOOK_AGAIN_S)
+
+    async def _look_at_health(self) -> None:
+        settings = self._settings
+        if not settings.health_command:
+            return
+        environment = facts.jobs_environment(settings.path)
+        while True:
+            failure = await failure_of(settings.health_command, settings.health_timeout_ms, environment)
+            self._on_trouble(Trouble.HEALTH, failure)
+            await anyio.sleep(settings.health_interval_ms / 1000)
 
     async def _look_at_exchange(self) -> None:
         folder = self._settings.exchange()

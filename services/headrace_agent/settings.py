@@ -81,6 +81,13 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     cgroup: str = ""
     #: Upper bound of processes and threads of one job at a time, where cgroups count them. 0: no limit.
     job_pids: Annotated[int, msgspec.Meta(ge=0, le=2**22)] = 4_096
+    #: Shell command that checks the host, run as the agent's account with the environment of jobs. While it fails, no job starts
+    #: on the node, and `headrace node list` shows the end of its output. Empty: no check.
+    health_command: str = ""
+    #: Time from the end of the health command to its next run.
+    health_interval_ms: Annotated[int, msgspec.Meta(ge=100, le=86_400_000)] = 60_000
+    #: Time after which the health command is killed and counts as failed.
+    health_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
     #: Bytes kept of each output stream of a job whose operation sets no cap.
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 16 * 1024 * 1024
     #: Upper bound in bytes of what is kept of one output stream of one job, whatever cap its operation sets.

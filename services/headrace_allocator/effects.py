@@ -93,6 +93,17 @@ class Alarm(msgspec.Struct, frozen=True):
     about: Mapping[str, str | int | float]
 
 
+class SuspectNode(msgspec.Struct, frozen=True):
+    """Report that a node became suspect, or that it is suspect no more."""
+
+    node: NodeName
+    is_suspect: bool
+    #: How jobs fail on the node; empty if it is suspect no more.
+    words: str
+    #: Operations whose jobs failed there in a row.
+    operations: list[OperationId]
+
+
 class LowerLease(msgspec.Struct, frozen=True):
     """Record that no node knows a longer lease than this. A failure does no harm."""
 
@@ -131,6 +142,7 @@ Effect = (
     | ForeignClaim
     | UnknownOperation
     | Alarm
+    | SuspectNode
     | LowerLease
     | RecordEmptyNodes
     | StepDown

@@ -36,6 +36,7 @@ from headrace_allocator.effects import (
 )
 from headrace_allocator.explain.answers import AnswerToQuestion, Question, answer_to
 from headrace_allocator.explain.words import ends_of_lost
+from headrace_allocator.explain.words_of_failing import suspects_reported
 from headrace_allocator.facts.facts import Facts, filter_nodes
 from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
 from headrace_allocator.facts.lost_jobs import lose_doubtful
@@ -75,7 +76,7 @@ class AllocatorEngine:
         self.pace = Pace(self.facts.last_heard)
         self.yarn = YarnPasses(self.facts)
         self.gangs = GangStarts(self.facts, self.ranking)
-        self.reservations = NodeReservations(self.facts, self.ranking)
+        self.reservations = NodeReservations(self.facts, self.ranking, self.gangs)
         self.answers = HeartbeatAnswers(
             self.facts, self.ranking, self.pace, self.yarn.plans, self.gangs, self.reservations
         )
@@ -245,6 +246,8 @@ class AllocatorEngine:
         for name, record in changed.items():
             known = self.facts.nodes.get(name)
             if record is not None:
+                if known is not None and known.record.undrained != record.undrained:
+                    self.facts.failing.clear(known)
                 if known is not None and (known.record.drained, known.record.ends_jobs) != (
                     record.drained,
                     record.ends_jobs,
@@ -309,6 +312,7 @@ class AllocatorEngine:
             extended = [node.allocations[extend.allocation].operation for extend in orders.extend]
             for name in dict.fromkeys([*(start.operation for start in orders.start), *extended]):
                 effects += self._draws(facts.operations[name])
+        effects += self._suspects(now)
         effects += self._nudges_below_limits()
         if node.state is NodeState.STOPPING or node.record.node in facts.empty_nodes.names:
             effects += self._note_emptiness(node, heartbeat)
@@ -340,6 +344,8 @@ class AllocatorEngine:
         self.gangs.tick(now)
         effects += self._make_room_for_gangs(now)
         self.reservations.tick(now)
+        self.facts.failing.tick(now.steady_s)
+        effects += self._suspects(now)
         effects += self.lost_nodes.settle(now) + self._finish_recovery(now)
         effects += self.lost_nodes.shorten_lease(now) + self._record_empty_nodes()
         self.facts.unsettled.tick()
@@ -402,6 +408,7 @@ class AllocatorEngine:
             *self.yarn.figures(),
             *self.gangs.figures(),
             *self.facts.reservations.figures(),
+            *self.facts.failing.figures(),
         ]
 
     def _note_emptiness(self, node: Node, heartbeat: Heartbeat) -> list[Effect]:
@@ -416,6 +423,13 @@ class AllocatorEngine:
     def _record_empty_nodes(self) -> list[Effect]:
         names = self.facts.empty_nodes.next_write() if self.facts.term else None
         return [] if names is None else [RecordEmptyNodes(names)]
+
+    def _suspects(self, now: Moment) -> list[Effect]:
+        """Report the nodes that became suspect or are suspect no more."""
+        reported = suspects_reported(self.facts)
+        for one in reported:
+            self.answers.made.note_suspect(one, now)
+        return [*reported]
 
     # --- what follows from a change -------------------------------------------------------------------------------
 

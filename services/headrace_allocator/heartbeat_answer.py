@@ -265,14 +265,18 @@ class HeartbeatAnswers:
         may_preempt = (
             is_used and facts.recovery.complete and not facts.preemption_paused and not facts.shares_are_old(now)
         )
-        carries_out = gives_out and may_preempt and facts.pools.limits_known
+        allowed = facts.failing.allowed(node)
+        carries_out = gives_out and may_preempt and facts.pools.limits_known and not allowed.is_held
         return DueSteps(
             extend=gives_out,
-            start=gives_out and facts.pools.limits_known and not waits_for_room(restless),
+            start=(
+                gives_out and facts.pools.limits_known and allowed.most_starts != 0 and not waits_for_room(restless)
+            ),
             # While usage is incomplete or fair_share is away, shares may not be judged.
             preempt=may_preempt,
             plans=self._plans.take(node.record.node) if carries_out else (),
-            preemptive_stages=ran_s is None or now.steady_s > ran_s + backoff_s,
+            # Nothing is preempted for a job that is only tried.
+            preemptive_stages=not allowed.is_held and (ran_s is None or now.steady_s > ran_s + backoff_s),
             repair_overcommit=(
                 is_used and over_since_s is not None and now.steady_s > over_since_s + facts.timing.allowed_overcommit_s
             ),

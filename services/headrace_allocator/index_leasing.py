@@ -48,7 +48,8 @@ def wants(facts: Facts) -> list[Effect]:
     """Ask other trees for jobs of operations that could start more here, but have no job to give out and no free index."""
     if facts.starts_paused or facts.superseded:
         return []
-    wanted = [each.id for each in facts.of_several_trees.values() if each.slots.free == 0 and _could_start(facts, each)]
+    shared = [each for each in facts.of_several_trees.values() if each.spec.after_each is None]
+    wanted = [each.id for each in shared if each.slots.free == 0 and _could_start(facts, each)]
     return [Want(wanted[:_MOST_WANTED])] if wanted else []
 
 

@@ -8,9 +8,19 @@ from typing import Final
 
 from headrace.ids import TreeName
 from headrace.runtime.engine import Moment
-from headrace.wire.happenings import MOST_DECISIONS, AllocationPreempted, AllocationStarted, Decisions
+from headrace.wire.happenings import (
+    LONGEST_FAILURE_WORDS,
+    MOST_BLAMING,
+    MOST_DECISIONS,
+    MOST_SUSPECTS,
+    AllocationPreempted,
+    AllocationStarted,
+    Decisions,
+    NodeSuspected,
+)
 from headrace.wire.heartbeat import JobSlot, Start
 from headrace.wire.preemption import ObservedPreemption, PreemptionRecord
+from headrace_allocator.effects import SuspectNode
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
@@ -27,6 +37,7 @@ class DecisionsMade:
         #: Starts of the heartbeat that is being answered. They are published after the preemptions that made them possible.
         self._starts: list[AllocationStarted] = []
         self._count = 0
+        self._suspects: deque[NodeSuspected] = deque(maxlen=_MOST_WAITING)
 
     def add_start(self, start: Start, allocation: Allocation, now: Moment) -> None:
         """Record that an operation got an allocation."""
@@ -47,6 +58,11 @@ class DecisionsMade:
         pool, node = operation.spec.pool, allocation.node
         self._note(AllocationPreempted(self._tree, operation.id, pool, node, allocation.id, job, record))
 
+    def note_suspect(self, one: SuspectNode, now: Moment) -> None:
+        """Queue that a node became suspect, or is suspect no more."""
+        what = one.is_suspect, one.words[:LONGEST_FAILURE_WORDS], one.operations[:MOST_BLAMING]
+        self._suspects.append(NodeSuspected(now.wall_ms, self._tree, one.node, *what))
+
     def note_observed(self, observed: Iterable[ObservedPreemption]) -> None:
         """Queue preemptions that would happen if the pools did not only observe preemption."""
         for one in observed:
@@ -55,11 +71,12 @@ class DecisionsMade:
 
     def take(self, term: int) -> Decisions | None:
         """Remove and return the oldest waiting decisions, as many as a message holds. Return None if there are none."""
-        if not self._waiting:
+        if not (self._waiting or self._suspects):
             return None
         first = self._count - len(self._waiting)
         some = [self._waiting.popleft() for _ in range(min(len(self._waiting), MOST_DECISIONS))]
-        return Decisions(self._tree, term, first, some)
+        suspects = [self._suspects.popleft() for _ in range(min(len(self._suspects), MOST_SUSPECTS))]
+        return Decisions(self._tree, term, first, some, suspects)
 
     def _note(self, decision: AllocationStarted | AllocationPreempted) -> None:
         self._waiting.append(decision)

@@ -52,6 +52,7 @@ from headrace_allocator.effects import (
     Return,
     StepDown,
     Superseded,
+    SuspectNode,
     UnknownOperation,
     Want,
 )
@@ -359,6 +360,11 @@ class AllocatorService:
                 )
             case Alarm():
                 self._log.error(effect.what, **effect.about)
+            case SuspectNode(node=node, is_suspect=is_suspect, words=words, operations=operations):
+                if is_suspect:
+                    self._log.warning("node is suspect", node=node, why=words, operations=operations)
+                else:
+                    self._log.info("node is suspect no more", node=node)
             case LowerLease():
                 tasks.start_soon(self._lower_lease, effect.lease_ms)
             case RecordEmptyNodes():

@@ -36,7 +36,7 @@ _OPTIONS: Final = {
 }
 #: Options of Slurm without an equivalent option, and what to do instead.
 _DONE_OTHERWISE: Final = {
-    "--dependency": "a script that waits: `headrace op wait OPERATION` exits with 0 only if the operation completed",
+    "--dependency": "--after ID for afterok, --after ID:failed for afternotok, --after ID:any for afterany, --after-each ID for aftercorr",
     "--time": "--time-limit with a unit, such as `--time-limit 2h`",
     "--nodes": "--gang, for jobs that start together or not at all; each job runs on one node",
 }

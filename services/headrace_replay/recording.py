@@ -175,7 +175,10 @@ class Recording:
         pool = self._hubs.get(event.spec.pool, event.spec.pool)
         if any(each.rule for each in event.placements):
             pool = PoolName("")
-        return msgspec.structs.replace(event.spec, pool=pool, files=None, trace="")
+        # An operation that is not replayed would never end.
+        after = [each for each in event.spec.after if each.operation in self.specs]
+        after_each = event.spec.after_each if event.spec.after_each in self.specs else None
+        return msgspec.structs.replace(event.spec, pool=pool, files=None, trace="", after=after, after_each=after_each)
 
 
 class JobLengths:

@@ -74,6 +74,17 @@ def test_what_jobs_used_is_shown_as_the_page_says() -> None:
 
 
 @pytest.mark.long
+def test_operations_run_after_others_as_the_page_says() -> None:
+    with Up(nodes=LAPTOP) as up:
+        said = typed(up, DOCS / "how-to" / "run-after.md")
+
+    assert "it waits for the end of train-one" in said["op explain report-one"]
+    assert "completed" in said["op wait report-one"]
+    assert "operation train-two is failed" in said["op get report-two"]
+    assert said["op logs merge-one --job 3"] == "part 3\n"
+
+
+@pytest.mark.long
 def test_every_command_beside_one_of_slurm_does_what_it_says() -> None:
     with Up(nodes=LAPTOP) as up:
         said = typed_lines(up, table_lines((DOCS / "how-to" / "come-from-slurm.md").read_text()))
@@ -113,6 +124,14 @@ def test_taking_a_host_out_and_holding_jobs_back_is_as_the_page_says() -> None:
 
     (nodes,) = [text for line, text in said.items() if line.startswith("node list")]
     assert "drained" in nodes
+
+
+@pytest.mark.long
+def test_a_host_on_which_jobs_fail_is_shown_and_cleared_as_the_page_says() -> None:
+    with Up(nodes=("host-17:cpu=2,memory=2G",)) as up:
+        said = typed(up, DOCS / "how-to/failing-hosts.md")
+
+    assert "jobs may start on it again" in said["node undrain host-17"]
 
 
 @pytest.mark.long

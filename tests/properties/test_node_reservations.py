@@ -12,6 +12,7 @@ import pytest
 
 from headrace.pools import PoolMode
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PreemptionSwitch
+from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.reserving.node_reservations import MOST_MOVES
 from tests.support.allocating import cores
 from tests.support.effort import seeds
@@ -58,6 +59,34 @@ def test_the_first_of_a_fifo_pool_does_not_wait_until_it_starves() -> None:
     fleet.work(LARGE, "small", 1, cores(4), started_at_ms=2)
 
     assert fleet.seconds_until_it_starts(15 + _BESIDE_S) is not None
+
+
+@pytest.mark.parametrize("seed", seeds(8, 100))
+def test_a_gang_of_large_jobs_starts_after_at_most_one_more_turn_and_one_length_of_the_small_ones(seed: int) -> None:
+    random = Random(seed)
+    shortest_s = random.choice([1.0, 2.0, 4.0])
+    lengths_s = (shortest_s, shortest_s * random.choice([1.5, 3.0, 5.0]))
+    timeout_s, jobs, nodes = random.choice([2, 10]), random.randint(2, 4), random.randint(4, 5)
+    # Before it starves, one turn may be over too soon.
+    most_s = int(timeout_s + 30 + 5 + lengths_s[1] + 3 * _BESIDE_S)
+    preemption = random.choice([PreemptionSwitch.ON, PreemptionSwitch.OFF])
+    options: dict[str, Any] = {"fair_share_starvation_timeout": timeout_s * 1000, "preemption": preemption}
+    if preemption is PreemptionSwitch.ON:
+        options["preempt_gangs_whole"] = True
+    fleet = a_stream(random, lengths_s, most_s, nodes=nodes, **options)
+    size = random.choice([size for size in (2, 3, 4) if 2 * size * jobs <= 4 * nodes])
+    fleet.work(LARGE, "whole", jobs, cores(size), started_at_ms=2, is_gang=True)
+    gang = fleet.operation(LARGE).gang
+    assert gang is not None
+
+    for _ in range(most_s):
+        fleet.second()
+        if gang.phase is GangPhase.RUNNING:
+            break
+
+    assert gang.phase is GangPhase.RUNNING
+    assert not fleet.reserved_nodes()
+    assert fleet.facts.reservations.check() == fleet.facts.gangs.check() == []
 
 
 @pytest.mark.parametrize("seed", seeds(8, 300))

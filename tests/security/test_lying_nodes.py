@@ -152,6 +152,17 @@ async def test_an_honest_agent_is_heard_after_a_life_that_no_agent_has(life: str
         assert orders.enrolled
 
 
+@pytest.mark.parametrize("name", ["", "a b", "[red]0[/]", "0,1", "\x1b[2J", "\u202e0", "\n", "💥", "x" * 65])
+async def test_a_device_has_a_name_that_every_table_can_show(name: str) -> None:
+    async with a_house() as house:
+        refused = await house.lie(gpus={name: ""})
+        told = await house.liar.beat(total=Resources(), gpus={"/dev/MIG-0:1.2": AllocationId("")})
+
+        assert isinstance(refused, BadRequest)
+        assert "gpus" in refused.value
+        assert told.enrolled
+
+
 async def test_a_person_who_asks_with_a_filter_that_is_no_formula_is_refused_at_once() -> None:
     async with a_house() as house:
         spec = OperationSpec(PoolName("p"), ["true"], 1, scheduling_tag_filter="a &")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
+import anyio
 import msgspec
 import pytest
 
@@ -14,7 +16,7 @@ from headrace.access.routes import PartyKind
 from headrace.bus import Bus
 from headrace.bus.protocol import Message
 from headrace.client.asking import Asker
-from headrace.client.errors import Unreadable
+from headrace.client.errors import Unanswered
 from headrace.client.logs import JobLogReader, Questions
 from headrace.client.processes import Processes
 from headrace.ids import OperationId, UserName
@@ -26,6 +28,7 @@ from headrace.wire.figures import Figure, FigureKind, FiguresAnswer
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.logs import LogChunk
 from headrace.wire.operations import JobRow, OperationSpec, OperationState, OperationView
+from headrace.wire.refusals import BadRequest, NotAllowed, NotReady, Refused
 from tests.support.guarded import everybody, guarded_server
 
 PARTIES = {
@@ -34,6 +37,7 @@ PARTIES = {
     "rogue": Party(kind=PartyKind.NODE, name="rogue"),
 }
 ANNA = UserName("anna")
+PATIENCE_S = 60.0
 HONEST = FiguresAnswer("agent", [Figure("jobs", "jobs", FigureKind.GAUGE, 3)], instance="honest")
 #: Answers that are no answer, and the process that each names.
 RUBBISH = {
@@ -101,9 +105,20 @@ class TwoJobs:
             yield JobRow(JobSlot(index, 1), result=JobResult.COMPLETED, node=node)
 
 
+#: Answers of a node that are of no use to a reader, and what the reader is told.
+NO_OUTPUT = {
+    b"\xff" * 100_000: "cannot be read",
+    encode(NotReady("x" * 50)): "not ready",
+    encode(BadRequest("offset", "0", "another offset")): "another offset",
+    # The same bytes for ever.
+    encode(LogChunk(b"drip\n", 0, 1, ended=False, written=2**40)): "read before",
+}
+
+
 @pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize(("rubbish", "told"), NO_OUTPUT.items(), ids=range(len(NO_OUTPUT)))
 async def test_output_from_other_nodes_is_read_though_one_node_answers_with_rubbish(
-    tmp_path: Path, follow: bool
+    tmp_path: Path, rubbish: bytes, told: str, follow: bool
 ) -> None:
     chunks: Mapping[int, bytes] = {
         0: encode(LogChunk(b"water\n", 6, 1, ended=False, written=6)),
@@ -115,16 +130,38 @@ async def test_output_from_other_nodes_is_read_though_one_node_answers_with_rubb
 
     with guarded_server("passwords", PARTIES, tmp_path) as server:
         async with everybody(server, PARTIES) as buses:
-            await buses["rogue"].serve(subjects.user("*", "job.logs.rogue"), answering(b"\xff" * 100_000))
+            await buses["rogue"].serve(subjects.user("*", "job.logs.rogue"), answering(rubbish))
             await buses["honest"].serve(subjects.user("*", "job.logs.honest"), tell)
             asker = Asker(cast("Bus", buses["anna"]), SystemClock(), lambda verb: subjects.user(ANNA, verb), 10.0)
             reader = JobLogReader(
                 cast("Questions", TwoJobs()), asker, OperationId("operation-1"), None, {"follow": follow}
             )
-            lines = [line async for line in reader.read()]
-            with pytest.raises(Unreadable, match="cannot be read"):
-                await asker.ask("job.logs.rogue", HONEST, LogChunk)
+            lines = []
+            # A reader that does not follow says at the end that a node did not answer.
+            with anyio.fail_after(PATIENCE_S), suppress(Unanswered):
+                async for line in reader.read():
+                    lines += [line]
 
     assert [(line.index, line.text) for line in lines] == [(0, ""), (1, "water")]
-    assert "cannot be read" in lines[0].trouble
+    assert told in lines[0].trouble
     assert len(lines[0].trouble) < 1_000
+
+
+async def test_a_reader_without_the_right_is_refused_by_the_first_node(tmp_path: Path) -> None:
+    refusal = encode(NotAllowed("ben", "read the output", "manage", "pool p"))
+
+    async def withheld(operation: str) -> OperationView:
+        return msgspec.structs.replace(await TwoJobs.get(questions, operation), is_withheld=True)
+
+    questions = TwoJobs()
+    questions.get = withheld  # type: ignore[method-assign]
+    with guarded_server("passwords", PARTIES, tmp_path) as server:
+        async with everybody(server, PARTIES) as buses:
+            for node in ("rogue", "honest"):
+                await buses[node].serve(subjects.user("*", f"job.logs.{node}"), answering(refusal))
+            asker = Asker(cast("Bus", buses["anna"]), SystemClock(), lambda verb: subjects.user(ANNA, verb), 10.0)
+            reader = JobLogReader(
+                cast("Questions", questions), asker, OperationId("operation-1"), None, {"follow": True}
+            )
+            with anyio.fail_after(PATIENCE_S), pytest.raises(Refused, match="may not"):
+                _ = [line async for line in reader.read()]

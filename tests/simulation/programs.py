@@ -119,6 +119,7 @@ def _options(running: int) -> TreeOptions:
         allocation_preemption_timeout=2_000,
         preemption_exempt_time=1_000,
         node_reservation_time=20_000,
+        hold_back_failing_nodes=True,
         preempt_at_bound_for_owed_jobs=True,
     )
 

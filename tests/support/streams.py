@@ -63,10 +63,12 @@ class StreamFleet(Fleet):
         jobs = cpus + int(1.3 * cpus * seconds / (sum(self.lengths_s) / 2))
         self.work(STREAM, "small", jobs, cores(1), started_at_ms)
 
-    def work(self, name: OperationId, pool: str, jobs: int, size: Resources, started_at_ms: int = 1) -> None:
+    def work(
+        self, name: OperationId, pool: str, jobs: int, size: Resources, started_at_ms: int = 1, **changes: Any
+    ) -> None:
         """An operation begins. All of its jobs may be given out at once."""
         live = an_operation(name, jobs, size, block=jobs, done=bytes((jobs + 7) // 8), started_at_ms=started_at_ms)
-        spec = msgspec.structs.replace(live.spec, pool=PoolName(pool))
+        spec = msgspec.structs.replace(live.spec, pool=PoolName(pool), **changes)
         self.begin(msgspec.structs.replace(live, spec=spec), 60.0)
         self.update_shares()
 
@@ -105,7 +107,7 @@ class StreamFleet(Fleet):
     @property
     def reservation(self) -> Reservation | None:
         """The reservation for the large job."""
-        return self.facts.reservations.of.get(LARGE)
+        return next(iter(self.facts.reservations.of.get(LARGE, {}).values()), None)
 
     def reserved_nodes(self) -> Sequence[Node]:
         """The nodes that are reserved."""

@@ -68,3 +68,9 @@ def test_no_two_panels_of_the_dashboard_cover_each_other() -> None:
 def test_each_alert_says_what_is_wrong() -> None:
     assert [rule["alert"] for rule in RULES if not rule["annotations"]["summary"]] == []
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
+
+
+def test_whatever_stops_work_or_recording_has_an_alert() -> None:
+    alerts = {rule["alert"] for rule in RULES}
+
+    assert {"NodeOffline", "NothingRecorded", "AppendsInDoubt", "CheckpointsFailed"} <= alerts

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import select
+import socket
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from threading import enumerate as enumerate_threads
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,7 +25,7 @@ from headrace.bus import Bus
 from headrace.errors import BadInput
 from headrace.obs.metrics import families
 from headrace.runtime.engine import Figure, FigureKind, Histogram, by_label, counter, gauge
-from headrace.runtime.metrics import Metrics, no_details
+from headrace.runtime.metrics import MOST_CONNECTIONS, Metrics, no_details
 from headrace.runtime.role import Role
 from tests.support.nats_server import free_port
 
@@ -134,6 +137,25 @@ async def test_an_engine_that_raises_costs_one_answer_and_not_the_port() -> None
         assert (await get(port, "/metrics"))[0] == 500
         metrics.report(None, list, no_details)
         assert (await get(port, "/metrics"))[0] == 200
+
+
+async def test_the_port_serves_a_bounded_number_of_connections_and_closes_the_others() -> None:
+    port, closed, threads = free_port(), 0, 0
+    async with served(Metrics(cast("Bus", SimpleNamespace(connected=True)), {}), port):
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(2 * MOST_CONNECTIONS)]
+        while closed < MOST_CONNECTIONS:
+            # Only a connection that the port has closed can be read.
+            closed = len((await anyio.to_thread.run_sync(select.select, silent, [], [], 10))[0])
+            threads = max(threads, sum("process_request_thread" in each.name for each in enumerate_threads()))
+        for each in silent:
+            each.close()
+        answered = 0
+        while not answered:
+            with suppress(OSError):
+                answered, _ = await get(port, "/metrics")
+
+    assert threads == MOST_CONNECTIONS
+    assert answered == 200
 
 
 async def test_it_ends_though_it_has_hardly_begun() -> None:

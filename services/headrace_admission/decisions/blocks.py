@@ -1,5 +1,6 @@
 """Leases of job indexes: an allocator attaches with its term, and leases indexes that it may assign.
 
+For an operation whose jobs follow those of another operation (`after_each`) only jobs that may run are leased.
 For an operation of several trees each tree leases a part of the free indexes, so that no tree holds jobs that another tree
 could run at once.
 """
@@ -102,7 +103,8 @@ def _draw_in_tree(
         return WrongState(
             "operation", operation.id, f"without a running slot in tree {request.tree}", "a running slot there"
         )
-    part = max(1, owners.free // (_PARTS_OF_A_TREE * len(operation.placements)))
+    is_shared = operation.spec.after_each is None
+    part = max(1, owners.free // (_PARTS_OF_A_TREE * len(operation.placements))) if is_shared else owners.free
     runs = owners.next_free(min(request.more, part))
     drawn = sum(run.below - run.first for run in runs)
     if runs:

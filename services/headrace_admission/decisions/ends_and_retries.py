@@ -7,6 +7,7 @@ before its retry (`retry_at_ms`), and the wait grows with its failures.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId, TreeName
@@ -23,18 +24,22 @@ from headrace.wire.log import (
     StateCause,
 )
 from headrace.wire.operation_spec import OnLostNode, OperationSpec
+from headrace.wire.operations import OperationState
 from headrace.wire.refusals import Refusal
 from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
-from headrace_admission.decisions.promotion import offer_slots
+from headrace_admission.decisions.promotion import admit, offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
-from headrace_admission.queries import failure_words, most_failed_runs
+from headrace_admission.queries import failed_for_good, failure_words, most_failed_runs
+from headrace_admission.state.index_owners import MOST_RUNS, runs_of
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 
 _MOST_DOUBLINGS: Final = 40
+#: The tree of `IndexesReturned` when jobs need not wait for other jobs any more.
+NO_TREE: Final = TreeName("")
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
@@ -122,12 +127,13 @@ def remove_tree(transaction: Transaction, tree: TreeName) -> None:
     """Remove a tree from all its operations. Operations that are in no other tree are aborted."""
     state = transaction.state
     state.configure(tree, None)
-    for name in list(state.books[tree].members) if tree in state.books else []:
-        operation = state.live[name]
+    members = [state.live[name] for name in state.books[tree].members] if tree in state.books else []
+    # Operations that wait for others end first. Otherwise the end of the others would start or fail them meanwhile.
+    for operation in sorted(members, key=lambda each: not each.is_held_back):
         if len(operation.placements) == 1:
             end_operation(transaction, operation, StateCause.TREE_REMOVED, f"tree {tree} was removed")
         else:
-            transaction.record(OperationLeftTree(name, tree))
+            transaction.record(OperationLeftTree(operation.id, tree))
 
 
 def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) -> None:
@@ -153,7 +159,12 @@ def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
     reason = f"tree {tree} had no allocator for longer than the lease of its nodes"
     for operation in list(state.live.values()):
         owners, is_over = operation.ledger.owners, is_ending(operation.state)
-        if owners is None or (operation.spec.on_lost_node is OnLostNode.WAIT and not is_over):
+        if (
+            operation.id not in state.live
+            or owners is None
+            or operation.spec.after_each is not None
+            or (operation.spec.on_lost_node is OnLostNode.WAIT and not is_over)
+        ):
             continue
         lost = [_lost(operation, index, reason) for index in owners.indexes(tree)]
         if not lost:
@@ -174,9 +185,44 @@ def _lost(operation: Operation, index: int, reason: str) -> ReportedEnd:
 def end_operation(transaction: Transaction, operation: Operation, cause: StateCause, reason: str = "") -> bool:
     """Move an operation towards its end. Return False if the cause has no effect in its state.
 
-    When the operation ends, its running slots are offered to waiting operations, and a configuration that waited for its end is
-    applied.
+    When the operation ends, its running slots are offered to waiting operations, a configuration that waited for its end is
+    applied, and operations that were held back until its end are judged.
     """
+    has_changed = _end(transaction, operation, cause, reason)
+    judge_held_back(transaction)
+    return has_changed
+
+
+def judge_held_back(transaction: Transaction) -> None:
+    """Start the operations whose wait for other operations is over, and fail those that can never run."""
+    due = transaction.state.upstream.due
+    # An operation that fails here may end the wait of more operations.
+    while due:
+        operation = transaction.state.live[next(iter(due))]
+        if operation.upstream_failure:
+            # Jobs that run already are ended: the operation cannot complete.
+            _end(transaction, operation, StateCause.UPSTREAM_FAILED, operation.upstream_failure)
+        else:
+            admit(transaction, operation)
+
+
+def complete_decisions(transaction: Transaction) -> None:
+    """Record what is missing of a decision of a former process.
+
+    The events of a large decision are written in several entries, and the process may have ended between two of them.
+    """
+    for operation in list(transaction.state.live.values()):
+        holds_slot = any(placement.blocked_by is None for placement in operation.placements.values())
+        if operation.state is OperationState.PENDING and holds_slot:
+            transaction.change_state(operation, StateCause.ADMITTED)
+        if operation.awaits_jobs and operation.spec.after_each is not None and operation.ledger.owners is not None:
+            upstream = transaction.state.live[operation.spec.after_each]
+            waiting = operation.ledger.owners.waiting_in_vain(upstream.ledger.completed_bits())
+            _release_jobs(transaction, operation, waiting)
+    judge_held_back(transaction)
+
+
+def _end(transaction: Transaction, operation: Operation, cause: StateCause, reason: str) -> bool:
     state = transaction.state
     chains = {
         tree: list(state.books[tree].upwards(placement.pool))
@@ -196,7 +242,8 @@ def end_operation(transaction: Transaction, operation: Operation, cause: StateCa
 def abort_without_command(transaction: Transaction) -> None:
     """Abort the operations whose command was not loaded from the log."""
     state = transaction.state
-    operations = [state.live[name] for name in state.without_command]
+    # As in `remove_tree`: the end of an operation must not start another operation without a command.
+    operations = sorted((state.live[name] for name in state.without_command), key=lambda each: not each.is_held_back)
     most = state.configuration.everywhere.largest_replayed_bytes
     reason = f"admission did not load its command from the log: live operations take more than {most} bytes"
     for operation in operations:
@@ -224,7 +271,7 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
     if operation.ledger.all_done:
         end_operation(transaction, operation, StateCause.JOBS_DONE)
     elif must_fail(operation, failed_jobs):
-        any_failed = has_failed_too_often(operation, failed_jobs) or operation.ledger.failed_for_good
+        any_failed = has_failed_too_often(operation, failed_jobs) or failed_for_good(operation.ledger)
         cause = StateCause.TOO_MANY_FAILURES if any_failed else StateCause.TIME_LIMIT
         end_operation(transaction, operation, cause, failure_words(operation))
     return impossible
@@ -233,4 +280,19 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
 def _record(transaction: Transaction, operation: Operation, new: dict[int, LoggedEnd]) -> None:
     for ends in runs_within(new.values(), ENDS_OF_AN_EVENT_BYTES):
         transaction.record(JobsEnded(operation=operation.id, ends=ends, at_ms=transaction.now_ms))
+        completed = sorted(one.end.index for one in ends if one.end.result is JobResult.COMPLETED)
+        for name in transaction.state.upstream.waiting_for_jobs_of(operation.id):
+            _release_jobs(transaction, transaction.state.live[name], completed)
+    judge_held_back(transaction)
     new.clear()
+
+
+def _release_jobs(transaction: Transaction, operation: Operation, completed: Iterable[int]) -> None:
+    """Let those jobs run that wait for completed jobs of another operation."""
+    owners = operation.ledger.owners
+    assert owners is not None, "only jobs with owners wait for other jobs"
+    runs = runs_of(index for index in completed if owners.awaits(index))
+    for start in range(0, len(runs), MOST_RUNS):
+        piece = runs[start : start + MOST_RUNS]
+        free = owners.free + sum(run.below - run.first for run in piece)
+        transaction.record(IndexesReturned(operation.id, NO_TREE, owners.changes + 1, free, piece))

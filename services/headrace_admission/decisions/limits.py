@@ -11,7 +11,7 @@ from heapq import nsmallest
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import near
 from headrace.wire.operation_spec import OperationSpec
-from headrace.wire.placements import EphemeralPool
+from headrace.wire.placements import UPSTREAM, EphemeralPool
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, Refusal, WrongState
 from headrace_admission.decisions.target_pool import NAME_RULE, Target, is_name_for_users
 from headrace_admission.state.spec_size import spec_bytes
@@ -123,7 +123,9 @@ def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -
     runs = member.holds_slot and not book.is_lightweight(member.pool, member.vanilla)
     shared: frozenset[PoolName] = frozenset(book.upwards(member.pool)) if runs else frozenset()
     lightweight = not target.made and book.is_lightweight(target.pool, member.vanilla)
-    return first_exceeded_operation_count(tree, book, target, running=not lightweight, skipped=shared)
+    # An operation that waits for others needs no running slot yet.
+    running = not lightweight and member.blocked_by != UPSTREAM
+    return first_exceeded_operation_count(tree, book, target, running=running, skipped=shared)
 
 
 def unfit_pool(

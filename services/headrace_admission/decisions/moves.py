@@ -7,7 +7,7 @@ import msgspec
 from headrace.ids import PoolName, TreeName
 from headrace.wire.log import EphemeralPoolSet
 from headrace.wire.operations import UpdateOperation
-from headrace.wire.placements import TreePlacement
+from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace.wire.refusals import BadRequest, OverLimit, Refusal, WrongState, not_allowed
 from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.limits import move_limit, unfit_pool
@@ -62,13 +62,17 @@ def plan_move(
 
 
 def move(transaction: Transaction, operation: Operation, targets: dict[TreeName, Target]) -> None:
-    """Move an operation as planned; it runs there at once. The slots that it frees are offered to waiting operations."""
+    """Move an operation as planned; it runs there at once, unless it waits for other operations.
+
+    The slots that it frees are offered to waiting operations.
+    """
     books = transaction.state.books
     chains = {tree: list(books[tree].upwards(operation.placements[tree].pool)) for tree in targets}
     for tree, target in targets.items():
         for made in target.made:
             transaction.record(EphemeralPoolSet(tree, made))
-        transaction.place(operation.id, TreePlacement(tree, target.pool, books[tree].next_ticket()))
+        blocked_by = UPSTREAM if operation.is_held_back else None
+        transaction.place(operation.id, TreePlacement(tree, target.pool, books[tree].next_ticket(), blocked_by))
     for tree, chain in chains.items():
         if not books[tree].rules.promote_only_on_scan:
             offer_slots(transaction, tree, chain)

@@ -12,9 +12,10 @@ import heapq
 from collections.abc import Iterable, Iterator
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.wire.placements import TreePlacement
+from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace_admission.decisions.limits import blocking_pool
 from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.state.operation import Operation
 from headrace_admission.state.tree_book import Member, TreeBook
 
 
@@ -22,6 +23,16 @@ def offer_slots(transaction: Transaction, tree: TreeName, chain: Iterable[PoolNa
     """Offer a freed slot to the queues of `chain`, from its pool upwards."""
     for pool in chain:
         _drain(transaction, tree, pool)
+
+
+def admit(transaction: Transaction, operation: Operation) -> None:
+    """Place an operation that was held back until now: in each tree it runs, or joins a queue at the end."""
+    for tree, placement in list(operation.placements.items()):
+        if placement.blocked_by != UPSTREAM:
+            continue
+        book = transaction.state.books[tree]
+        blocked_by = blocking_pool(book, placement.pool, vanilla=operation.is_vanilla)
+        transaction.place(operation.id, TreePlacement(tree, placement.pool, book.next_ticket(), blocked_by))
 
 
 def release_lightweight(transaction: Transaction, tree: TreeName) -> None:

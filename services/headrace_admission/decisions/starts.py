@@ -7,20 +7,23 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import BadInput, shortened
-from headrace.ids import PoolName, TreeName, operation_id
+from headrace.ids import PoolName, TreeName, operation_id, pool_name, tree_name
+from headrace.job_indexes import parse_indexes
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
 from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OperationSpec
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
-from headrace.wire.placements import EphemeralPool, TreePlacement, WaitingFor
+from headrace.wire.placements import UPSTREAM, EphemeralPool, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, Exists, Refusal
 from headrace.wire.start_plans import PlannedPlace, StartPlanned
 from headrace.wire.trace import read_trace
+from headrace_admission.decisions.ends_and_retries import judge_held_back
 from headrace_admission.decisions.limits import blocking_pool
 from headrace_admission.decisions.start_plan import StartPlan, plan_start
 from headrace_admission.decisions.target_pool import Target
 from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.decisions.upstream import refused_upstream, standing
 from headrace_admission.log.byte_budget import LARGEST_SPEC_BYTES, size_bytes
 from headrace_admission.queries import Queues
 from headrace_admission.state.operation import Operation
@@ -35,6 +38,13 @@ _WHAT_RUNS: Final = {
     "environment": "environment",
     "working_directory": "folder",
     "files": "files",
+    "indexes": "indexes",
+    "lines": "lines",
+    "output": "output file",
+    "error": "error file",
+    "stdin": "input file",
+    "after": "operations to wait for",
+    "after_each": "operation whose jobs its jobs follow",
 }
 
 
@@ -44,7 +54,7 @@ def start(transaction: Transaction, request: StartOperation, user: str) -> Start
     repeated = _repeated(state, request, user)
     if repeated is not None:
         return repeated
-    plan = unusable_request(request) or plan_start(state, request.spec, user)
+    plan = unusable_request(request) or refused_upstream(state, request) or plan_start(state, request.spec, user)
     if not isinstance(plan, StartPlan):
         return plan
     operation = _start(transaction, request, user, plan)
@@ -58,11 +68,14 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
         return repeated
     if repeated is not None:
         return StartPlanned([], repeated=True)
-    decided = unusable_request(request) or plan_start(state, request.spec, user)
+    decided = unusable_request(request) or refused_upstream(state, request) or plan_start(state, request.spec, user)
     if not isinstance(decided, StartPlan):
         return decided
-    vanilla = request.spec.is_vanilla
-    places = [_place(tree, state.books[tree], target, vanilla) for tree, target in decided.targets.items()]
+    vanilla, upstream = request.spec.is_vanilla, standing(state, request)
+    places = [
+        _place(tree, state.books[tree], target, vanilla, queues=not upstream.holds_back)
+        for tree, target in decided.targets.items()
+    ]
     first = next((each for each in places if each.waiting is None), places[0])
     book = state.books[first.tree]
     return StartPlanned(
@@ -70,13 +83,17 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
         decided.erased,
         _similar(book, first.pool, first.made[-1] if first.made else _ephemeral(book, first.pool)),
         warnings=_warnings(book, first.pool, request.spec),
+        awaits=upstream.awaits,
+        upstream_failure=upstream.failure,
+        awaiting_jobs=0 if upstream.failure else request.spec.job_count - upstream.free,
         time_limit_ms=decided.limits.of_jobs_ms,
         operation_time_limit_ms=decided.limits.of_operation_ms,
     )
 
 
-def _place(tree: TreeName, book: TreeBook, target: Target, vanilla: bool) -> PlannedPlace:
-    return PlannedPlace(tree, target.pool, list(target.made), target.rule, _waiting(tree, book, target, vanilla))
+def _place(tree: TreeName, book: TreeBook, target: Target, vanilla: bool, *, queues: bool) -> PlannedPlace:
+    waiting = _waiting(tree, book, target, vanilla) if queues else None
+    return PlannedPlace(tree, target.pool, list(target.made), target.rule, waiting)
 
 
 def _waiting(tree: TreeName, book: TreeBook, target: Target, vanilla: bool) -> WaitingFor | None:
@@ -117,6 +134,11 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     spec = request.spec
     try:
         operation_id(request.operation)
+        for tree in (*spec.pool_trees, *spec.tentative_pool_trees, *spec.scheduling_options_per_pool_tree):
+            tree_name(tree)
+        for options in spec.scheduling_options_per_pool_tree.values():
+            if options.pool:
+                pool_name(options.pool)
     except BadInput as error:
         return BadRequest(error.place, shortened(str(error.value)), error.expected)
     if spec.resources.user_slots < 1:
@@ -136,31 +158,54 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
         return BadRequest("spec.scheduling_tag_filter", shortened(str(error.value)), error.expected)
+    wrong = _unusable_jobs(spec)
+    if wrong is not None:
+        return wrong
     if spec.trace and read_trace(spec.trace) is None:
         return BadRequest(
             "spec.trace", spec.trace, "a W3C Trace Context traceparent whose flags say that the trace is recorded"
         )
     size = size_bytes(spec)
     if size > LARGEST_SPEC_BYTES:
-        return BadRequest(
-            "spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} bytes for command and environment together"
-        )
+        parts = "command, environment, lines and indexes"
+        return BadRequest("spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} bytes for {parts} together")
+    return None
+
+
+def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
+    """Return the refusal of indexes that are not as many as the jobs, or of lines that not every index has; else None."""
+    highest = spec.job_count - 1
+    if spec.indexes:
+        try:
+            indexes = parse_indexes(spec.indexes)
+        except BadInput as error:
+            return BadRequest("spec.indexes", shortened(str(error.value)), error.expected)
+        if len(indexes) != spec.job_count:
+            return BadRequest("spec.indexes", f"{len(indexes)} indexes", f"as many as there are jobs, {spec.job_count}")
+        highest = indexes.highest()
+    if spec.lines and len(spec.lines) <= highest:
+        return BadRequest("spec.lines", f"{len(spec.lines)} lines", f"a line for each index, up to {highest}")
+    if any("\0" in text for text in (*spec.lines, spec.output, spec.error, spec.stdin)):
+        return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
     return None
 
 
 def _start(transaction: Transaction, request: StartOperation, user: str, plan: StartPlan) -> Operation:
     spec, state = request.spec, transaction.state
+    upstream = standing(state, request)
     placements = []
     for tree, target in plan.targets.items():
         for made in target.made:
             transaction.record(EphemeralPoolSet(tree, made))
         book = state.books[tree]
         blocked_by = blocking_pool(book, target.pool, vanilla=spec.is_vanilla)
+        if upstream.holds_back:
+            blocked_by = UPSTREAM
         placements.append(TreePlacement(tree, target.pool, book.next_ticket(), blocked_by, rule=target.rule))
     runs = next((each for each in placements if each.blocked_by is None), None)
     where = runs or placements[0]
     # With several trees, each tree leases its part of the jobs itself.
-    block = min(FIRST_BLOCK, spec.job_count) if len(placements) == 1 else 0
+    block = min(FIRST_BLOCK, spec.job_count) if len(placements) == 1 and spec.after_each is None else 0
     transaction.record(
         OperationStarted(
             operation=request.operation,
@@ -178,8 +223,13 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
             block_term=state.allocator_terms.get(where.tree, 0),
             at_ms=transaction.now_ms,
             placements=placements,
+            awaits=upstream.awaits,
+            upstream_failure=upstream.failure,
+            awaits_jobs=upstream.awaits_jobs,
+            free=upstream.free if spec.after_each is not None else 0,
         )
     )
+    judge_held_back(transaction)
     return state.operations[request.operation]
 
 
@@ -195,6 +245,9 @@ def _answer(state: State, operation: Operation, **more: Any) -> StartAnswer:
         warnings=_warnings(book, pool, operation.spec),
         parent=made.parent if made is not None else PoolName(""),
         rule=operation.placements[operation.spec.tree].rule,
+        awaits=operation.awaits,
+        upstream_failure=operation.upstream_failure,
+        awaiting_jobs=operation.awaiting_jobs,
         **more,
     )
 

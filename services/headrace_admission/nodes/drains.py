@@ -18,7 +18,8 @@ from headrace.wire.refusals import BadRequest
 def changed_record(record: NodeRecord, request: ChangeNode, by: Person, now: Moment) -> NodeRecord | BadRequest:
     """Return the record of a node after it is drained or undrained. Draining it in the same way again changes nothing."""
     if request.change is NodeChange.UNDRAIN:
-        return msgspec.structs.replace(record, drain=None, drained=False, ends_jobs=False)
+        undrained = record.undrained + 1
+        return msgspec.structs.replace(record, drain=None, drained=False, ends_jobs=False, undrained=undrained)
     if 0 < request.until_ms <= max(now.wall_ms, request.from_ms):
         return BadRequest("until", str(request.until_ms), "a time in the future, after the begin of the drain")
     from_ms = request.from_ms if request.from_ms > now.wall_ms else 0

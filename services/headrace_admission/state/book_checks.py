@@ -22,7 +22,7 @@ def holds(book: TreeBook, operation: OperationId, placement: TreePlacement) -> b
         member is not None
         and (member.pool, member.ticket, member.blocked_by) == (placement.pool, placement.ticket, placement.blocked_by)
         and operation in book.in_pool.get(member.pool, ())
-        and (member.holds_slot or operation in book.queues.get(member.blocked_by or ROOT_POOL, ()))
+        and (member.queue is None or operation in book.queues.get(member.queue, ()))
     )
 
 

@@ -1,4 +1,6 @@
-"""The tree that holds each job index of an operation of several trees, so that no job is assigned in two trees.
+"""The owner of each job index, for operations of several trees and for operations whose jobs follow those of another operation.
+
+No job of an operation of several trees is assigned in two trees. No job that follows another is assigned before its time.
 
 A tree leases indexes that no tree holds. It keeps an index until the attempt ends or the tree releases the index. A job that is
 retried may be leased by any tree. One byte for each index names its owner, so an index has at most one. Invariants (`check`):
@@ -7,6 +9,7 @@ finished jobs have no owner.
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -17,10 +20,14 @@ from headrace.ids import TreeName
 from headrace.wire.log import IndexRun
 
 _NOBODY: Final = 0
+#: Value in place of an owner: the job waits for the job with the same index of another operation.
+_AWAITS: Final = 253
+#: Translates a digit that says whether a job of the other operation has completed.
+_OWNER_OF_DIGIT: Final = bytes(_NOBODY if digit == ord("1") else _AWAITS for digit in range(256))
 #: Value in place of an owner: the job is completed, or failed for good.
 _OVER: Final = 255
 #: Upper bound of runs of indexes in one lease, which are sent in one event.
-_MOST_RUNS: Final = 4_096
+MOST_RUNS: Final = 4_096
 
 
 class OwnersRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -34,13 +41,23 @@ class OwnersRecord(msgspec.Struct, frozen=True, array_like=True):
 class IndexOwners:
     """The owners of one operation's indexes."""
 
-    def __init__(self, job_count: int) -> None:
+    def __init__(self, job_count: int, completed: bytes | None = None) -> None:
+        """Make owners of which none has an index.
+
+        `completed` is given if the jobs wait for jobs of another operation: one bit for each of these, lowest index first in each
+        byte, which says whether the job has completed.
+        """
         self._job_count = job_count
-        #: For each index that was ever leased: the number of its tree, counted from 1, or `_NOBODY` or `_OVER`.
-        self._owners = bytearray()
+        #: For each index that was ever leased, or for all indexes if jobs wait for other jobs: the number of its tree, counted from 1, or
+        #: `_NOBODY`, `_AWAITS` or `_OVER`.
+        self._owners = (
+            bytearray() if completed is None else bytearray(_digits(completed, job_count).translate(_OWNER_OF_DIGIT))
+        )
         self._trees: list[TreeName] = []
-        #: Number of indexes that no tree holds and whose jobs are not finished.
-        self.free = job_count
+        #: Number of jobs that wait for jobs of another operation.
+        self.awaiting = self._owners.count(_AWAITS)
+        #: Number of indexes that no tree holds and whose jobs are not finished and wait for no other job.
+        self.free = job_count - self.awaiting
         #: Number of times that trees leased or released indexes.
         self.changes = 0
 
@@ -48,7 +65,7 @@ class IndexOwners:
         """Return up to `most` indexes that no tree holds, lowest first."""
         runs: list[IndexRun] = []
         below = 0
-        while most and len(runs) < _MOST_RUNS:
+        while most and len(runs) < MOST_RUNS:
             first = self._owners.find(_NOBODY, below)
             if first < 0:
                 first = len(self._owners)
@@ -76,6 +93,27 @@ class IndexOwners:
             self.free += self._replace(run, self._number(tree), _NOBODY)
         self.changes += 1
 
+    @property
+    def size_bytes(self) -> int:
+        return len(self._owners)
+
+    def awaits(self, index: int) -> bool:
+        """True if the job waits for a job of another operation."""
+        return index < len(self._owners) and self._owners[index] == _AWAITS
+
+    def waiting_in_vain(self, completed: bytes) -> list[int]:
+        """Return the indexes of jobs that wait although the job that they wait for has completed, in order. `completed` is as at first."""
+        digits = _digits(completed, self._job_count)
+        return [run for found in re.finditer(b"1+", digits) for run in range(*found.span()) if self.awaits(run)]
+
+    def release(self, runs: Iterable[IndexRun]) -> None:
+        """Record that the jobs of these indexes need not wait for other jobs any more."""
+        for run in runs:
+            released = self._replace(run, _AWAITS, _NOBODY)
+            self.awaiting -= released
+            self.free += released
+        self.changes += 1
+
     def end(self, index: int, *, runs_again: bool) -> None:
         """Record that an attempt of the job ended. If it is retried, the first tree that leases the index runs it."""
         had_owner = self._owners[index] != _NOBODY
@@ -101,13 +139,14 @@ class IndexOwners:
         number = self._number(tree)
         return [index for index, owner in enumerate(self._owners) if owner == number]
 
-    def bits_of_others(self, tree: TreeName) -> bytes:
-        """Return one bit for each index that was ever leased, lowest first in each byte: 1 if the tree does not hold the index."""
-        if not self._owners:
+    def bits_of_others(self, tree: TreeName, below: int) -> bytes:
+        """Return one bit for each index under `below`, lowest first in each byte: 1 if the tree does not hold the index."""
+        owners = self._owners[:below]
+        if not owners:
             return b""
         digits = bytearray(b"1" * 256)
         digits[self._number(tree)] = ord("0")
-        return int(self._owners[::-1].translate(digits), 2).to_bytes((len(self._owners) + 7) // 8, "little")
+        return int(owners[::-1].translate(digits), 2).to_bytes((len(owners) + 7) // 8, "little")
 
     def to_record(self) -> OwnersRecord:
         return OwnersRecord(zlib.compress(self._owners, 1), list(self._trees), self.changes)
@@ -118,16 +157,19 @@ class IndexOwners:
         owners._owners = bytearray(zlib.decompress(record.packed))
         owners._trees, owners.changes = list(record.trees), record.changes
         owners.free = job_count - len(owners._owners) + owners._owners.count(_NOBODY)
+        owners.awaiting = owners._owners.count(_AWAITS)
         return owners
 
     def check(self, block: int, *, over: int) -> list[str]:
         """Return a description of each broken invariant, for a ledger with `block` leased indexes and `over` finished jobs."""
-        found = (len(self._owners), self._owners.count(_OVER), self.free)
-        expected = (block, over, self._job_count - block + self._owners.count(_NOBODY))
+        known = len(self._owners)
+        found = (known if known < self._job_count else block, self._owners.count(_OVER), self.free, self.awaiting)
+        free = self._job_count - known + self._owners.count(_NOBODY)
+        expected = (block, over, free, self._owners.count(_AWAITS))
         return (
             []
             if found == expected
-            else [f"by owners, {found} indexes are leased, over and free; by the ledger, {expected}"]
+            else [f"by owners, {found} indexes are leased, over, free and awaiting; by the ledger, {expected}"]
         )
 
     def _number(self, tree: TreeName) -> int:
@@ -138,3 +180,19 @@ class IndexOwners:
         piece = self._owners[run.first : run.below]
         self._owners[run.first : run.below] = piece.replace(bytes([owner]), bytes([by]))
         return piece.count(owner)
+
+
+def runs_of(indexes: Iterable[int]) -> list[IndexRun]:
+    """Return indexes, which must be in order, as runs."""
+    runs: list[IndexRun] = []
+    for index in indexes:
+        if runs and runs[-1].below == index:
+            runs[-1] = IndexRun(runs[-1].first, index + 1)
+        else:
+            runs.append(IndexRun(index, index + 1))
+    return runs
+
+
+def _digits(bits: bytes, count: int) -> bytes:
+    """Return the first `count` bits as digits, lowest index first."""
+    return f"{int.from_bytes(bits, 'little'):0{count}b}".encode()[::-1][:count]

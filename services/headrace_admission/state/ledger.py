@@ -133,7 +133,7 @@ class Ledger:
     def size_bytes(self) -> int:
         """Bytes that the ledger takes in memory. Computing it takes the same time for any number of jobs."""
         bits = len(self._done) + len(self._not_retried)
-        owners = self.block if self.owners is not None else 0
+        owners = self.owners.size_bytes if self.owners is not None else 0
         numbers = self.attempts.size_bytes + self._exit_codes.size_bytes + self.failed_runs.size_bytes
         names = _NODE_BYTES * len(self._node_names)
         pausing = _NUMBER_BYTES * len(self.pausing)
@@ -148,11 +148,6 @@ class Ledger:
         """True if every job is completed or given up."""
         return self.done_count + self.given_up == self.job_count
 
-    @property
-    def failed_for_good(self) -> int:
-        """Return the number of jobs that failed and are not retried, without those that timed out."""
-        return self.given_up - self.counts[JobResult.TIMED_OUT]
-
     def nodes_without_start(self) -> list[str]:
         """Return the nodes of the kept failures, if no attempt that ended could be started; else an empty list."""
         if self._not_started < sum(self.counts.values()):
@@ -164,6 +159,10 @@ class Ledger:
         agent.
         """
         return sorted({name.partition(" ")[2] for name in self._node_names[1:]})[:MOST_ACCOUNTS]
+
+    def completed_bits(self) -> bytes:
+        """Return one bit for each index below `block`, lowest first in each byte: 1 if the job is completed."""
+        return bytes(self._done)
 
     def done_bits(self) -> bytes:
         """Return one bit for each index below `block`, lowest first in each byte: 1 if the job is completed, given up, or waits

@@ -18,12 +18,15 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     # No job has run yet, so no node holds an allocation of the operation.
     (_S.PENDING, _C.ABORTED_BY_USER): _S.ABORTED,
     (_S.PENDING, _C.TREE_REMOVED): _S.ABORTED,
+    (_S.PENDING, _C.UPSTREAM_FAILED): _S.FAILED,
     (_S.RUNNING, _C.JOBS_DONE): _S.COMPLETED,
     (_S.RUNNING, _C.COMPLETED_BY_USER): _S.COMPLETING,
     (_S.RUNNING, _C.TOO_MANY_FAILURES): _S.FAILING,
     (_S.RUNNING, _C.TIME_LIMIT): _S.FAILING,
     (_S.RUNNING, _C.ABORTED_BY_USER): _S.ABORTING,
     (_S.RUNNING, _C.TREE_REMOVED): _S.ABORTING,
+    # Some of its jobs wait for jobs that will never complete.
+    (_S.RUNNING, _C.UPSTREAM_FAILED): _S.FAILING,
     # An ending operation reaches its final state when no node holds an allocation of it.
     (_S.COMPLETING, _C.RELEASED): _S.COMPLETED,
     (_S.FAILING, _C.RELEASED): _S.FAILED,

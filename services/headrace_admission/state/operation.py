@@ -9,9 +9,10 @@ import msgspec
 
 from headrace.ids import OperationId, TreeName
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace.wire.placements import TreePlacement
+from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.life import is_final
+from headrace_admission.state.spec_size import texts_bytes
 
 
 class _Fields(msgspec.Struct, kw_only=True):
@@ -31,6 +32,12 @@ class _Fields(msgspec.Struct, kw_only=True):
     sequence: int = 0
     #: Sequence of the log entry of its start; 0: not known yet, or started by an older version.
     first_sequence: int = 0
+    #: Operations of `spec.after` that have not ended yet.
+    awaits: list[OperationId] = []
+    #: Why the operation can never run, if an operation that it waits for ended in another way than asked.
+    upstream_failure: str = ""
+    #: True if `spec.after_each` has not ended yet.
+    awaits_jobs: bool = False
     #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now; 0: none yet, or older than time limits.
     runs_since_ms: int = 0
 
@@ -64,8 +71,8 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that its spec and its ledger take in memory."""
-        return self.spec_bytes + self.ledger.size_bytes
+        """Bytes that its spec, its ledger and its reason take in memory."""
+        return self.spec_bytes + self.ledger.size_bytes + texts_bytes((self.reason,))
 
     @property
     def is_vanilla(self) -> bool:
@@ -78,6 +85,26 @@ class Operation(_Fields, kw_only=True, eq=False):
         if limit_ms is None or self.state is not OperationState.RUNNING:
             return 0
         return (self.runs_since_ms or self.started_at_ms) + limit_ms
+
+    @property
+    def is_held_back(self) -> bool:
+        """True if the operation is not placed in any queue, because it waits for other operations."""
+        return any(placement.blocked_by == UPSTREAM for placement in self.placements.values())
+
+    @property
+    def awaiting_jobs(self) -> int:
+        """Number of its jobs that wait for jobs of another operation. An operation that is ending has none."""
+        owners = self.ledger.owners
+        waits = self.state in (OperationState.PENDING, OperationState.RUNNING)
+        return owners.awaiting if owners is not None and waits else 0
+
+    @property
+    def may_be_judged(self) -> bool:
+        """True if a decision must follow: the operation is held back although it may run, or it can never complete."""
+        if self.upstream_failure:
+            return self.state in (OperationState.PENDING, OperationState.RUNNING)
+        has_job = self.ledger.owners is None or self.ledger.owners.free > 0
+        return self.is_held_back and not self.awaits and has_job
 
     def to_record(self) -> OperationRecord:
         placements = list(self.placements.values())

@@ -18,6 +18,8 @@ from headrace.wire.operation_spec import OperationSpec
 _TEXT_BYTES: Final = 72
 #: Bytes of an entry in a dictionary, besides its two texts.
 _ENTRY_BYTES: Final = 64
+#: Bytes of the options of one tree, besides its entry and its texts.
+_OPTIONS_BYTES: Final = 64
 #: Characters of the program's name that stay when a command is dropped; lists and news show as many.
 _WORD_CHARACTERS: Final = 200
 
@@ -28,19 +30,45 @@ def texts_bytes(texts: Collection[str]) -> int:
 
 
 def spec_bytes(spec: OperationSpec) -> int:
-    """Return the bytes that the command, the environment and the other texts of a spec take in memory."""
-    environment = spec.environment
-    texts = (spec.working_directory, spec.title, spec.scheduling_tag_filter)
+    """Return the bytes that the command, the environment and everything else of any length in a spec takes in memory."""
+    environment, per_tree = spec.environment, spec.scheduling_options_per_pool_tree
+    texts = (
+        spec.working_directory,
+        spec.title,
+        spec.scheduling_tag_filter,
+        spec.indexes,
+        spec.output,
+        spec.error,
+        spec.stdin,
+        spec.rerun_of,
+        *(each.operation for each in spec.after),
+    )
     return (
         texts_bytes(spec.argv)
+        + texts_bytes(spec.lines)
         + texts_bytes(environment)
         + texts_bytes(environment.values())
-        + _ENTRY_BYTES * len(environment)
+        + texts_bytes((*spec.pool_trees, *spec.tentative_pool_trees, *per_tree))
+        + texts_bytes([options.pool for options in per_tree.values()])
+        + _ENTRY_BYTES * (len(environment) + len(per_tree))
+        + _OPTIONS_BYTES * len(per_tree)
         + texts_bytes(texts)
     )
 
 
 def without_command(spec: OperationSpec) -> OperationSpec:
-    """Return a spec without arguments, environment, working folder and files of its jobs."""
+    """Return a spec without arguments, environment, lines, folder and files of its jobs, and without trees that it may not be in."""
     argv = [spec.argv[0][:_WORD_CHARACTERS]]
-    return msgspec.structs.replace(spec, argv=argv, environment={}, working_directory="", files=None)
+    return msgspec.structs.replace(
+        spec,
+        argv=argv,
+        environment={},
+        lines=[],
+        working_directory="",
+        output="",
+        error="",
+        stdin="",
+        files=None,
+        tentative_pool_trees=[],
+        scheduling_options_per_pool_tree={},
+    )

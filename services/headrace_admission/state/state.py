@@ -51,6 +51,7 @@ from headrace_admission.state.operation import Operation, OperationBytes, Operat
 from headrace_admission.state.rules import Configuration, GlobalRules, HeldBack, TreeRules
 from headrace_admission.state.spec_size import spec_bytes, without_command
 from headrace_admission.state.tree_book import TreeBook
+from headrace_admission.state.upstream import UpstreamBook
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -93,6 +94,8 @@ class State:
         #: Live operations whose command was not loaded from the log, because it would take too many bytes. They cannot run.
         self.without_command: dict[OperationId, None] = {}
         self.books: dict[TreeName, TreeBook] = {}
+        #: Live operations that wait for other operations to end.
+        self.upstream = UpstreamBook()
         #: Live operations with a failed job that waits for its retry.
         self.pausing: set[OperationId] = set()
         #: Live operations with a time limit for the whole operation.
@@ -186,6 +189,8 @@ class State:
                 waiting += [(each.ticket, operation, each) for each in operation.placements.values()]
         for _, operation, placement in sorted(waiting, key=lambda each: each[0]):
             self._place(operation, placement)
+        for operation in self.live.values():
+            self.upstream.add(operation)
         self._forget_finished()
 
     # --- not from the log ------------------------------------------------------------------------------------------
@@ -213,8 +218,8 @@ class State:
         """Return the trees that hold job indexes of live operations of several trees."""
         if len(self.books) < 2:
             return []
-        owners = [each.ledger.owners for each in self.live.values() if each.ledger.owners is not None]
-        return sorted({tree for each in owners for tree in each.owning_trees()})
+        owners = [each.ledger.owners for each in self.live.values() if each.spec.after_each is None]
+        return sorted({tree for each in owners if each is not None for tree in each.owning_trees()})
 
     def lost_work_picture(self) -> Callable[[], Iterator[Figure]]:
         """Copy the sums of the work that preemption cost. The returned function makes metrics of the copy, in any thread."""
@@ -240,6 +245,8 @@ class State:
                 broken.append(f"{name} is not in tree {tree} as its placement says: {placement}")
         waits = all(placement.blocked_by is not None for placement in operation.placements.values())
         is_pending = operation.state is OperationState.PENDING
+        if name in self.live:
+            broken += self.upstream.check(operation, self.live)
         if name in self.live and waits != is_pending and not (waits and operation.ledger.owners is not None):
             broken.append(f"{name} is {operation.state} with {list(operation.placements.values())}")
         return broken
@@ -277,8 +284,11 @@ class State:
             case BlockDrawn():
                 operation.ledger.draw_in(event.tree or operation.spec.tree, event.runs, event.below, event.term)
             case IndexesReturned():
-                if operation.ledger.owners is not None:
+                if operation.ledger.owners is not None and event.tree:
                     operation.ledger.owners.give_back(event.tree, event.runs)
+                elif operation.ledger.owners is not None:
+                    operation.ledger.owners.release(event.runs)
+                    self.upstream.judge(operation)
             case JobsEnded():
                 self._record_ends(operation, event)
                 self._note_pause(operation)
@@ -347,7 +357,7 @@ class State:
             return known
         # An old entry, from before there were limits, has no placements: the operation ran in the tree of its spec.
         placements = event.placements or [TreePlacement(event.spec.tree, event.spec.pool, ticket=0)]
-        owners = IndexOwners(event.spec.job_count) if len(placements) > 1 else None
+        owners = self._owners(event) if len(placements) > 1 or event.spec.after_each is not None else None
         operation = Operation(
             id=event.operation,
             user=event.user,
@@ -356,6 +366,9 @@ class State:
             started_at_ms=event.at_ms,
             ephemeral_pool=event.ephemeral_pool,
             ledger=Ledger(event.spec.job_count, owners),
+            awaits=event.awaits,
+            upstream_failure=event.upstream_failure,
+            awaits_jobs=event.awaits_jobs,
             runs_since_ms=event.at_ms if event.state is OperationState.RUNNING else 0,
         )
         if event.block:
@@ -367,7 +380,16 @@ class State:
         self._note_limit(operation)
         for placement in placements:
             self._place(operation, placement)
+        self.upstream.add(operation)
         return operation
+
+    def _owners(self, event: OperationStarted) -> IndexOwners:
+        """Return the owners of the indexes of a new operation. A job may run if the job that it follows has completed."""
+        count, upstream = event.spec.job_count, event.spec.after_each
+        if upstream is None or not event.awaits_jobs:
+            return IndexOwners(count)
+        # An operation that has not ended is known here whenever the log is read.
+        return IndexOwners(count, self.operations[upstream].ledger.completed_bits())
 
     def _count(self, operation: Operation, by: int) -> None:
         self.live_of_user[operation.user] += by
@@ -384,6 +406,7 @@ class State:
         # A new slot in the same pool, as after a wait, names no placement rule.
         rule = known.rule if known is not None and known.pool == placement.pool else placement.rule
         operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index, rule=rule)
+        self.upstream.judge(operation)
         if placement.tree == operation.spec.tree and placement.pool != operation.spec.pool:
             self._show_in(operation, placement)
 
@@ -403,6 +426,7 @@ class State:
             return
         operation.state = event.state
         operation.reason = event.reason
+        self.upstream.judge(operation)
         if event.state is OperationState.RUNNING:
             operation.runs_since_ms = operation.runs_since_ms or event.at_ms
             self._choose_tree(operation)
@@ -416,6 +440,16 @@ class State:
                 self.books[tree].remove(operation.id)
             self.without_command.pop(operation.id, None)
             self.finished[operation.id] = None
+            self._end_upstream(operation)
+
+    def _end_upstream(self, ended: Operation) -> None:
+        """Record the end of an operation in each operation that waits for it. An ended operation waits for nothing itself."""
+        self.upstream.remove(ended)
+        ended.awaits, ended.awaits_jobs = [], False
+        for name in self.upstream.waiting_for(ended.id):
+            operation = self.live[name]
+            self._announce_change(operation)
+            self.upstream.end(ended, operation)
 
     def _forget_finished(self) -> None:
         """Forget the oldest finished operations beyond both bounds. The newest one stays for clients that wait for its end."""
@@ -455,4 +489,5 @@ def _change_parameters(operation: Operation, event: ParametersChanged) -> None:
         scheduling_options_per_pool_tree=per_tree,
         operation_time_limit_ms=limit_ms,
     )
+    operation.spec_bytes = spec_bytes(operation.spec)
     operation.ephemeral_pool = event.ephemeral_pool

@@ -4,7 +4,8 @@ Everything is counted as it comes, so the cost of an answer depends on the depth
 Invariants (`book_checks`):
 
 * The sums are those of the members.
-* A waiting operation is in the queue of the pool that blocks it, and in no other queue.
+* A waiting operation is in the queue of the pool that blocks it, and in no other queue. It is in no queue while it waits for other
+  operations to end.
 * Queues are in the order of the tickets.
 * An ephemeral pool has operations, pools below it, or a queue.
 """
@@ -20,7 +21,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.near import near
-from headrace.wire.placements import EphemeralPool, TreePlacement
+from headrace.wire.placements import UPSTREAM, EphemeralPool, TreePlacement
 from headrace_admission.state.counts import Counts, CountsOfTree
 from headrace_admission.state.ephemeral_pools import EphemeralPools
 from headrace_admission.state.rules import PoolRules, TreeRules
@@ -40,13 +41,18 @@ class Member(msgspec.Struct):
     vanilla: bool
     pool: PoolName
     ticket: int
-    #: The pool in whose queue it waits; None: it holds a slot.
+    #: The pool in whose queue it waits; `UPSTREAM`: it is in no queue; None: it holds a slot.
     blocked_by: PoolName | None
     slot_index: int
 
     @property
     def holds_slot(self) -> bool:
         return self.blocked_by is None
+
+    @property
+    def queue(self) -> PoolName | None:
+        """The pool in whose queue the operation is, or None if it is in no queue."""
+        return None if self.blocked_by == UPSTREAM else self.blocked_by
 
 
 class SlotIndexes:
@@ -124,8 +130,8 @@ class TreeBook:
             self._take_out(known, leaves_queue=not keeps_place)
         self.members[operation] = member
         self.in_pool.setdefault(member.pool, {})[operation] = None
-        if member.blocked_by is not None:
-            self.queues.setdefault(member.blocked_by, {})[operation] = member
+        if member.queue is not None:
+            self.queues.setdefault(member.queue, {})[operation] = member
         self._count(member, 1)
         if known is not None:
             if known.pool != member.pool:
@@ -284,16 +290,16 @@ class TreeBook:
         del members[member.operation]
         if not members:
             del self.in_pool[member.pool]
-        if member.blocked_by is not None and leaves_queue:
-            queue = self.queues[member.blocked_by]
+        if member.queue is not None and leaves_queue:
+            queue = self.queues[member.queue]
             del queue[member.operation]
             if not queue:
-                del self.queues[member.blocked_by]
+                del self.queues[member.queue]
 
     def _sweep_after(self, member: Member) -> None:
         self._sweep(member.pool)
-        if member.blocked_by is not None:
-            self._sweep(member.blocked_by)
+        if member.queue is not None:
+            self._sweep(member.queue)
 
     def _sweep(self, pool: PoolName) -> None:
         """Drop an ephemeral pool that is not in use, and then its parent if that is not in use either."""

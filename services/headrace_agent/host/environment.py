@@ -11,6 +11,7 @@ from typing import Final
 from headrace.ids import AllocationId, NodeName
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace.wire.trace import job_trace
+from headrace_agent.job_command import job_index, job_line
 
 #: Variables taken from the agent's own environment if they are set.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
@@ -54,13 +55,14 @@ def job_environment(
         **host,
         **spec.environment,
         "HEADRACE_OPERATION_ID": spec.operation,
-        "HEADRACE_JOB_INDEX": str(key.index),
+        "HEADRACE_JOB_INDEX": str(job_index(spec, key)),
         "HEADRACE_ATTEMPT": str(key.attempt),
         "HEADRACE_JOB_COUNT": str(spec.job_count),
         "HEADRACE_ALLOCATION_ID": allocation,
         "HEADRACE_NODE": node,
         "HEADRACE_POOL": spec.pool,
         **({"HEADRACE_FILES": files} if files else {}),
+        **({"HEADRACE_LINE": line} if (line := job_line(spec, key)) is not None else {}),
         **({"TRACEPARENT": trace} if (trace := job_trace(spec.trace, key)) else {}),
     }
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.wire.heartbeat import LONGEST_GPU_NAME, MOST_GPUS
+from headrace.wire.heartbeat import GPU_NAME_PATTERN, LONGEST_GPU_NAME, MOST_GPUS
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
 # HIP_VISIBLE_DEVICES is not set: it selects among the devices that ROCR_VISIBLE_DEVICES leaves, so the same numbers in both
@@ -26,7 +26,7 @@ _RENDER_FILE = re.compile(r"renderD([0-9]+)\Z")
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE)
 _MINOR = re.compile(r"^Device Minor:\s*([0-9]+)\s*$", re.MULTILINE)
 _RENDER_MINOR = re.compile(r"^drm_render_minor ([0-9]+)$", re.MULTILINE)
-_NAME = re.compile(r"[A-Za-z0-9._:/-]+\Z")
+_NAME = re.compile(GPU_NAME_PATTERN)
 
 
 class Gpu(msgspec.Struct, frozen=True):

@@ -48,7 +48,8 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
         if jobs <= 0 and not allocation.unstarted:
             continue
         # A reserved node drains: what its allocations leave is for the operation that has the reservation.
-        if overlay.reserved not in (None, operation) or gives_back(overlay, operation, allocation):
+        drains = overlay.reserved not in (None, operation) or overlay.view.allowed.drains(operation.id)
+        if drains or gives_back(overlay, operation, allocation):
             if allocation.unstarted:
                 decided.append(GiveBack(allocation))
         elif jobs > 0:
@@ -59,6 +60,8 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
 
 def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -> int:
     """Return the number of jobs that end before the next answer, without jobs that could have an allocation of their own."""
+    if overlay.view.allowed.one_job_of(operation.id):
+        return 0
     ahead = jobs_ahead(operation, overlay.view.pace_ms)
     most = min(ahead - allocation.unstarted, overlay.ready(operation))
     return min(most, spare_jobs(overlay, operation)) if ahead > 1 and most > 0 else 0

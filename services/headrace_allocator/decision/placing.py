@@ -104,7 +104,7 @@ def _headroom(overlay: Overlay, operation: Operation) -> Resources:
 
 
 def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartStage) -> Placement:
-    jobs = jobs_ahead(operation, overlay.view.pace_ms)
+    jobs = 1 if overlay.view.allowed.one_job_of(operation.id) else jobs_ahead(operation, overlay.view.pace_ms)
     if jobs > 1:
         jobs = max(1, min(jobs, overlay.ready(operation), spare_jobs(overlay, operation)))
     overlay.use(operation, job, jobs)

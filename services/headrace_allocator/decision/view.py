@@ -6,24 +6,26 @@ without a trace. The facts change only when the decision is applied.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from headrace.ids import OperationId, PoolName
 from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import AllocationState
-from headrace_allocator.decision.holding_back import held_back, only_by_preemption, pool_limit_reached
+from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
 from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of, entry_of_pool, satisfaction
-from headrace_allocator.decision.pool_order import Entry, PoolOrder
+from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
 from headrace_allocator.decision.scheduling_order import Batch
 from headrace_allocator.explain.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation, rests_of
 from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.failing_nodes import ANYTHING, Allowed
 from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, is_owed_a_job, waits_for_a_turn
@@ -32,6 +34,8 @@ from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 _NONE_GOING: Final[Mapping[PoolName, Resources]] = {}
+
+Child = TypeVar("Child")
 
 
 def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
@@ -92,6 +96,8 @@ class View(msgspec.Struct, frozen=True):
     some_gang_gathers: bool = False
     #: The operation for which the node is reserved.
     reserved: Operation | None = None
+    #: What may start on the node, by the failures of jobs there.
+    allowed: Allowed = ANYTHING
     #: Batches that regular stages go through, by whether they are of high priority; empty if the tree has no batches.
     batches: Mapping[bool, Sequence[Batch]] = {}
 
@@ -107,6 +113,7 @@ class View(msgspec.Struct, frozen=True):
     ) -> View:
         """Return the view of one node of the tree."""
         order.settle()
+        allowed = facts.failing.allowed(node)
         return View(
             free=node.free,
             tags=tuple(node.record.tags),
@@ -114,7 +121,8 @@ class View(msgspec.Struct, frozen=True):
             restless=restless(facts, node, pace_ms) if stirring is None else stirring,
             free_in_tree=facts.total - facts.used,
             limits=node.total,
-            most_starts=facts.timing.most_starts,
+            most_starts=_least(facts.timing.most_starts, allowed.most_starts),
+            allowed=allowed,
             min_spare=facts.pools.min_spare,
             operations=facts.operations,
             pools=facts.pools,
@@ -129,28 +137,74 @@ class View(msgspec.Struct, frozen=True):
         )
 
 
+def _least(one: int | None, other: int | None) -> int | None:
+    """Return the lower of two bounds; None if there is no bound."""
+    return min((bound for bound in (one, other) if bound is not None), default=None)
+
+
 class _Heads:
     """The first operation of each list of a pool, without operations that were passed over.
 
     Valid as long as no further job class begins to fit: an operation that was passed over is never looked at again.
     """
 
-    __slots__ = ("fitting", "heap")
+    __slots__ = ("_heap", "fitting")
 
     def __init__(self, order: PoolOrder, fitting: int) -> None:
         self.fitting = fitting
         lists = [iter(entries) for bucket, entries in order.buckets.items() if bucket.classes & fitting]
-        self.heap: list[tuple[Entry, Iterator[Entry]]] = [(next(entries), entries) for entries in lists]
-        heapify(self.heap)
+        self._heap: list[tuple[Entry, Iterator[Entry]]] = [(next(entries), entries) for entries in lists]
+        heapify(self._heap)
 
-    def move_on(self) -> None:
-        """Leave the first operation behind for good."""
-        _, entries = self.heap[0]
-        following = next(entries, None)
-        if following is None:
-            heappop(self.heap)
-        else:
-            heapreplace(self.heap, (following, entries))
+    def __iter__(self) -> Iterator[Entry]:
+        """Yield the operations in order. An operation is left behind for good when the next one is taken."""
+        heap = self._heap
+        while heap:
+            entry, entries = heap[0]
+            yield entry
+            following = next(entries, None)
+            if following is None:
+                heappop(heap)
+            else:
+                heapreplace(heap, (following, entries))
+
+
+class _Changed(Generic[Child]):
+    """The children of one pool that the decision changed: operations or pools. The pool's lists have them at earlier positions."""
+
+    __slots__ = ("_entries", "_places", "moved")
+
+    def __init__(self) -> None:
+        #: Position of each child when it was last computed, by name; None if nothing may start. The positions are also kept sorted.
+        self._places: dict[str, Entry | None] = {}
+        self._entries: list[Entry] = []
+        #: Children whose position must be computed again.
+        self.moved: dict[str, Child] = {}
+
+    def position(self, name: str) -> Entry | None:
+        """Return the position of a child; None if nothing may start or the position must be computed again."""
+        return None if name in self.moved else self._places.get(name)
+
+    def among(self, listed: Iterable[Entry], place: Callable[[Child], Entry | None]) -> Iterator[Entry]:
+        """Yield the entries of the pool's lists in order, with the changed children at the positions that `place` computes."""
+        places, entries = self._places, self._entries
+        for name, child in self.moved.items():
+            before = places.get(name)
+            if before is not None:
+                remove_entry(entries, before)
+            entry = places[name] = place(child)
+            if entry is not None:
+                insort(entries, entry)
+        self.moved.clear()
+        at = 0
+        for entry in listed:
+            if entry[-1] in places:
+                continue
+            while at < len(entries) and entries[at] < entry:
+                yield entries[at]
+                at += 1
+            yield entry
+        yield from entries[at:]
 
 
 class Overlay:
@@ -163,16 +217,10 @@ class Overlay:
         #: Operations that changed, and the amounts by which the usage of pools changed.
         self.touched: dict[OperationId, Operation] = {}
         self.pools: dict[PoolName, Resources] = {}
-        #: Positions of touched operations by pool and by operation, and operations that changed since their position was computed.
-        self._touched_in: dict[PoolName, list[Entry]] = {}
-        self._entries: dict[OperationId, Entry | None] = {}
-        self._moved: dict[PoolName, dict[Operation, None]] = {}
+        #: The touched operations and the changed pools by their parent, at their positions.
+        self._touched_in: defaultdict[PoolName, _Changed[Operation]] = defaultdict(_Changed)
+        self._changed_in: defaultdict[PoolName, _Changed[PoolState]] = defaultdict(_Changed)
         self._heads: dict[PoolName, _Heads] = {}
-        #: The same for pools, by the parent pool.
-        self._pools_below: dict[PoolName, list[Entry]] = {}
-        self._pool_places: dict[PoolName, Entry] = {}
-        self._moved_pools: dict[PoolName, dict[PoolState, None]] = {}
-        self._pool_entries: dict[PoolName, Entry] = {}
         #: Usage below pools that counts as free under their limits, because it may be preempted (older victim rules).
         self.going = _NONE_GOING
         #: Allocations that are to be taken back and no longer count as used.
@@ -196,19 +244,23 @@ class Overlay:
         self.owed_only = False
         #: The gang whose turn it is from this decision on.
         self.gang: OperationId | None = None
-        #: The operation for which the node is reserved, until one of its jobs starts here.
+        #: The operation for which the node is reserved, until one of its jobs starts here; for a gang, until all its jobs have resources.
         self.reserved = view.reserved
-        self._freed_of: dict[OperationId, list[Allocation]] = {}
         self._jobs: dict[OperationId, int] = {}
         self._held: dict[OperationId, Resources] = {}
         for operation in view.moved:
             self._touch(operation)
-        for name in self._moved:
-            self._look_anew_at(view.pools.pool(name))
+        for pool in dict.fromkeys(view.pools.pool(operation.spec.pool) for operation in view.moved):
+            for each in pool.path():
+                # Above a pool that is judged by its own satisfaction nothing moves.
+                if each.follows_own_satisfaction:
+                    break
+                self._use(each, ZERO)
 
     def ready(self, operation: Operation) -> int:
         """Return the number of the operation's jobs that can be given out at once."""
-        return operation.slots.ready_count - self._jobs.get(operation.id, 0)
+        elsewhere = self.view.allowed.elsewhere.get(operation.id, 0)
+        return operation.slots.ready_count - elsewhere - self._jobs.get(operation.id, 0)
 
     def pending(self, operation: Operation) -> int:
         """Return the number of the operation's pending jobs."""
@@ -232,20 +284,13 @@ class Overlay:
 
     def entry_applied(self, operation: Operation) -> Entry | None:
         """Return the operation's position after the decision is applied; None if it must be computed again."""
-        moved = self._moved.get(operation.spec.pool)
-        if (moved is not None and operation in moved) or operation.task_groups:
+        if operation.task_groups or self.held(operation) != operation.held:
             return None
-        if self.held(operation) != operation.held:
-            return None
-        return self._entries.get(operation.id)
+        return self._touched_in[operation.spec.pool].position(operation.id)
 
     def entry_of_pool(self, pool: PoolState) -> Entry:
         """Return the position of a pool by its own satisfaction."""
-        entry = self._pool_entries.get(pool.name)
-        if entry is None:
-            entry = entry_of_pool(pool, pool.used + self.pools.get(pool.name, ZERO), self.view.pools.total)
-            self._pool_entries[pool.name] = entry
-        return entry
+        return entry_of_pool(pool, pool.used + self.pools.get(pool.name, ZERO), self.view.pools.total)
 
     def open(self, pool: PoolState, order: PoolOrder) -> int:
         """Return the classes of which one more job stays within the pool's limit."""
@@ -257,52 +302,24 @@ class Overlay:
         most = pool.limit(self.view.pools.options, tolerant=self.passes_limits)
         return self.view.order.classes.below(most, pool.charged + added_below(self, pool))
 
-    def first_untouched(self, order: PoolOrder, fitting: int) -> Entry | None:
-        """Return the first operation of a pool with a job of these classes, among the operations that did not change."""
+    def operations_of(self, order: PoolOrder, fitting: int) -> Iterator[Entry]:
+        """Yield the operations of a pool in order. Operations without a job of these classes may be left out."""
         heads = self._heads.get(order.name)
         if heads is None or fitting & ~heads.fitting:
             heads = self._heads[order.name] = _Heads(order, fitting)
         heads.fitting = fitting
-        touched, number, heap = self.touched, self.view.order.number, heads.heap
-        while heap:
-            entry = heap[0][0]
-            name = OperationId(entry[-1])
-            if name not in touched and fitting >> number(name) & 1 and self.takes_part(name):
-                return entry
-            heads.move_on()
-        return None
+        touched = self._touched_in.get(order.name)
+        return iter(heads) if touched is None else touched.among(heads, self._entry)
 
-    def touched_in(self, pool: PoolName) -> Sequence[Entry]:
-        """Return the sorted positions of the changed operations of a pool that may start something."""
-        moved = self._moved.pop(pool, None)
-        if moved is None:
-            return self._touched_in.get(pool, ())
-        entries = self._touched_in.setdefault(pool, [])
-        for operation in moved:
-            before = self._entries.get(operation.id)
-            if before is not None:
-                del entries[bisect_left(entries, before)]
-            entry = self._entries[operation.id] = self._entry(operation)
-            if entry is not None:
-                insort(entries, entry)
-        return entries
+    def pools_of(self, order: PoolOrder, fitting: int) -> Iterable[Entry]:
+        """Yield the child pools of a pool in order. Pools without any pending job of these classes may be left out.
 
-    def pools_below(self, pool: PoolName) -> Sequence[Entry]:
-        """Return the sorted positions of the changed child pools of a pool. Each is a lower bound of the pool's real position."""
-        moved = self._moved_pools.pop(pool, None)
-        if moved is None:
-            return self._pools_below.get(pool, ())
-        entries = self._pools_below.setdefault(pool, [])
-        for below in moved:
-            before = self._pool_places.get(below.name)
-            if before is not None:
-                del entries[bisect_left(entries, before)]
-            entry = self.entry_of_pool(below)
-            if not below.follows_own_satisfaction:
-                entry = (0.0, *entry[1:])
-            self._pool_places[below.name] = entry
-            insort(entries, entry)
-        return entries
+        The entry of a changed pool is a lower bound of its position.
+        """
+        children = order.children_with(fitting)
+        self.leafless += len(order.children) - len(children)
+        changed = self._changed_in.get(order.name)
+        return children if changed is None else changed.among(children, self._earliest)
 
     def use(self, operation: Operation, amount: Resources, jobs: int = 0) -> None:
         """Record that the operation holds `amount` more on this node and that `jobs` more of its jobs are given out.
@@ -314,26 +331,35 @@ class Overlay:
             if waits_for_a_turn(operation) and self.gang is None:
                 self.gang = operation.id
             self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
-            if operation is self.reserved and amount is not ZERO:
+            # The node goes on draining for a gang that lacks resources for more jobs.
+            if (
+                operation is self.reserved
+                and amount is not ZERO
+                and (operation.gang is None or not self.ready(operation))
+            ):
                 self.reserved = None
         self.room = self.room - amount
         self._held[operation.id] = self.held(operation) + amount
         self._touch(operation)
-        self._use(self.view.pools.pool(operation.spec.pool), amount)
+        for pool in self.view.pools.pool(operation.spec.pool).path():
+            self._use(pool, amount)
 
     def usage(self, allocation: Allocation) -> Resources:
         """Return the amount that counts as used by an allocation."""
         return ZERO if allocation in self.freed else allocation.usage
 
+    def freed_of(self, operation: Operation) -> list[Allocation]:
+        """Return the allocations of an operation that no longer count as used."""
+        return [one for one in self.freed if one.operation == operation.id]
+
     def group(self, operation: Operation, allocation: Allocation) -> Group:
         """Return the group of an allocation. Freed allocations no longer count among the allocations before it."""
-        return operation.cut_groups(self.view.pools).group(allocation, self._freed_of.get(operation.id, ()))
+        return operation.cut_groups(self.view.pools).group(allocation, self.freed_of(operation))
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
         """Free an allocation, so that others may have its resources at once."""
         self.use(operation, ZERO - allocation.usage)
         self.freed.add(allocation)
-        self._freed_of.setdefault(operation.id, []).append(allocation)
 
     def consider(
         self,
@@ -356,7 +382,14 @@ class Overlay:
             self.left_out |= ~classes.filtered
 
     def takes_part(self, operation: OperationId) -> bool:
-        """True if the operation is in the present batch, is owed a job if that is required, and is no gang that waits for its turn."""
+        """True if the operation is in the present batch, is owed a job if that is required, and does not avoid the node.
+
+        A gang that waits for its turn takes no part.
+        """
+        if operation in self.view.allowed.avoided:
+            return False
+        if operation in self.view.allowed.once and self._jobs.get(operation):
+            return False
         if self.gang is not None and operation != self.gang and waits_for_a_turn(self.view.operations[operation]):
             return False
         if self.owed_only:
@@ -373,39 +406,24 @@ class Overlay:
 
     def pass_limits(self, passes: bool, going: Mapping[PoolName, Resources] = _NONE_GOING) -> None:
         """Set whether limits may be exceeded by their tolerance from now on, and which usage below pools counts as free under them."""
-        self.passes_limits, self.going, order = passes, going, self.view.order
-        for pool in map(self.view.pools.pool, going):
+        self.passes_limits, self.going = passes, going
+        for pool in going:
             # A pool at its limit is not listed in its parent.
-            if order.has_pool(pool.name) and pool.above is not None:
-                self.pools.setdefault(pool.name, ZERO)
-                self._moved_pools.setdefault(pool.above.name, {})[pool] = None
+            self._use(self.view.pools.pool(pool), ZERO)
         self._begin_stage()
 
     def keep(self, operation: Operation, allocation: Allocation) -> None:
         """Keep an allocation that was freed before."""
         self.freed.discard(allocation)
-        self._freed_of[operation.id].remove(allocation)
         self.use(operation, allocation.usage)
 
     def _use(self, pool: PoolState, amount: Resources) -> None:
-        """Add to the usage of a pool and of all pools above it."""
-        pools, order, above = self.pools, self.view.order, pool.above
-        while above is not None:
-            name = pool.name
-            before = pools.get(name)
-            pools[name] = amount if before is None else before + amount
-            self._pool_entries.pop(name, None)
-            if order.has_pool(name):
-                self._moved_pools.setdefault(above.name, {})[pool] = None
-            pool, above = above, above.above
-
-    def _look_anew_at(self, pool: PoolState) -> None:
-        """Reposition a changed pool and the pools above it, up to a pool that is judged by its own satisfaction."""
-        above = pool.above
-        while above is not None and not pool.follows_own_satisfaction:
-            self.pools.setdefault(pool.name, ZERO)
-            self._moved_pools.setdefault(above.name, {})[pool] = None
-            pool, above = above, above.above
+        """Add to the usage of one pool, and have its position computed again."""
+        name, above = pool.name, pool.above
+        before = self.pools.get(name)
+        self.pools[name] = amount if before is None else before + amount
+        if above is not None and self.view.order.has_pool(name):
+            self._changed_in[above.name].moved[name] = pool
 
     def _begin_stage(self) -> None:
         """Reposition the operations that were changed or refused before."""
@@ -415,7 +433,7 @@ class Overlay:
 
     def _touch(self, operation: Operation) -> None:
         self.touched[operation.id] = operation
-        self._moved.setdefault(operation.spec.pool, {})[operation] = None
+        self._touched_in[operation.spec.pool].moved[operation.id] = operation
 
     def _entry(self, operation: Operation) -> Entry | None:
         """Return the operation's position now; None if it may start nothing.
@@ -428,9 +446,12 @@ class Overlay:
         tolerant_in = view.pools if self.passes_limits else None
         if held_back(operation, self.ready(operation), held, tolerant_in=tolerant_in) is not None:
             return None
-        if operation.limited and tolerant_in is None and only_by_preemption(operation):
-            return None
         return entry_of(operation, view.pools, held)
+
+    def _earliest(self, pool: PoolState) -> Entry:
+        """Return a lower bound of a pool's position: any operation below it may be chosen, unless its own satisfaction counts."""
+        entry = self.entry_of_pool(pool)
+        return entry if pool.follows_own_satisfaction else (0.0, *entry[1:])
 
 
 def added_below(overlay: Overlay, pool: PoolState) -> Resources:

@@ -8,7 +8,6 @@ decision touched in it.
 from __future__ import annotations
 
 import enum
-from collections.abc import Container, Iterable, Iterator, Sequence
 
 from headrace.ids import OperationId
 from headrace.resources import Resources
@@ -85,13 +84,8 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
     if not fitting & order.classes:
         return None
     best = _first_operation(overlay, order, fitting) if order.buckets else None
-    moved = overlay.pools_below(order.name)
-    if not moved and not order.children:
-        return best
-    children = order.children_with(fitting)
-    overlay.leafless += len(order.children) - len(children)
     orders = overlay.view.order.orders
-    for entry in _with_moved(children, overlay.pools, moved) if moved else children:
+    for entry in overlay.pools_of(order, fitting):
         if best is not None and entry >= best[0]:
             break
         below = orders[entry[4]]
@@ -105,38 +99,17 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
     return best
 
 
-def _with_moved(children: Iterable[Entry], changed: Container[str], moved: Sequence[Entry]) -> Iterator[Entry]:
-    """Yield the entries of a pool's child pools in order, with the moved pools at their new positions.
-
-    An entry is a lower bound of the pool's position. A pool that is judged by the operations below it may really come later.
-    """
-    at = 0
-    for entry in children:
-        if entry[-1] in changed:
-            continue
-        while at < len(moved) and moved[at] < entry:
-            yield moved[at]
-            at += 1
-        yield entry
-    yield from moved[at:]
-
-
 def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found | None:
     """Return the operation of the pool itself that comes first."""
-    operations = overlay.view.operations
-    others = 0 if overlay.passes_limits else overlay.view.order.classes.only_by_preemption
-    best = overlay.first_untouched(order, fitting & ~others)
-    touched = overlay.touched_in(order.name)
-    if touched:
-        number = overlay.view.order.number
-        for entry in touched:
-            if best is not None and entry >= best:
-                break
-            name = OperationId(entry[-1])
-            if fitting >> number(name) & 1 and overlay.takes_part(name):
-                best = entry
-                break
-    return None if best is None else (best, operations[OperationId(best[-1])])
+    view = overlay.view
+    number = view.order.number
+    if not overlay.passes_limits:
+        fitting &= ~view.order.classes.only_by_preemption
+    for entry in overlay.operations_of(order, fitting):
+        name = OperationId(entry[-1])
+        if fitting >> number(name) & 1 and overlay.takes_part(name):
+            return entry, view.operations[name]
+    return None
 
 
 def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Found | None:

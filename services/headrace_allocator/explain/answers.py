@@ -30,10 +30,11 @@ from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.explain.waiting import waiting_reasons
 from headrace_allocator.explain.waiting_operation import explain_waiting, fit_of
 from headrace_allocator.explain.words import words_of, words_of_isolation, words_of_left_out
+from headrace_allocator.explain.words_of_failing import words_of_failures
 from headrace_allocator.explain.words_of_reservations import words_of_reservation
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.nodes import Node
+from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
 
@@ -41,6 +42,8 @@ Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperati
 AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
 
 
+#: State of an online node on which jobs fail that complete on other nodes.
+_SUSPECT: Final = "suspect"
 #: Upper bounds of the allocations in one answer: their number, and their bytes, as each job may have a hundred GPU devices.
 _MOST_PLACES: Final = 1_000
 _PLACES_BYTES: Final = 384 * 1024
@@ -114,7 +117,7 @@ def _progress(operation: Operation) -> OperationProgress | None:
 def list_nodes(facts: Facts, first: int, limit: int, now: Moment) -> NodeList:
     """Return a page of the nodes, sorted by name."""
     names = sorted(facts.nodes)
-    views = (_view(facts.nodes[name], now) for name in names[first : first + limit])
+    views = (_view(facts, facts.nodes[name], now) for name in names[first : first + limit])
     page = next(runs_within(views, _PAGE_BYTES), [])
     heard, enrolled = facts.recovery.progress()
     return NodeList(
@@ -131,13 +134,14 @@ def _one_node(facts: Facts, name: str, now: Moment) -> NodeList | NotFound:
         return NotFound("node", name, near=near(name, facts.nodes))
     names = {each.operation or each.orphan_of for each in node.allocations.values()}
     operations = sorted(filter(None, names), reverse=True)[:MOST_OPERATIONS]
-    return NodeList([msgspec.structs.replace(_view(node, now), operations=operations)])
+    return NodeList([msgspec.structs.replace(_view(facts, node, now), operations=operations)])
 
 
-def _view(node: Node, now: Moment) -> NodeView:
+def _view(facts: Facts, node: Node, now: Moment) -> NodeView:
+    is_suspect = node.record.node in facts.failing.suspect
     return NodeView(
         node=node.record.node,
-        state=node.condition.value,
+        state=_SUSPECT if is_suspect and node.condition is NodeCondition.ONLINE else node.condition.value,
         tags=node.record.tags,
         total=node.total,
         usage=node.used.within_wire(),
@@ -152,6 +156,7 @@ def _view(node: Node, now: Moment) -> NodeView:
         cut_tags=node.record.cut_tags,
         left_out=words_of_left_out(node),
         reserved=words_of_reservation(node, now),
+        held_back=words_of_failures(facts, node),
         gpus=[_gpu(name, node.allocations.get(holder)) for name, holder in node.gpus.items()],
         drain=node.record.drain,
     )

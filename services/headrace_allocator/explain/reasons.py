@@ -57,6 +57,10 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     nodes: int = 0
     #: Seconds until the present phase is over.
     left_s: float = 0.0
+    #: Number of nodes that are reserved for its other jobs, the first of them, and seconds until a job is expected to fit on each.
+    reserved: int = 0
+    reserved_nodes: tuple[NodeName, ...] = ()
+    expected_s: float = 0.0
     #: Another gang for which resources are being held.
     other: OperationId = OperationId("")
 
@@ -287,6 +291,31 @@ class RoomReserved(msgspec.Struct, frozen=True, tag="room_reserved"):
     operation: OperationId
 
 
+class NodeHeldBack(msgspec.Struct, frozen=True, tag="node_held_back"):
+    """A node that could run the operation's jobs is held back, because jobs fail there in a row."""
+
+    node: NodeName
+    is_suspect: bool
+    #: Failures in a row on the node, and the number of operations whose jobs these are.
+    failures: int
+    operations: int
+    #: Seconds until the next single job is tried there; 0: it may be tried now.
+    tried_in_s: float
+    #: Number of other nodes that are held back and could run the jobs.
+    more: int
+
+
+class NodeAvoided(msgspec.Struct, frozen=True, tag="node_avoided"):
+    """The operation avoids a node, because its own jobs fail there in a row."""
+
+    node: NodeName
+    failures: int
+    #: Seconds until a single job of the operation is tried there; 0: it may be tried now.
+    tried_in_s: float
+    #: Number of other nodes that the operation avoids.
+    more: int
+
+
 class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
     """No snapshot of shares has named the operation in its pool, so neither its share nor its limits are known."""
 
@@ -342,6 +371,8 @@ Reason = (
     | NodeReserved
     | RoomReserved
     | RoomUnheard
+    | NodeHeldBack
+    | NodeAvoided
     | NoShareYet
     | NoShare
     | OverFairShare

@@ -34,8 +34,8 @@ from headrace_allocator.explain import reasons as why
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, NodeCondition
-from headrace_allocator.facts.operations import Operation, members, never_fits, together
-from headrace_allocator.gangs.gang import TOGETHER, GangPhase
+from headrace_allocator.facts.operations import Operation, is_starving, members, never_fits, together, waits_for_a_turn
+from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
@@ -44,6 +44,8 @@ _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters of a node's trouble that a reason repeats.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
+#: Upper bound of the held back nodes that are examined.
+_MOST_HELD: Final = 64
 _MOST_AHEAD: Final = 3
 #: Upper bound of the nodes whose preemptive stages are examined. They are the nodes that were heard last.
 MOST_TRIED: Final = 500
@@ -86,6 +88,7 @@ def reasons_in_turn(
     no_room = _no_room(facts, operation, now)
     # If a job fits anyway, the operation does not wait until other jobs have run for long enough to be preempted.
     yield _node_reserved(facts, operation, now)
+    yield from _failing_nodes(facts, operation)
     yield _places_exempt(facts, operation, now) if may_preempt and no_room is not None else None
     yield no_room
     # Jobs that fit on no node do not count as demand, so no snapshot will add them to the demand.
@@ -155,10 +158,11 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
     gang, gathering = operation.gang, facts.gangs.gathering
     if gang is None or (never := gang_never_fits(operation)) is not None:
         return None if gang is None else never
-    until_s, other = gang.until_s, OperationId("")
+    until_s, other = _turn_ends_s(facts, operation, gang), OperationId("")
+    reserved = sorted(facts.reservations.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
     if gang.phase is GangPhase.WAITING and gathering is not None:
         other_gang, other = facts.gangs.of[gathering].gang, gathering
-        until_s = None if other_gang is None else other_gang.until_s
+        until_s = None if other_gang is None else _turn_ends_s(facts, facts.gangs.of[gathering], other_gang)
     return why.GangWaits(
         gang.phase,
         operation.spec.job_count,
@@ -167,7 +171,17 @@ def _gang_waits(facts: Facts, operation: Operation, now: Moment) -> why.GangWait
         nodes=len({one.node for one in gang.holds}),
         left_s=0.0 if until_s is None else until_s - now.steady_s,
         other=other,
+        reserved=len(reserved),
+        reserved_nodes=tuple(one.node.record.node for one in reserved[:_MOST_NODES]),
+        expected_s=max(0.0, reserved[-1].expected_s - now.steady_s) if reserved else 0.0,
     )
+
+
+def _turn_ends_s(facts: Facts, operation: Operation, gang: Gang) -> float | None:
+    """Return the time at which the phase of a gang ends at the latest. Nodes that are reserved for a starving gang extend its turn."""
+    if gang.until_s is None or not is_starving(operation):
+        return gang.until_s
+    return max([gang.until_s, *(one.until_s for one in facts.reservations.of.get(operation.id, {}).values())])
 
 
 def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooLittle | None:
@@ -250,7 +264,8 @@ def _no_room(
         first = tuple((node.record.node, _condition_words(node)) for node in islice(facts.nodes.values(), _MOST_NODES))
         nodes = facts.nodes.values()
         unisolated = (node.record for node in nodes if node.condition is NodeCondition.UNISOLATED)
-        in_trouble = (node for node in nodes if node.condition is NodeCondition.ONLINE and node.trouble)
+        takes_none = (NodeCondition.ONLINE, NodeCondition.DRAINING)
+        in_trouble = (node for node in nodes if node.condition in takes_none and node.trouble)
         return why.NoNodeAcceptsJobs(
             first,
             next(((record.node, record.isolation_detail) for record in unisolated), None),
@@ -287,11 +302,35 @@ def _no_room(
 
 
 def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeReserved | None:
-    reservation = facts.reservations.of.get(operation.id)
-    if reservation is None:
+    if operation.gang is not None or operation.id not in facts.reservations.of:
+        # The reason of a gang names its reserved nodes.
         return None
+    (reservation,) = facts.reservations.of[operation.id].values()
     now_s, node = now.steady_s, reservation.node.record.node
     return why.NodeReserved(node, max(0.0, reservation.expected_s - now_s), max(0.0, reservation.until_s - now_s))
+
+
+def _failing_nodes(facts: Facts, operation: Operation) -> Iterator[why.NodeHeldBack | why.NodeAvoided]:
+    """Yield the nodes that could run the operation's jobs and get single jobs at most, because jobs fail there."""
+    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    could = [
+        node
+        for name in islice(facts.failing.held, _MOST_HELD)
+        if (node := facts.nodes[name]).accepts_jobs
+        and node.total.dominates(size)
+        and all(matches(formula, node.record.tags) for formula in filters)
+    ]
+    could.sort(key=lambda node: node.record.node not in facts.failing.suspect)
+    if could and (failures := could[0].failures) is not None:
+        left_s = max(0.0, failures.run.until_s - facts.failing.now_s)
+        is_suspect, count = failures.is_suspect, failures.run.failures
+        yield why.NodeHeldBack(could[0].record.node, is_suspect, count, len(failures.of), left_s, len(could) - 1)
+    pairs = {} if operation.outcomes is None else operation.outcomes.failing_on
+    avoided = [(name, pair) for name, pair in pairs.items() if pair.is_held]
+    if avoided:
+        name, pair = avoided[0]
+        left_s = max(0.0, pair.until_s - facts.failing.now_s)
+        yield why.NodeAvoided(name, pair.failures, left_s, len(avoided) - 1)
 
 
 def matching_nodes_owed(
@@ -338,10 +377,15 @@ def _behind_others(
 
 
 def levels_of(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
-    """Yield what comes first on each level of the tree, from the root down. Yields nothing if the operation's own state holds it back."""
+    """Yield what comes first on each level of the tree, from the root down.
+
+    Yields nothing if the operation's own state holds it back, or if it is a gang with a reserved node for each job without resources: it
+    comes first on these nodes.
+    """
     order.settle()
     own = order.entry(operation.id)
-    if own is None:
+    reserved = facts.reservations.count(operation.id)
+    if own is None or (operation.gang is not None and reserved and reserved >= operation.slots.ready_count):
         return
     pools = [facts.pools.root, *reversed(list(facts.pools.pool(operation.spec.pool).path()))]
     for above, below in pairwise(pools):
@@ -355,10 +399,22 @@ def _level(facts: Facts, order: LeastSatisfied, pool: PoolName, own: Entry) -> L
     there = order.pool(pool)
     lists: list[Sequence[Entry]] = [there.children, *there.buckets.values()]
     ahead = sum(bisect_left(entries, own) for entries in lists)
+    passed = _passed_while_a_gang_gathers(facts, order, pool)
+    if passed:
+        ahead -= sum(entry < own for entry in passed)
+        lists = [[entry for entry in entries if entry not in passed] for entries in lists]
     first = nsmallest(_MOST_AHEAD, (entry for entries in lists for entry in islice(entries, _MOST_AHEAD)))
     return Level(
         pool, _ahead(facts, order, own), ahead, [_ahead(facts, order, entry) for entry in first if entry < own]
     )
+
+
+def _passed_while_a_gang_gathers(facts: Facts, order: LeastSatisfied, pool: PoolName) -> set[Entry]:
+    """Return the positions of the gangs of a pool that start nothing, since resources are held for another gang."""
+    if facts.gangs.gathering is None:
+        return set()
+    waiting = (each for each in facts.gangs.of.values() if each.spec.pool == pool and waits_for_a_turn(each))
+    return {entry for each in waiting if (entry := order.entry(each.id)) is not None}
 
 
 def _ahead(facts: Facts, order: LeastSatisfied, entry: Entry) -> Ahead:

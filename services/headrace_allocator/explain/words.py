@@ -13,6 +13,7 @@ from headrace.wire.ledger import ReportedEnd
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace_allocator.explain import reasons as why
+from headrace_allocator.explain.words_of_failing import words_of_held_back
 from headrace_allocator.explain.words_of_protected import cure_of_protected, typed, words_of_protected
 from headrace_allocator.explain.words_of_reservations import words_of_reserved
 from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSilent, PlaceTaken, UnknownToNode
@@ -64,8 +65,8 @@ def words_of(reason: why.Reason) -> str:
             | why.RoomUnheard()
         ):
             return _words_of_nodes(reason)
-        case why.NodeReserved() | why.RoomReserved():
-            return words_of_reserved(reason)
+        case why.NodeReserved() | why.RoomReserved() | why.NodeHeldBack() | why.NodeAvoided():
+            return _words_of_withheld(reason)
         case why.BlockBeingDrawn():
             return "the ledger is recording a lease of more of its jobs; the log has not confirmed it yet"
         case why.PreemptionPaused() | why.PlacesKept() | why.PlacesExempt() | why.PlacesProtected():
@@ -82,6 +83,15 @@ def words_of(reason: why.Reason) -> str:
             return f"it has {reason.satisfaction:.2f} times its fair share; operations below their fair share go first"
         case _:
             assert_never(reason)
+
+
+def _words_of_withheld(
+    reason: why.NodeReserved | why.RoomReserved | why.NodeHeldBack | why.NodeAvoided,
+) -> str:
+    """Return the text of nodes whose free resources are withheld."""
+    if isinstance(reason, why.NodeHeldBack | why.NodeAvoided):
+        return words_of_held_back(reason)
+    return words_of_reserved(reason)
 
 
 def _words_of_places(
@@ -117,15 +127,9 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
         case GangPhase.WAITING if reason.other:
             return f"{gang}: resources are held for another gang, {reason.other}, for at most {left} more, and for one gang at a time"
         case GangPhase.WAITING:
-            return f"{gang}: it starts when there are free resources for all of its jobs at once"
+            return f"{gang}: no resources are held for it yet; they are, job by job, once it comes first for free resources"
         case GangPhase.GATHERING:
-            nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
-            there = (
-                f"resources for {reason.held} of them on {nodes} are held"
-                if reason.held
-                else "nodes are searched for free resources"
-            )
-            return f"{gang}: {there} for {left} more; they start when all have resources"
+            return f"{gang}: {_words_of_gathering(reason, left)}; they start when all have resources"
         case GangPhase.PAUSED:
             return f"{gang}: not all got resources in time; other operations may use them, and the gang tries again in {left}"
         case GangPhase.YIELDING:
@@ -136,6 +140,19 @@ def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLi
             return f"{gang} that lacks a job: the other jobs are being ended, {reason.running} are still on nodes; then all start again"
         case _:
             assert_never(reason.phase)
+
+
+def _words_of_gathering(reason: why.GangWaits, left: str) -> str:
+    """Return the text of what is held for a gang, which nodes are reserved for it, and for how much longer."""
+    words = f"resources for {reason.held} of them on {counted(reason.nodes, 'node')} are held for {left} more"
+    if not reason.reserved:
+        return words if reason.held else f"nodes are searched for free resources for {left} more"
+    more = reason.reserved - len(reason.reserved_nodes)
+    names = ", ".join(reason.reserved_nodes) + (f" and {counted(more, 'other node')}" if more else "")
+    verb = "is" if reason.reserved == 1 else "are"
+    reserved = f"{counted(reason.reserved, 'node')} ({names}) {verb} reserved for it for {left} more"
+    fits = f"one of its jobs is expected to fit on each within {reason.expected_s:.0f} s"
+    return f"{words}; {reserved}, and {fits}" if reason.held else f"{reserved}, and {fits}"
 
 
 def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
@@ -249,6 +266,8 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.RoomBeingMade: "wait for the end of the preempted job; it comes at its interruption timeout at the latest",
     why.NodeReserved: "wait until jobs on that node end",
     why.RoomReserved: "wait until those operations start a job or their reservations end",
+    why.NodeHeldBack: "look at that host; a completed job or `headrace node undrain {node}` clears it",
+    why.NodeAvoided: "read why the jobs fail there: `headrace op get {operation} --jobs`; `headrace node undrain {node}` clears it",
     why.RoomUnheard: "wait for a heartbeat; `headrace node list` shows which agents are silent; a silent node is offline after its timeout",
     why.SharesOld: "wait for a snapshot of fair_share; `headrace service list` shows whether fair_share has a leader",
     why.PoolLimitReached: "wait until a job below pool {pool} ends, or raise the limit with `headrace pool set {pool}`",
@@ -281,12 +300,15 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         if not reason.limit_of:
             return "start a gang of fewer or smaller jobs; limits of an operation, such as `--max-cpu`, are fixed at its start"
         return f"raise the limit with `headrace pool set {typed(reason.limit_of)}`, or start a gang of fewer or smaller jobs"
+    if isinstance(reason, why.NoRoomOnAnyNode) and spec.is_gang:
+        return f"wait until jobs on nodes end; `headrace pool explain {typed(spec.pool)}` says who has the resources"
     if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
         explain = f"`headrace pool explain {typed(spec.pool)}`"
         return f"start a smaller gang, give its pool a guarantee, or have other operations want less: {explain}"
     pool = PoolName(getattr(reason, "pool", "")) or spec.pool
     rule = cure_of_protected(reason, typed(pool)) if isinstance(reason, why.PlacesProtected) else ""
-    return _CURES[type(reason)].format(operation=operation, pool=typed(pool), rule=rule)
+    node = getattr(reason, "node", "")
+    return _CURES[type(reason)].format(operation=operation, pool=typed(pool), rule=rule, node=node)
 
 
 def _words_of_loss(lost: LostJob) -> str:

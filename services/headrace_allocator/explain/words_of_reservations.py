@@ -15,9 +15,9 @@ def words_of_reserved(reason: NodeReserved | RoomReserved) -> str:
             f"and the reservation ends in {_seconds(reason.left_s)}"
         )
     if reason.nodes == 1:
-        return f"1 node has free resources for a job of it, and is reserved for {reason.operation}, which starves"
+        return f"1 node has free resources for a job of it, and is reserved for {reason.operation}, whose job does not fit there yet"
     nodes = f"{reason.nodes} nodes have free resources for a job of it"
-    return f"{nodes}, and are reserved for operations that starve, such as {reason.operation}"
+    return f"{nodes}, and are reserved for operations whose jobs do not fit there yet, such as {reason.operation}"
 
 
 def words_of_reservation(node: Node, now: Moment) -> str:

@@ -25,6 +25,7 @@ from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.empty_nodes import EmptyNodes
+from headrace_allocator.facts.failing_nodes import FailingNodes
 from headrace_allocator.facts.free_resources import FreeResources
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
@@ -101,6 +102,7 @@ class Facts:
         #: Tags and sizes of the nodes that accept jobs.
         self.shapes = NodeShapes()
         self.tagged_rooms = TaggedRooms()
+        self.failing = FailingNodes(self.nodes, self.operations, self.pools, self.shapes)
 
     def lead(self, term: int, timing: Timing) -> None:
         """Make this allocator the leader with the given term."""
@@ -147,8 +149,8 @@ class Facts:
     def remove_node(self, node: Node) -> None:
         """Remove a node that is no longer enrolled and holds nothing."""
         self.set_offline(node)
-        if node.reserved is not None:
-            self.reservations.end(node.reserved.operation, ReservationEnd.RELEASED)
+        self.reservations.end_at(node, ReservationEnd.RELEASED)
+        self.failing.clear(node)
         self.rooms.forget(node)
         self.last_heard.forget(node)
         self.empty_nodes.discard(node.record.node)
@@ -167,6 +169,7 @@ class Facts:
         Returns True if this changes the tree's resources or which jobs some node admits.
         """
         accepted = node.accepts_jobs
+        self.failing.now_s = now.steady_s
         node.hear(heartbeat)
         self.last_heard.note(node, now)
         changed = False
@@ -194,14 +197,17 @@ class Facts:
                 operation.set_task_groups(operation.task_groups)
                 break
         allocation = Allocation(name, operation.id, node.record.node, job)
-        allocation.slots = {slot.index: slot for slot in operation.slots.take(jobs)}
+        taken = operation.slots.take(jobs, self.failing.kept_from(node, operation))
+        allocation.slots = {slot.index: slot for slot in taken}
+        self.failing.note_start(node, operation)
         self.add(allocation)
         self.reservations.end(operation.id, ReservationEnd.STARTED)
         return allocation
 
     def extend(self, allocation: Allocation, jobs: int) -> list[JobSlot]:
         """Give out `jobs` further jobs to an existing allocation and return their slots."""
-        slots = self.operations[allocation.operation].slots.take(jobs)
+        operation = self.operations[allocation.operation]
+        slots = operation.slots.take(jobs, self.failing.kept_from(self.nodes[allocation.node], operation))
         allocation.hold(slots)
         self.touch(allocation.operation)
         return slots
@@ -303,6 +309,7 @@ class Facts:
         self.of_several_trees.pop(operation.id, None)
         self.limited.discard(operation.id)
         self.reservations.forget(operation.id)
+        self.failing.forget_operation(operation)
         self._leave_pool(operation)
         self.gone[operation.id] = None
         for allocation in operation.allocations.values():
@@ -320,6 +327,7 @@ class Facts:
             yield partial(self.rooms.check, node)
             yield partial(self.shapes.check, node)
             yield partial(self.tagged_rooms.check, node)
+            yield partial(self.failing.check, node)
         yield from self.last_heard.checks()
         yield from (self._check_online, self._check_used, self._check_limited)
         yield from (self.gangs.check, self.reservations.check)

@@ -21,6 +21,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartRecord
 from headrace_allocator.facts.allocations import AgreedReport, Allocation
+from headrace_allocator.facts.outcomes import NodeFailures
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -129,8 +130,8 @@ class Node:
 
     # Each heartbeat is about another node. The less memory a node takes, the sooner it is in the CPU cache.
     __slots__ = (
-        "allocations", "boottime_ms", "drained_empty", "enrolled", "gpus", "has_no_slots", "heard_s", "holds", "incarnation", "limits",
-        "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
+        "allocations", "boottime_ms", "drained_empty", "enrolled", "failures", "gpus", "has_no_slots", "heard_s", "holds", "incarnation",
+        "limits", "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
         "record", "recorded", "reported", "reporting", "reserved", "sent", "seq", "state", "total", "tries", "trouble", "used",
     )  # fmt: skip
 
@@ -169,6 +170,8 @@ class Node:
         self.reporting: set[JobKey] = set()
         self.recorded: set[JobKey] = set()
         self.nudged = False
+        #: How jobs failed on the node; None before the first job has ended there.
+        self.failures: NodeFailures | None = None
         #: The reservation of this node; None if it has none.
         self.reserved: Reservation | None = None
         #: Time of the last preemptive stages on the node, and time since which its usage exceeds its resources; None for never and for no

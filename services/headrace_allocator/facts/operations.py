@@ -23,6 +23,7 @@ from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import NO_RULES_YET, Allocation, Rest
 from headrace_allocator.facts.groups import AllocationGroups, Protection
+from headrace_allocator.facts.outcomes import Outcomes
 from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.slots import JobSlots
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
@@ -70,7 +71,7 @@ class Operation:
         "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
         "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "gang", "groups", "held", "id", "in_fifo_pool",
-        "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "owed", "preemption_priority",
+        "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "outcomes", "owed", "preemption_priority",
         "progress", "rank", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
         "starvation", "state", "suspended", "task_groups", "times_seen_to", "total", "unconfirmed", "user", "yields",
     )  # fmt: skip
@@ -107,11 +108,9 @@ class Operation:
         self.share: ShareItem | None = None
         self.fair_share: Share = ZERO_SHARE
         self.demand_share: Share = ZERO_SHARE
-        self.dominant_resource = "cpu"
         #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool: position in the pool's order.
         self.rank = live.started_at_ms
-        self.in_fifo_pool = False
-        self.preemption_priority = PreemptionPriority.NONE
+        self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
         #: Whether the operation starves, by how long it has been below its fair share.
         self.starvation = StarvationStatus.NON_STARVING
         #: Cluster total that the shares of the snapshot are fractions of.
@@ -129,6 +128,8 @@ class Operation:
         self.returning: Returning | None = None
         #: In several trees: True if this tree leases no indexes until the next tick: another tree wanted jobs, or no index was free.
         self.yields = False
+        #: How its jobs ended; None before the first job has ended.
+        self.outcomes: Outcomes | None = None
         #: True if some node could run a job of the operation if the node were empty. Also True if there is no node.
         self.fits_somewhere = True
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
@@ -360,6 +361,7 @@ def is_starving(operation: Operation) -> bool:
     return (
         operation.starvation is not StarvationStatus.NON_STARVING
         or operation.preemption_priority is not PreemptionPriority.NONE
+        or (operation.gang is not None and operation.gang.priority is not PreemptionPriority.NONE)
     )
 
 
@@ -378,8 +380,8 @@ def wants_node(operation: Operation) -> bool:
     """True if the operation's own state lets a node be reserved for it.
 
     The operation must starve, or be below its fair share in a fifo pool. It must also be owed another whole job, or hold nothing: if each
-    operation of a pool is owed only a part of a job, the pool may still be owed a whole job. Gangs are excluded, because resources are
-    held for them in another way.
+    operation of a pool is owed only a part of a job, the pool may still be owed a whole job. Gangs are excluded: nodes are reserved for a
+    gang in its turn.
     """
     if operation.gang is not None or operation.task_groups:
         return False

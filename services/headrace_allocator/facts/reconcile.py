@@ -197,8 +197,13 @@ class _Reconciliation:
             if end.result is not JobResult.COMPLETED:
                 break_up(operation)
             operation.slots.end(end.index, end.attempt)
+            self._facts.failing.note_end(self._node, operation, end)
             self._touch(operation.id)
-            if end.result in _WHOLE_RUNS and end.ended_at_ms >= end.started_at_ms > 0:
+            # Jobs that fail at once say nothing about the length of other jobs. If they did, allocations on other nodes would get many jobs
+            # ahead, and operations that have none would wait.
+            has_failed_at_once = end.result is JobResult.FAILED and self._facts.failing.is_on
+            has_length = end.result in _WHOLE_RUNS and not has_failed_at_once
+            if has_length and end.ended_at_ms >= end.started_at_ms > 0:
                 operation.note_length(end.ended_at_ms - end.started_at_ms)
 
     def _settle_sent(self) -> None:

@@ -1,15 +1,17 @@
 """Reserved nodes: each is kept for one operation whose next job is larger than the free resources of every node.
 
 On a reserved node nothing starts that would not fit beside that job. So the node drains until the job fits.
-Invariant (`check`): a node is reserved for one operation, an operation has one node, and both know of each other.
+An operation has one reserved node. A gang that gathers resources has up to one for each job that has no resources yet.
+Invariant (`check`): a node is reserved for one operation, and both know of each other.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import Counter
+from collections.abc import Iterator
 
-from headrace.ids import OperationId
+from headrace.ids import NodeName, OperationId
 from headrace.runtime.engine import Figure, by_label, counter, gauge
 from headrace_allocator.facts.nodes import Node, Reservation
 
@@ -31,23 +33,22 @@ class Reservations:
     """The reservations of a tree, and the operations that may get one."""
 
     def __init__(self) -> None:
-        self.of: dict[OperationId, Reservation] = {}
+        self.of: dict[OperationId, dict[NodeName, Reservation]] = {}
         #: Operations whose own state lets a node be reserved for them. The operation that has waited longest comes first.
         self.wanting: dict[OperationId, None] = {}
         self._ended: Counter[ReservationEnd] = Counter()
 
     def enter(self, reservation: Reservation) -> None:
         """Reserve a node."""
-        self.of[reservation.operation] = reservation
+        self.of.setdefault(reservation.operation, {})[reservation.node.record.node] = reservation
         reservation.node.reserved = reservation
 
     def move(self, reservation: Reservation, node: Node, expected_s: float, now_s: float) -> None:
         """Reserve another node instead of the present one. The time at which the reservation ends at the latest stays."""
-        self._ended[ReservationEnd.MOVED] += 1
-        reservation.node.reserved = None
+        self.end_at(reservation.node, ReservationEnd.MOVED)
         reservation.node, reservation.expected_s, reservation.since_s = node, expected_s, now_s
         reservation.moves += 1
-        node.reserved = reservation
+        self.enter(reservation)
 
     def note(self, operation: OperationId, *, wants_node: bool) -> None:
         """Record whether the operation's own state lets a node be reserved for it."""
@@ -62,25 +63,43 @@ class Reservations:
         self.end(operation, ReservationEnd.RELEASED)
 
     def end(self, operation: OperationId, how: ReservationEnd) -> None:
-        """End the reservation of an operation, if it has one."""
-        reservation = self.of.pop(operation, None)
+        """End all reservations of an operation."""
+        for reservation in list(self.of.get(operation, {}).values()):
+            self.end_at(reservation.node, how)
+
+    def end_at(self, node: Node, how: ReservationEnd) -> None:
+        """End the reservation of a node, if it has one."""
+        reservation, node.reserved = node.reserved, None
         if reservation is not None:
-            reservation.node.reserved = None
+            there = self.of[reservation.operation]
+            del there[node.record.node]
+            if not there:
+                del self.of[reservation.operation]
             self._ended[how] += 1
+
+    def count(self, operation: OperationId) -> int:
+        """Return the number of nodes that are reserved for an operation."""
+        return len(self.of.get(operation, ()))
+
+    def __iter__(self) -> Iterator[Reservation]:
+        """Yield all reservations."""
+        for there in self.of.values():
+            yield from there.values()
 
     def figures(self) -> list[Figure]:
         """Return metrics of the nodes reserved now, and of how reservations ended."""
         ended = counter("reservations_ended", "reservations", 0, "Reservations of nodes that ended, by outcome.")
         counts = {how.value: self._ended[how] for how in ReservationEnd}
         return [
-            gauge("reserved_nodes", "nodes", len(self.of), "Nodes that are reserved for an operation."),
+            gauge("reserved_nodes", "nodes", sum(1 for _ in self), "Nodes that are reserved for an operation."),
             *by_label(ended, "reservations_ended", "outcome", counts),
         ]
 
     def check(self) -> list[str]:
         """Return a text for each broken invariant; empty if all hold."""
         return [
-            f"{name}: the node that is reserved for it has no record of the reservation"
-            for name, one in self.of.items()
-            if one.node.reserved is not one or one.operation != name
+            f"{one.operation}: the node that is reserved for it has no record of the reservation"
+            for name, there in self.of.items()
+            for node, one in there.items()
+            if one.node.reserved is not one or one.operation != name or one.node.record.node != node
         ]

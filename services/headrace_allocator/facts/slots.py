@@ -16,7 +16,7 @@ Invariant (`check`): the counts agree with the states.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import chain, islice
 from typing import Final
@@ -126,15 +126,24 @@ class JobSlots:
         """Return the jobs in doubt, or the first `most` of them."""
         return self._in(_IN_DOUBT, most)
 
-    def take(self, count: int) -> list[JobSlot]:
-        """Give out up to `count` ready jobs, low indexes first."""
+    def is_ready(self, index: int) -> bool:
+        """True if the job can be given out at once."""
+        return index < self.block and self._places[index] == _READY
+
+    def take(self, count: int, without: Collection[int] = ()) -> list[JobSlot]:
+        """Give out up to `count` ready jobs, low indexes first. `without` are ready jobs that are not given out."""
         taken: list[JobSlot] = []
         places, attempts = self._places, self._attempts
-        for _ in range(min(count, self.ready_count)):
+        for index in without:
+            places[index] = _OUT
+        for _ in range(min(count, self.ready_count - len(without))):
             index = places.index(_READY, self._first)
             self._first = index + 1
             places[index] = _OUT
             taken.append(JobSlot(index, attempts.get(index, 1)))
+        for index in without:
+            places[index] = _READY
+            self._first = min(self._first, index)
         self._counts[_READY] -= len(taken)
         self._counts[_OUT] += len(taken)
         return taken

@@ -1,8 +1,8 @@
 """The course of gangs: when a gang starts, when it gives up, and when its jobs are taken back.
 
-Resources are held for one gang at a time, for at most `gang_hold_s`. Its jobs start once all have an allocation and each of their nodes
-has sent a heartbeat that shows enough free resources. If a job is missing after that, all other jobs are taken back. Each message settles
-the gangs that it changed.
+Resources are held for one gang at a time, for at most `gang_hold_s`; if nodes are reserved for the gang and it starves, as long as they
+are. Its jobs start once all have an allocation and each of their nodes has sent a heartbeat that shows enough free resources. If a job is
+missing after that, all other jobs are taken back. Each message settles the gangs that it changed.
 
 After a turn in which a gang found too few resources, the turn goes to gangs of the pool whose last such turn was the longest ago.
 Otherwise one pool could take all turns.
@@ -21,7 +21,16 @@ from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation, break_up, members, never_fits, set_phase, waits_for_a_turn
+from headrace_allocator.facts.operations import (
+    Operation,
+    break_up,
+    is_starving,
+    members,
+    never_fits,
+    set_phase,
+    waits_for_a_turn,
+)
+from headrace_allocator.facts.reservations import ReservationEnd
 from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.fitting import bounds_of_gangs
 from headrace_allocator.gangs.gang import Gang, GangPhase
@@ -67,9 +76,17 @@ class GangStarts:
 
     def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, now: Moment) -> Allocation:
         """Hold resources for one job of a gang. The first hold begins the gang's turn."""
+        self.gather(operation, now)
+        held, book = hold(self._facts, name, operation, node, job), self._facts.reservations
+        is_here = node.reserved is not None and node.reserved.operation == operation.id
+        if is_here and book.count(operation.id) > operation.slots.ready_count:
+            book.end_at(node, ReservationEnd.STARTED)
+        return held
+
+    def gather(self, operation: Operation, now: Moment) -> None:
+        """Begin the turn of a gang, unless it has begun."""
         if not _is(operation.gang, GangPhase.GATHERING):
             self._enter(operation, GangPhase.GATHERING, now.steady_s + self._facts.timing.gang_hold_s)
-        return hold(self._facts, name, operation, node, job)
 
     def hold_longer(self, operation: Operation, for_s: float) -> None:
         """Extend the time for which resources are held for a gathering gang, since preempted jobs need time to end."""
@@ -119,7 +136,7 @@ class GangStarts:
             for node in {one.node for one in gang.holds}:
                 if not self._facts.nodes[node].accepts_jobs:
                     let_go(self._facts, operation, self._facts.nodes[node])
-            if now.steady_s >= gang.until_s:
+            if now.steady_s >= gang.until_s and not self._drains_nodes(operation):
                 self._time_is_over(operation, gang, now)
             gangs.note(name)
 
@@ -144,6 +161,7 @@ class GangStarts:
         if gang.phase in (GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING) and members(operation):
             # A former allocator started the gang.
             self._enter(operation, GangPhase.RUNNING)
+        self._release_spare_nodes(operation)
         match gang.phase:
             case GangPhase.GATHERING if not _may_gather(operation):
                 let_go(self._facts, operation)
@@ -177,6 +195,13 @@ class GangStarts:
         self._nudged.update(dict.fromkeys(sorted({one.node for one in gang.holds})))
         self._enter(operation, GangPhase.STARTING, now.steady_s + _START_S)
 
+    def _release_spare_nodes(self, operation: Operation) -> None:
+        """End the reservations of a gang beyond one for each job without resources, those that are expected to take longest first."""
+        book = self._facts.reservations
+        there = sorted(book.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
+        for reservation in there[operation.slots.ready_count :]:
+            book.end_at(reservation.node, ReservationEnd.STARTED)
+
     def _is_ready(self, name: NodeName, now: Moment) -> bool:
         node = self._facts.nodes[name]
         return now.steady_s - node.heard_s <= _FRESH_S and has_room_for_holds(node)
@@ -203,6 +228,10 @@ class GangStarts:
                 break_up(operation)
             case _:
                 self._enter(operation, GangPhase.WAITING)
+
+    def _drains_nodes(self, operation: Operation) -> bool:
+        """True if nodes are reserved for a starving gang. Its turn lasts as long as they are."""
+        return is_starving(operation) and operation.id in self._facts.reservations.of
 
     def _end_pauses(self, now: Moment) -> None:
         """End the pauses of gangs, since a gang has ended and resources may be free now."""

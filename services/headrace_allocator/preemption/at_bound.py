@@ -32,8 +32,7 @@ def may_be_taken_at_bound(overlay: Overlay) -> bool:
 def crosses_bound(overlay: Overlay, allocation: Allocation) -> bool:
     """True if an allocation crosses the bound of its operation's fair share, when the allocations freed so far no longer count."""
     operation = overlay.view.operations[allocation.operation]
-    freed = [one for one in overlay.freed if one.operation == operation.id]
-    return operation.cut_groups(overlay.view.pools).crosses(allocation, freed)
+    return operation.cut_groups(overlay.view.pools).crosses(allocation, overlay.freed_of(operation))
 
 
 def may_be_preempted_for(overlay: Overlay, allocation: Allocation, starter: Operation) -> bool:

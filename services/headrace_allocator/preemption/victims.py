@@ -159,7 +159,7 @@ def excess_candidates(overlay: Overlay) -> Candidates:
             continue
         if allocation.exempt_ms(options.preemption_exempt_time_ms, view.boottime_ms):
             continue
-        before = taken.setdefault(operation, [one for one in overlay.freed if one.operation == operation.id])
+        before = taken.setdefault(operation, overlay.freed_of(operation))
         if operation.cut_groups(pools).is_excess(allocation, before):
             before.append(allocation)
             found.free.append(allocation)

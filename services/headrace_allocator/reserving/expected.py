@@ -25,7 +25,7 @@ def expected_wait_s(facts: Facts, node: Node, operation: Operation, unknown_s: f
     free = node.free
     if free.dominates(size):
         return 0.0
-    if node.holds or not node.total.dominates(size):
+    if any(one.operation != operation.id for one in node.holds.values()) or not node.total.dominates(size):
         return None
     ends = [
         (_left_s(facts, node, one, operation, unknown_s), one.usage)

@@ -5,6 +5,10 @@ heartbeat tells when the job would fit on its node. After one round of heartbeat
 reservation moves if another node is clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes.
 Reservations are not saved: after a restart nodes are chosen anew.
 
+A gang has nodes reserved in its turn, one for each job that has no resources yet, if it or a pool above it is owed all its jobs. The
+first reserved nodes begin the turn: of a gang that starves, or that comes first for free resources that are too small for its job.
+These reservations do not move, and end with the turn.
+
 Cost: each heartbeat examines up to `_MOST_LOOKS` operations and the allocations of its own node; each tick examines up to `_MOST_NEW`
 operations and the nodes that they may use, and the pools of all that have a node or look for one.
 """
@@ -12,6 +16,7 @@ operations and the nodes that they may use, and the pools of all that have a nod
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
@@ -23,12 +28,16 @@ from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace_allocator.decision.holding_back import pool_limit_reached
+from headrace_allocator.decision.least_satisfied import satisfaction
 from headrace_allocator.decision.ranking import Ranking
+from headrace_allocator.decision.view import Overlay, View
+from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Reservation
-from headrace_allocator.facts.operations import Operation, covers_a_job, is_owed_a_job, is_starving
+from headrace_allocator.facts.operations import Operation, covers_a_job, is_starving, never_fits, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.reservations import ReservationEnd
+from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.reserving.expected import expected_wait_s
 
 #: Upper bound of the operations of a tree that have a reserved node or look for one.
@@ -37,6 +46,8 @@ MOST_RESERVED: Final = 64
 _MOST_NEW: Final = 8
 #: Operations for which one heartbeat computes when a job would fit.
 _MOST_LOOKS: Final = 2
+#: Gangs that one tick examines.
+_MOST_GANGS: Final = 100
 #: The length of a round of heartbeats, in which the best node is sought: seconds, or heartbeat paces if these take longer.
 _ROUND_S: Final = 2.0
 _ROUND_PACES: Final = 2
@@ -52,23 +63,31 @@ _PAUSE: Final = 0.25
 
 
 class _Looking(msgspec.Struct):
-    """An operation that looks for a node."""
+    """An operation that looks for nodes."""
 
     since_s: float
-    #: The node where the job is expected to fit soonest so far, and the time at which it is (steady-clock seconds).
-    node: NodeName | None = None
-    expected_s: float = 0.0
+    #: The nodes where its jobs are expected to fit soonest so far, each with the time at which one fits (steady-clock seconds).
+    best: dict[NodeName, float] = {}
+
+    def offer(self, node: NodeName, expected_s: float, most: int) -> None:
+        """Add a node, and keep the best `most` nodes."""
+        self.best[node] = expected_s
+        while len(self.best) > most:
+            del self.best[max(self.best, key=self.best.__getitem__)]
 
 
 class NodeReservations:
     """Reserves nodes for operations, as heartbeats and ticks arrive."""
 
-    def __init__(self, facts: Facts, ranking: Ranking) -> None:
+    def __init__(self, facts: Facts, ranking: Ranking, gangs: GangStarts) -> None:
         self._facts = facts
         self._ranking = ranking
+        self._gangs = gangs
         self._looking: dict[OperationId, _Looking] = {}
         #: Operations that look for a node or have one, in the order in which heartbeats consider them.
         self._turn: deque[OperationId] = deque()
+        #: True if nodes may be reserved for some gang, and no gang gathers resources or looks for nodes.
+        self._some_gang_is_due = False
         #: Steady-clock seconds until which nothing is reserved for an operation whose reservation timed out.
         self._paused: dict[OperationId, float] = {}
         #: Jobs of the operations that have a node or look for one, summed up by the pools above them.
@@ -80,7 +99,9 @@ class NodeReservations:
         if reservation is not None:
             self._look_again(reservation, node, now)
             return
-        if not self._turn or not node.accepts_jobs:
+        if self._some_gang_is_due and node.accepts_jobs:
+            self._look_for_gang_passed_over(node, now)
+        if not self._turn or not node.accepts_jobs or node.record.node in self._facts.failing.held:
             return
         for name in [self._turn[at] for at in range(min(_MOST_LOOKS, len(self._turn)))]:
             self._turn.rotate(-1)
@@ -92,55 +113,69 @@ class NodeReservations:
         """End reservations that are over, and let more operations look for a node."""
         book, facts = self._facts.reservations, self._facts
         self._promised.clear()
-        for name in (*book.of, *self._looking):
+        for name in dict.fromkeys((*book.of, *self._looking)):
             if (operation := facts.operations.get(name)) is not None:
                 self._promise(operation)
         for name, until_s in list(self._paused.items()):
             if now.steady_s >= until_s or name not in facts.operations:
                 del self._paused[name]
-        for name, reservation in list(book.of.items()):
+        for reservation in list(book):
+            name = reservation.operation
             if now.steady_s >= reservation.until_s:
                 self._paused[name] = now.steady_s + _PAUSE * self._longest_s
-                book.end(name, ReservationEnd.TIMED_OUT)
+                book.end_at(reservation.node, ReservationEnd.TIMED_OUT)
             elif not self._is_due(name) or not _serves(facts, reservation.node, name):
-                book.end(name, ReservationEnd.RELEASED)
-        self._looking = {name: one for name, one in self._looking.items() if name not in book.of and self._is_due(name)}
+                book.end_at(reservation.node, ReservationEnd.RELEASED)
+        self._looking = {name: one for name, one in self._looking.items() if self._is_due(name) and self._lacks(name)}
         self._look_for_more(now)
-        self._turn = deque([*self._looking, *book.of])
+        self._look_for_gang(now)
+        self._turn = deque(dict.fromkeys((*self._looking, *book.of)))
 
     # --- the choice -----------------------------------------------------------------------------------------------
 
     def _offer(self, node: Node, operation: Operation, pace_ms: int, now: Moment) -> None:
-        """Compute when a job of an operation would fit on a node. Once a round is over, the best node is reserved."""
-        name, longest_s = operation.id, self._longest_s
-        looking, reservation = self._looking.get(name), self._facts.reservations.of.get(name)
-        if (looking is None and reservation is None) or not _serves(self._facts, node, name):
+        """Compute when a job of an operation would fit on a node. Once a round is over, the best nodes are reserved."""
+        name, longest_s, book = operation.id, self._longest_s, self._facts.reservations
+        looking = self._looking.get(name)
+        if not longest_s or not (looking or name in book.of) or not _serves(self._facts, node, name):
             return
         wait_s = expected_wait_s(self._facts, node, operation, longest_s)
         if wait_s is None or wait_s > longest_s:
             return
         expected_s = now.steady_s + wait_s
-        if reservation is not None:
+        if looking is not None:
+            looking.best = {one: at_s for one, at_s in looking.best.items() if self._is_unreserved(one)}
+            looking.offer(node.record.node, expected_s, max(1, self._lacks(name)))
+            if now.steady_s - looking.since_s >= max(_ROUND_S, _ROUND_PACES * pace_ms / 1000):
+                del self._looking[name]
+                if operation.gang is None or self._may_gather(operation):
+                    self._enter(operation, looking.best, now)
+        elif operation.gang is None:
+            (reservation,) = book.of[name].values()
             if _is_clearly_better(reservation, wait_s, now):
-                self._facts.reservations.move(reservation, node, expected_s, now.steady_s)
-            return
-        assert looking is not None
-        best = None if looking.node is None else self._facts.nodes.get(looking.node)
-        if best is None or best.reserved is not None or expected_s < looking.expected_s:
-            best, looking.node, looking.expected_s = node, node.record.node, expected_s
-        if now.steady_s - looking.since_s >= max(_ROUND_S, _ROUND_PACES * pace_ms / 1000):
-            del self._looking[name]
-            now_s, job = now.steady_s, operation.spec.resources
-            self._facts.reservations.enter(Reservation(name, job, best, looking.expected_s, now_s, now_s + longest_s))
+                book.move(reservation, node, expected_s, now.steady_s)
+
+    def _enter(self, operation: Operation, best: Mapping[NodeName, float], now: Moment) -> None:
+        """Reserve nodes for an operation. If it is a gang, its turn begins."""
+        if operation.gang is not None:
+            self._gangs.gather(operation, now)
+        facts, job, now_s = self._facts, operation.spec.resources, now.steady_s
+        for name, expected_s in best.items():
+            reservation = Reservation(operation.id, job, facts.nodes[name], expected_s, now_s, now_s + self._longest_s)
+            facts.reservations.enter(reservation)
+
+    def _is_unreserved(self, name: NodeName) -> bool:
+        node = self._facts.nodes.get(name)
+        return node is not None and node.reserved is None
 
     def _look_again(self, reservation: Reservation, node: Node, now: Moment) -> None:
         """End the reservation if the node can no longer serve the operation. Otherwise update when the job is expected to fit."""
         name, facts = reservation.operation, self._facts
         wait_s = None
-        if name in facts.reservations.wanting and _serves(facts, node, name):
+        if (name in facts.reservations.wanting or name == facts.gangs.gathering) and _serves(facts, node, name):
             wait_s = expected_wait_s(facts, node, facts.operations[name], self._longest_s)
         if wait_s is None:
-            facts.reservations.end(name, ReservationEnd.RELEASED)
+            facts.reservations.end_at(node, ReservationEnd.RELEASED)
         else:
             reservation.expected_s = now.steady_s + wait_s
 
@@ -158,15 +193,35 @@ class NodeReservations:
     def _is_due(self, name: OperationId) -> bool:
         """True if a node may be reserved for an operation, by its own state, by what it or a pool above it is owed, and by limits."""
         facts, operation = self._facts, self._facts.operations.get(name)
-        if operation is None or name not in facts.reservations.wanting or not self._longest_s:
+        if operation is None or not self._longest_s:
+            return False
+        if not (name in facts.reservations.wanting if operation.gang is None else self._may_gather(operation)):
             return False
         if not operation.fits_somewhere or pool_limit_reached(operation, facts.pools) is not None:
             return False
-        return is_owed_a_job(operation, operation.held) or self._pool_is_owed_a_job(operation)
+        is_owed = covers_a_job(operation.fair_share, operation.total, operation.held, _wanted(operation))
+        return is_owed or self._pool_is_owed(operation)
 
-    def _pool_is_owed_a_job(self, operation: Operation) -> bool:
-        """True if the fair share of a pool above the operation covers its job beside the pool's usage and the jobs promised there."""
-        pools, job = self._facts.pools, operation.spec.resources
+    def _may_gather(self, operation: Operation) -> bool:
+        """True if a gang lacks resources for some of its jobs, and it is its turn or its turn may begin."""
+        ready, gathering = operation.slots.ready_count, self._facts.gangs.gathering
+        if not ready or ready != operation.slots.pending_count or never_fits(operation):
+            return False
+        has_turn = gathering == operation.id if gathering is not None else waits_for_a_turn(operation)
+        return has_turn and operation.id in self._ranking.order
+
+    def _lacks(self, name: OperationId) -> int:
+        """Return how many more nodes may be reserved for an operation."""
+        book, operation = self._facts.reservations, self._facts.operations[name]
+        jobs = 1 if operation.gang is None else operation.slots.ready_count
+        return max(0, min(jobs - book.count(name), MOST_RESERVED - sum(1 for _ in book)))
+
+    def _pool_is_owed(self, operation: Operation) -> bool:
+        """True if the fair share of a pool above the operation covers its job beside the pool's usage and the jobs promised there.
+
+        If the operation is a gang, all its jobs without resources must be covered.
+        """
+        pools, job = self._facts.pools, _wanted(operation)
         is_promised = operation.id in self._facts.reservations.of or operation.id in self._looking
         for pool in pools.pool(operation.spec.pool).path():
             promised = self._promised.get(pool, ZERO)
@@ -179,14 +234,14 @@ class NodeReservations:
 
     def _promise(self, operation: Operation) -> None:
         for pool in self._facts.pools.pool(operation.spec.pool).path():
-            self._promised[pool] = self._promised.get(pool, ZERO) + operation.spec.resources
+            self._promised[pool] = self._promised.get(pool, ZERO) + _wanted(operation)
 
     def _look_for_more(self, now: Moment) -> None:
         """Let some operations begin to look for a node, those that have waited longest first."""
         facts, book = self._facts, self._facts.reservations
         if not self._longest_s or not facts.recovery.complete:
             return
-        places = min(_MOST_NEW, MOST_RESERVED - len(book.of) - len(self._looking))
+        places = min(_MOST_NEW, MOST_RESERVED - sum(1 for _ in book) - len(self._looking))
         for name in list(islice(book.wanting, 2 * MOST_RESERVED)):
             if places <= 0:
                 return
@@ -194,17 +249,56 @@ class NodeReservations:
                 continue
             if name not in self._paused and self._is_due(name):
                 places -= 1
-                if self._fits_nowhere(facts.operations[name]):
-                    self._looking[name] = _Looking(now.steady_s)
-                    self._promise(facts.operations[name])
+                if self._has_its_turn(facts.operations[name]) and self._fits_nowhere(facts.operations[name]):
+                    self._look_for(facts.operations[name], now)
                     continue
             # Move the operation to the end of the list of waiting operations.
             book.wanting[name] = book.wanting.pop(name)
 
+    def _look_for_gang(self, now: Moment) -> None:
+        """Let the gang that has its turn look for nodes, or else the least satisfied of the starving gangs whose turn may begin."""
+        facts, gathering = self._facts, self._facts.gangs.gathering
+        self._some_gang_is_due = False
+        if not self._longest_s or not facts.recovery.complete:
+            return
+        names = islice(facts.gangs.of, _MOST_GANGS) if gathering is None else (gathering,)
+        due = [facts.gangs.of[name] for name in names if name not in self._paused and self._is_due(name)]
+        if not due or any(facts.operations[name].gang is not None for name in self._looking):
+            return
+        if gathering is not None:
+            if self._lacks(gathering):
+                self._look_for(due[0], now)
+            return
+        starving = [each for each in due if is_starving(each)]
+        first = min(starving, key=lambda each: (satisfaction(each, each.held), each.rank, each.id), default=None)
+        if first is not None and self._fits_nowhere(first):
+            self._look_for(first, now)
+        else:
+            self._some_gang_is_due = True
+
+    def _look_for_gang_passed_over(self, node: Node, now: Moment) -> None:
+        """Let a gang look for nodes if it comes first for the free resources of a node, and its job does not fit in them.
+
+        Other operations would get these resources whenever they become free.
+        """
+        facts, free = self._facts, node.free
+        if not free.dominates(facts.pools.min_spare) or free == ZERO:
+            return
+        first = next_in_line(Overlay(View.of(facts, node, self._ranking.order, 0, stirring=())), node.total)
+        if first is None or not waits_for_a_turn(first) or free.dominates(first.spec.resources):
+            return
+        if first.id not in self._paused and self._is_due(first.id) and self._fits_nowhere(first):
+            self._some_gang_is_due = False
+            self._look_for(first, now)
+
+    def _look_for(self, operation: Operation, now: Moment) -> None:
+        """Let an operation begin to look for nodes."""
+        self._looking[operation.id] = _Looking(now.steady_s)
+        self._turn.append(operation.id)
+        self._promise(operation)
+
     def _fits_nowhere(self, operation: Operation) -> bool:
         """True if no node has free resources for a job of the operation, except nodes reserved for other operations."""
-        if not self._has_its_turn(operation):
-            return False
         facts, job = self._facts, operation.spec.resources
         fitting = facts.rooms.fitting(job.or_more(facts.pools.min_spare), facts.pools.filters_of(operation.spec))
         return all(node.is_reserved_for_another(operation.id, job) for node in fitting)
@@ -218,6 +312,12 @@ class NodeReservations:
             return False
         heads = (entries[0] for entries in order.pool(pool.name).buckets.values())
         return min(heads, default=None) == order.entry(operation.id)
+
+
+def _wanted(operation: Operation) -> Resources:
+    """Return the resources of the jobs that must be owed: the next job of an operation, or all jobs of a gang without resources."""
+    job = operation.spec.resources
+    return job if operation.gang is None else job * operation.slots.ready_count
 
 
 def _serves(facts: Facts, node: Node, name: OperationId) -> bool:

@@ -33,6 +33,7 @@ _STYLES = {
     "outside": "yellow",
     "unisolated": "yellow",
     "removed": "yellow",
+    "suspect": "red",
 }
 
 
@@ -80,6 +81,8 @@ def node_state(node: NodeView) -> Text:
         state.append(f": {to_come}{drain_words(node.drain)}".rstrip(": "), style="yellow")
     if node.left_out:
         state.append(f": {node.left_out}", style="yellow")
+    if node.held_back:
+        state.append(f": {node.held_back}", style="yellow")
     if node.trouble:
         state.append(f": {node.trouble}", style="red")
     return state
@@ -94,6 +97,8 @@ def node_facts(node: NodeView) -> Table:
         facts.add_row("drain", Text(drain_words(node.drain, with_name=True), style="yellow"))
     if node.left_out:
         facts.add_row("gets no jobs", Text(node.left_out, style="yellow"))
+    if node.held_back:
+        facts.add_row("gets single jobs", Text(node.held_back, style="yellow"))
     if node.reserved:
         facts.add_row("reserved", Text(node.reserved, style="yellow"))
     if node.trouble:

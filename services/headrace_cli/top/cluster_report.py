@@ -101,7 +101,7 @@ def cluster_of(report: ClusterReport) -> Cluster:
         age_ms=max(0, report.at_ms - shares.frame.at_ms) if shares is not None and shares.frame.at_ms else None,
         allocator_term=shares.frame.usage_version.term if shares is not None else 0,
         nodes=len(nodes),
-        nodes_online=sum(node.state == "online" for node in nodes),
+        nodes_online=sum(node.state in ("online", "suspect") for node in nodes),
         running_jobs=sum(node.running_jobs for node in nodes),
         operations=root.operation_count if root is not None else 0,
         running_operations=root.running_count if root is not None else 0,

@@ -164,8 +164,8 @@ def _operations(report: ClusterReport, view: View, pen: Pen) -> Rows:
         starves = share is not None and _starves(share)
         state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
         words = Text(each.spec.title)
-        if each.waiting:
-            words = Text(f"waits for {waiting_words(each)}", style="yellow")
+        if waits_for := waiting_words(each):
+            words = Text(f"waits for {waits_for}", style="yellow")
         time = ", ".join(filter(None, (time_words(each, report.at_ms), operation_left_words(each, report.at_ms))))
         return [each.operation, state, jobs, *has, _cut(Text(each.spec.pool), pen.width // 4), each.user, time, words]
 
@@ -179,7 +179,10 @@ def _nodes(report: ClusterReport, view: View, pen: Pen) -> Rows:
     keys: dict[str, Callable[[NodeView], Any]] = {
         "usage": lambda node: -node.usage.cpu / max(1, node.total.cpu),
         "jobs": lambda node: -node.running_jobs,
-        "trouble": lambda node: (node.state == "online" and not node.trouble and not node.left_out, node.node),
+        "trouble": lambda node: (
+            node.state == "online" and not (node.trouble or node.left_out or node.held_back),
+            node.node,
+        ),
     }
     found = [node for node in report.nodes or [] if _passes(view, node.node, node.state, *node.tags)]
     order = view.order(Section.NODES)

@@ -97,6 +97,11 @@ class View(msgspec.Struct, frozen=True):
         key = self.chosen.get(section)
         return next((place for place, entry in enumerate(entries) if entry.key == key), 0)
 
+    def has_lost_its_row(self, section: Section, entries: Sequence[Entry]) -> bool:
+        """True if a row was chosen that is gone."""
+        key = self.chosen.get(section)
+        return key is not None and all(entry.key != key for entry in entries)
+
 
 def on_key(view: View, key: str, entries: Entries) -> View:
     """Return the view after a key. `entries` are the rows of each section as they are shown."""
@@ -113,6 +118,9 @@ def on_key(view: View, key: str, entries: Entries) -> View:
         return _step(view, _STEPS[key], entries[view.section])
     about = view.opened or _opened_by_row(view, entries)
     if about is not None and (key, about.kind) in _ACTIONS:
+        if view.opened is None and view.has_lost_its_row(view.section, entries[view.section]):
+            # The first row is marked instead. Nobody chose it.
+            return _with(view, note="the chosen row is gone: choose a row")
         return _with(view, asks=Action(_ACTIONS[key, about.kind], about.name))
     if about is not None and (key, about.kind) in _PAGES:
         return _with(view, opened=Opened(_PAGES[key, about.kind], about.name), first_line=0)

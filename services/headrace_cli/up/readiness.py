@@ -24,7 +24,7 @@ _SILENT = "does not answer"
 #: Seconds between two checks for pauses.
 _PAUSES_S = 5.0
 #: States of a node whose agent sends heartbeats. Jobs start only on an `online` node; an administrator chooses the other states.
-_HEARD = frozenset({"online", "drained", "outside", "unisolated"})
+_HEARD = frozenset({"online", "suspect", "drained", "outside", "unisolated"})
 
 
 async def wait_ready(
@@ -128,6 +128,8 @@ def closed_nodes(nodes: Sequence[NodeView]) -> list[str]:
             said.append(
                 f"node {view.node} is drained and gets no new jobs; `headrace node undrain {view.node}` ends that"
             )
+        elif view.held_back:
+            said.append(f"node {view.node} gets single jobs: {view.held_back}")
         elif view.state != "online":
             said.append(f"node {view.node} gets no jobs: {view.left_out or view.state}")
     return said

@@ -129,6 +129,7 @@ class _Translation:
             ),
             # Off, as in YARN, for which the file was written.
             "node_reservation_time": None,
+            "hold_back_failing_nodes": None,
             "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
             "yarn/memory_only": (self._policies[ROOT] == "fair") or None,

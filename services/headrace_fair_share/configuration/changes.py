@@ -44,6 +44,8 @@ _LONGEST_NAME: Final = 100
 _LARGEST_POOL_BYTES: Final = 64 * 1024
 _LARGEST_OPTIONS_BYTES: Final = 192 * 1024
 _HUB_SIGN: Final = "$"
+#: Problems of a change after which similar names of pools are not looked for: each look takes some 20 ms in a tree of 5,000 pools.
+_MOST_SUGGESTIONS: Final = 10
 #: Options of a tree that rules about its pools depend on.
 _CONCERN_POOLS: Final = (
     "main_resource",
@@ -71,6 +73,7 @@ class Draft:
         #: Attributes that the changes name, by pool; options of the tree have an empty pool name.
         self._named: set[tuple[PoolName, str]] = set()
         self.problems: list[Refusal] = []
+        self._repeated = 0
         self.warnings: list[str] = []
 
     # --- changes and results ----------------------------------------------------------------------------------------
@@ -104,6 +107,11 @@ class Draft:
         self.problems.extend(broken_rules(tree, self._bounds, names))
         for name in self._touched:
             self._check_use(name)
+
+    @property
+    def problem_count(self) -> int:
+        """Number of problems, with those that are listed once although several changes have them."""
+        return len(self.problems) + self._repeated
 
     @property
     def tree(self) -> PoolTree:
@@ -149,9 +157,9 @@ class Draft:
         if pool is None:
             return
         self._need(self._rights.to_remove(pool.name))
-        below = self.tree.subtree(pool.name)
+        below = self._subtree(pool.name)
         if len(below) > 1 and not change.recursive:
-            state = f"the parent of {some(self.tree.children[pool.name])}"
+            state = f"the parent of {some(each for each in below if self._pools[each].parent == pool.name)}"
             self.problems.append(
                 WrongState(
                     "pool",
@@ -188,7 +196,7 @@ class Draft:
             self._no_parent(parent)
             return
         self._need(self._rights.to_make_pools_in(parent))
-        if pool.name in self.tree.upwards(parent):
+        if pool.name in self._upwards(parent):
             value = f"{self.tree.path(parent)}, {'the pool itself' if parent == pool.name else 'a pool below it'},"
             self.problems.append(BadRequest("parent", value, f"a pool that is not below {pool.name}", rule="cycle"))
             return
@@ -328,18 +336,38 @@ class Draft:
             self.problems.append(self._not_found(parent))
 
     def _not_found(self, name: str) -> NotFound:
-        return NotFound(what="pool", name=name, near=near(name, self._pools))
+        known = self._pools if len(self.problems) < _MOST_SUGGESTIONS else ()
+        return NotFound(what="pool", name=name, near=near(name, known))
 
     def _need(self, refusal: Refusal | None) -> None:
-        if refusal is not None and refusal not in self.problems:
+        if refusal in self.problems:
+            self._repeated += 1
+        elif refusal is not None:
             self.problems.append(refusal)
 
+    # The index of `tree` is not used while changes are made: each change would rebuild it, with a look at every pool and its settings.
+
     def _access(self, pool: PoolName) -> Iterator[Access]:
-        """Yield the access lists of a pool, of all pools above it and of the tree, without an index, which each change would rebuild."""
-        while pool in self._pools:
-            yield self._pools[pool].settings.access
-            pool = self._pools[pool].parent
+        """Yield the access lists of a pool, of all pools above it and of the tree."""
+        for name in self._upwards(pool):
+            yield self._pools[name].settings.access
         yield self._options.access
+
+    def _upwards(self, pool: PoolName) -> Iterator[PoolName]:
+        """Yield a pool and all pools above it, without the root."""
+        while pool in self._pools:
+            yield pool
+            pool = self._pools[pool].parent
+
+    def _subtree(self, top: PoolName) -> list[PoolName]:
+        """Return a pool and all pools below it, parents first."""
+        children: dict[PoolName, list[PoolName]] = {}
+        for pool in self._pools.values():
+            children.setdefault(pool.parent, []).append(pool.name)
+        found = [top]
+        for name in found:
+            found.extend(children.get(name, ()))
+        return found
 
     def _put(self, pool: Pool) -> None:
         self._pools[pool.name] = pool

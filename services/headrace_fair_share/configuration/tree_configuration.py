@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.counted import counted
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.near import some, some_lines
 from headrace.pools import (
@@ -21,7 +22,7 @@ from headrace.pools.placement_rules import RuleName, parse_rule
 from headrace.pools.tree_conflicts import fifo_above_ephemeral
 from headrace.resources import Resources
 from headrace.wire.pool_changes import ChangePools, Move, PoolPlan, Remove, SetOptions, Transfer
-from headrace.wire.refusals import BrokenRules, NotFound, Refusal, WrongState
+from headrace.wire.refusals import BadRequest, BrokenRules, NotFound, Refusal, WrongState
 from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted, saves_nothing
@@ -36,6 +37,9 @@ from headrace_fair_share.configuration.rules import (
 from headrace_fair_share.facts.pool_inputs import sharing_of
 from headrace_fair_share.hdrf.model import Sharing
 
+#: Problems of a change after which the rest of it is not checked. Anybody may ask for a change of every pool, and the words for one problem
+#: take up to 100 ms, in which nothing else is decided.
+_MOST_PROBLEMS: Final = 100
 #: Number of problems of a stored configuration that are reported.
 _MOST_TOLD: Final = 3
 #: Largest size of all problems of a change, of all its warnings, and of all messages about settings not in force.
@@ -160,7 +164,11 @@ class TreeConfiguration:
                 f"revision {request.expected_revision}; read the tree again and repeat the change",
             )
         draft = Draft(before, self._bounds, person, in_use)
-        for change in request.changes:
+        for place, change in enumerate(request.changes):
+            if draft.problem_count >= _MOST_PROBLEMS:
+                expected = f"changes without problems; those after the first {place} were not checked"
+                draft.problems.append(BadRequest("changes", counted(len(request.changes), "change"), expected))
+                break
             draft.make(change)
         draft.check()
         if draft.problems and not request.dry_run:

@@ -103,4 +103,4 @@ class DryRuns:
 def _bare(spec: OperationSpec, tree: TreeName, pool: PoolName) -> OperationSpec:
     """Return the spec in one tree, without what only the jobs see."""
     here = spec.in_tree(tree, pool)
-    return msgspec.structs.replace(here, argv=here.argv[:1], environment={}, working_directory="", files=None)
+    return msgspec.structs.replace(here, argv=here.argv[:1], environment={}, lines=[], working_directory="", files=None)

@@ -45,7 +45,7 @@ from headrace.wire.nodes import (
     OperationPlaces,
     WhereRequest,
 )
-from headrace.wire.operation_spec import RETRY_BACKOFF_MS
+from headrace.wire.operation_spec import RETRY_BACKOFF_MS, parse_upstream
 from headrace.wire.operations import (
     FINAL_STATES,
     LARGEST_JOB_COUNT,
@@ -136,15 +136,18 @@ class Client:
         operation_time_limit: str | None = None,
         files: Archive | None = None,
         operation: str = "",
+        after: Sequence[str | Operation] = (),
+        after_each: str | Operation | None = None,
         timeout_s: float = START_TIMEOUT_S,
     ) -> Operation:
         """Start an operation of `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs.
 
         Without a pool the tree chooses it, as for `headrace run`.
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
-        `tries`, `keep_going`, `max_failed_job_count`, `time_limit` ("2h") and `operation_time_limit` are as for `headrace run`; None
-        is the default.
+        `tries`, `keep_going`, `max_failed_job_count` and the time limits ("2h") are as for `headrace run`; None is the default.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
+        `after` names operations that must complete before this operation runs; `"ID:failed"` and `"ID:any"` wait for other ends.
+        `after_each` names an operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         if isinstance(argv, str):
@@ -155,12 +158,7 @@ class Client:
             pool=pool_name(pool) if pool else PoolName(""),
             argv=list(argv),
             job_count=jobs,
-            resources=Resources(
-                user_slots=1,
-                cpu=parse_amount("cpu", cpu),
-                gpu=parse_amount("gpu", gpu),
-                memory=parse_amount("memory", memory),
-            ),
+            resources=_resources(cpu, memory, gpu),
             environment=dict(environment or {}),
             working_directory=working_directory,
             title=title,
@@ -173,6 +171,8 @@ class Client:
             operation_time_limit_ms=parse_time_limit_ms(operation_time_limit, "operation_time_limit"),
             files=files,
             tree=self.place.tree,
+            after=[parse_upstream(_id_of(each), place="after") for each in after],
+            after_each=None if after_each is None else operation_id(_id_of(after_each)),
         )
         return await self.start(spec, operation=operation, timeout_s=timeout_s)
 
@@ -473,3 +473,18 @@ class Operation:
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
         """Yield the output of its jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)
+
+
+def _resources(cpu: str | float, memory: str | int, gpu: int) -> Resources:
+    """Return the resources of each job. Raises `BadInput`."""
+    amounts = {
+        "cpu": parse_amount("cpu", cpu),
+        "gpu": parse_amount("gpu", gpu),
+        "memory": parse_amount("memory", memory),
+    }
+    return Resources(user_slots=1, **amounts)
+
+
+def _id_of(operation: str | Operation) -> str:
+    """Return the text of an id as it was given, or the id of a handle."""
+    return operation if isinstance(operation, str) else operation.id

@@ -24,6 +24,7 @@ from headrace.wire.happenings import (
     Happening,
     JobEnded,
     Missed,
+    NodeSuspected,
     OperationChanged,
     OperationStep,
     Recorded,
@@ -73,6 +74,7 @@ class DecisionTail:
         if known and told.first > expected:
             yield Missed(now_ms, "allocator", told.tree, told.first - expected)
         yield from told.decisions
+        yield from told.suspects
 
 
 class StarvationTail:
@@ -132,6 +134,10 @@ class HappeningFilter:
             return True
         if isinstance(happening, StarvationChanged):
             return self._wants_element(happening)
+        if isinstance(happening, NodeSuspected):
+            return (not self._operation or self._operation in happening.operations) and (
+                not self._pool or not self._members.isdisjoint(happening.operations)
+            )
         # A follower of an operation also sees the allocations that other operations lose to it.
         is_for_it = isinstance(happening, AllocationPreempted) and happening.record.beneficiary == self._operation
         if self._operation and not is_for_it and happening.operation != self._operation:

@@ -181,15 +181,19 @@ class JobLogReader:
         self._next_look_s = 0.0
         #: Newest attempt of the job besides the requested attempt, and its node; used if a certain attempt was requested.
         self._newest = (0, "")
+        #: True if the reader has no right to the output.
+        self._is_withheld = False
         #: Time of the last answers of admission and allocator.
         self._heard_s = 0.0
+        #: Nodes that did not answer a reader that does not follow; nothing more is asked of them.
+        self._silent: dict[str, Unanswered] = {}
         #: Why it is unknown where jobs run.
         self._no_places: Unanswered | None = None
 
     async def read(self) -> AsyncIterator[LogLine]:
         """Yield the lines job by job, or with `follow` those of all jobs as they arrive, until the operation is over.
 
-        If the running jobs are unknown, the lines of the ended jobs come first. Raises `Refused`, `Unanswered`, `BadInput`.
+        If the running jobs are unknown or a node does not answer, all other lines come first. Raises `Refused`, `Unanswered`, `BadInput`.
         """
         view = await self._look()
         self._heard_s = anyio.current_time()
@@ -216,8 +220,9 @@ class JobLogReader:
         for log in self._logs.values():
             for line in log.flush():
                 yield line
-        if self._no_places is not None:
-            raise self._no_places
+        for error in (self._no_places, *self._silent.values()):
+            if error is not None:
+                raise error
 
     def _due_logs(self) -> list[_Log]:
         now_s = anyio.current_time()
@@ -230,6 +235,7 @@ class JobLogReader:
         """
         began_s = anyio.current_time()
         view = await self._client.get(self._operation)
+        self._is_withheld = view.is_withheld
         self._check(view.spec.job_count)
         if view.state not in FINAL_STATES:
             for place in await self._running():
@@ -308,6 +314,9 @@ class JobLogReader:
 
     async def _read_on(self, log: _Log) -> AsyncIterator[LogLine]:
         """Yield what the job has written until now; with `follow` at most what one turn allows."""
+        if log.node in self._silent:
+            yield log.give_up(f"node {log.node} does not answer")
+            return
         end = 0
         for turn in count(1):
             try:
@@ -318,15 +327,21 @@ class JobLogReader:
                 return
             except Unanswered as error:
                 if not self._follow:
-                    raise
-                if log.over:
+                    self._silent.setdefault(log.node, error)
+                if log.over or not self._follow:
                     yield log.give_up(str(error))
                 return
             except Refused as refused:
-                if not isinstance(refused.refusal, NotFound) or self._attempt is not None:
+                # A reader without the right is refused by every node. Of any other reader only this node reads nothing.
+                if self._is_withheld or self._attempt is not None:
                     raise
-                if log.over:
-                    yield log.give_up(f"node {log.node} does not have the output any more")
+                is_gone = isinstance(refused.refusal, NotFound)
+                if log.over or not (is_gone or self._follow):
+                    gone = f"node {log.node} does not have the output any more"
+                    yield log.give_up(gone if is_gone else str(refused))
+                return
+            if chunk.data and 0 <= chunk.next_offset <= log.offset:
+                yield log.give_up(f"node {log.node} answers with bytes that were read before")
                 return
             for line in log.add(chunk):
                 yield line

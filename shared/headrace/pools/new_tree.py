@@ -15,6 +15,8 @@ NEW_TREE_OPTIONS: Final[Mapping[str, Any]] = {
     "fifo_pool_scheduling_order": "fifo",
     # Without reservations, jobs that need a whole node never start beside a stream of small jobs.
     "node_reservation_time": "1h",
+    # Otherwise a host on which every job fails at once takes one job after the other, until their operations fail.
+    "hold_back_failing_nodes": True,
     # A pool gets its guarantee in full within half a minute, even if other operations hold the resources with jobs that are nearly as
     # large as their fair share.
     "min_share_preemption_timeout": "30s",

@@ -146,6 +146,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     consider_disk_quota_in_preemptive_scheduling_discount: bool = False
     waiting_for_resources_on_node_timeout: int | None = None
     node_reservation_time: int = 0
+    hold_back_failing_nodes: bool = False
 
     # --- limits and usage ---
     enable_infinite_resource_limits_overcommit: bool = False

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingMixIn
-from threading import Thread
-from typing import TYPE_CHECKING, Final
+from threading import Semaphore, Thread
+from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import anyio
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which a client that sends no request is disconnected.
 _SILENCE_S: Final = 10
+#: Connections that are served at a time. Each has a thread; the port closes any further connection at once.
+MOST_CONNECTIONS: Final = 16
 #: Takes a snapshot on the loop. The returned function builds metrics from the snapshot in a thread: there may be so many
 #: that building them on the loop would block it.
 Details = Callable[[], Callable[[], Iterable[Figure]]]
@@ -113,3 +115,21 @@ class _Handler(WSGIRequestHandler):
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        self._free = Semaphore(MOST_CONNECTIONS)
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in a thread, or close it if too many connections are open."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Serve a connection, in its thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Finite, Share
-from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, JobResult, JobSlot
+from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, JobResult, JobSlot, ToldOperation
 from headrace.wire.log import (
     Event,
     JobsEnded,
@@ -30,10 +30,17 @@ from headrace.wire.snapshots import ElementKind, StarvationReason, StarvationSta
 from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Counter, Term
 
+#: Most operations that the start of an operation names as those that it waits for.
+_MOST_AWAITED: Final = 3
 #: Most decisions in one message.
 MOST_DECISIONS: Final = 80
 #: Most jobs that a request for the history of an operation may name.
 MOST_JOBS_OF_HISTORY: Final = 1_000
+#: Most changes of suspect nodes in one message, and most operations that one change names.
+MOST_SUSPECTS: Final = 5
+MOST_BLAMING: Final = 8
+#: Longest text of how jobs fail on a node, in characters.
+LONGEST_FAILURE_WORDS: Final = 500
 
 
 class OperationStep(msgspec.Struct, frozen=True, tag="operation"):
@@ -140,6 +147,19 @@ class StarvationChanged(msgspec.Struct, frozen=True, tag="starvation_changed"):
     reason: StarvationReason = StarvationReason.NONE
 
 
+class NodeSuspected(msgspec.Struct, frozen=True, tag="node_suspected"):
+    """A node became suspect, because jobs fail there that complete on other nodes, or it is suspect no more."""
+
+    at_ms: Counter
+    tree: TreeName
+    node: NodeName
+    is_suspect: bool
+    #: How jobs fail on the node; empty if it is suspect no more.
+    words: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE_WORDS)]
+    #: Some of the operations whose jobs failed there in a row.
+    operations: Annotated[list[ToldOperation], msgspec.Meta(max_length=MOST_BLAMING)] = []
+
+
 class Missed(msgspec.Struct, frozen=True, tag="missed"):
     """Events that were not delivered, because the reader was too slow or the bus was not available."""
 
@@ -152,7 +172,14 @@ class Missed(msgspec.Struct, frozen=True, tag="missed"):
 
 
 Happening = (
-    OperationStep | OperationChanged | JobEnded | AllocationStarted | AllocationPreempted | StarvationChanged | Missed
+    OperationStep
+    | OperationChanged
+    | JobEnded
+    | AllocationStarted
+    | AllocationPreempted
+    | StarvationChanged
+    | NodeSuspected
+    | Missed
 )
 
 
@@ -175,6 +202,8 @@ class Decisions(msgspec.Struct, frozen=True):
     #: Number of the first decision of this message, counted over the whole term, including decisions that were left out.
     first: Counter
     decisions: Annotated[list[AllocationStarted | AllocationPreempted], msgspec.Meta(max_length=MOST_DECISIONS)]
+    #: Nodes that became suspect or are suspect no more. They are not numbered.
+    suspects: Annotated[list[NodeSuspected], msgspec.Meta(max_length=MOST_SUSPECTS)] = []
 
 
 class GetOperationHistory(msgspec.Struct, frozen=True):
@@ -202,7 +231,7 @@ def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEn
     match event:
         case OperationStarted():
             pool, user = event.spec.pool, event.user
-            return [OperationStep(event.at_ms, event.operation, event.state, "started", pool=pool, user=user)]
+            return [OperationStep(event.at_ms, event.operation, event.state, "started", _awaited(event), pool, user)]
         case OperationStateChanged():
             cause, pool = event.cause.value, event.blocked_by or PoolName("")
             return [OperationStep(event.at_ms, event.operation, event.state, cause, event.reason, pool)]
@@ -230,6 +259,14 @@ def recorded(published: Published) -> Recorded:
     return Recorded(
         published.tree, published.term, published.sequence, published.previous, happenings, published.announced
     )
+
+
+def _awaited(event: OperationStarted) -> str:
+    """Return what a new operation waits for; empty: nothing."""
+    named = ", ".join(event.awaits[:_MOST_AWAITED]) + (", …" if len(event.awaits) > _MOST_AWAITED else "")
+    jobs = f"jobs of {event.spec.after_each}" if event.awaits_jobs else ""
+    words = " and ".join(filter(None, (named, jobs)))
+    return f"waits for {words}" if words else ""
 
 
 def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:

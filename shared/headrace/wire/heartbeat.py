@@ -35,6 +35,8 @@ LARGEST_PICTURE_BYTES = 360 * 1024
 #: Most GPU devices of one node, and longest name of a device in characters.
 MOST_GPUS = 128
 LONGEST_GPU_NAME = 64
+#: Pattern of names of devices, which are shown in tables and are listed in environment variables of jobs.
+GPU_NAME_PATTERN = r"\A[A-Za-z0-9._:/-]+\Z"
 #: Upper bound in bytes of all preemption records and all reasons in one heartbeat.
 LARGEST_REMARKS_BYTES = MOST_RECORDS_PER_HEARTBEAT * LARGEST_RECORD_BYTES
 
@@ -54,7 +56,7 @@ AccountName = Annotated[str, msgspec.Meta(max_length=LONGEST_ACCOUNT)]
 ToldOperation = Annotated[OperationId, msgspec.Meta(max_length=64)]
 ToldAllocation = Annotated[AllocationId, msgspec.Meta(max_length=64)]
 #: Name of a GPU device on its node: the number of its device file, or the name that the agent's settings give it.
-GpuName = Annotated[str, msgspec.Meta(max_length=LONGEST_GPU_NAME)]
+GpuName = Annotated[str, msgspec.Meta(max_length=LONGEST_GPU_NAME, pattern=GPU_NAME_PATTERN)]
 ExitNumber = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
 #: Longest `ShortText`, in characters.
 LONGEST_SHORT_TEXT = 4096
@@ -271,6 +273,12 @@ def _check_amounts(field: str, amounts: Resources) -> None:
         raise ValueError(f"{field}.{name} {amount}, at most {most} are accepted of a node")
 
 
+#: Indexes of jobs as text, such as `1-99:7,200`.
+IndexText = Annotated[str, msgspec.Meta(max_length=65_536)]
+Lines = Annotated[list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(max_length=1_000_000)]
+FileName = Annotated[str, msgspec.Meta(max_length=4_096)]
+
+
 class JobSpec(msgspec.Struct, frozen=True):
     """The command and limits of every job of an operation.
 
@@ -297,6 +305,12 @@ class JobSpec(msgspec.Struct, frozen=True):
     trace: str = ""
     #: Archive of files that the jobs find on their node.
     files: Archive | None = None
+    #: See `OperationSpec`, like the fields that follow.
+    indexes: IndexText = ""
+    lines: Lines = []
+    output: FileName = ""
+    error: FileName = ""
+    stdin: FileName = ""
     #: Milliseconds from the start of a job to the request to end; null: no limit.
     time_limit_ms: UnixMillis | None = None
 

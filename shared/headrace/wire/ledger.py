@@ -70,7 +70,8 @@ class LiveOperation(msgspec.Struct, frozen=True):
     attempts: list[JobSlot] = []
     #: True while the operation is suspended and its running jobs must end.
     ends_running_jobs: bool = False
-    #: For an operation of several trees: number of indexes that no tree has, and number of changes of index owners.
+    #: For an operation of several trees, or with `spec.after_each`: number of indexes that may run and that no tree has, and number of
+    #: changes of index owners.
     free: Counter | None = None
     changes: Counter = 0
     #: Number of failed jobs that wait for their retry. Their bits in `done` are set.
@@ -103,7 +104,7 @@ def started_in(event: OperationStarted, tree: TreeName) -> LiveOperation | None:
             block=event.block,
             block_term=event.block_term,
             done=bytes((event.block + 7) // 8),
-            free=spec.job_count if is_shared else None,
+            free=event.free if spec.after_each else spec.job_count if is_shared else None,
         )
     )
 

@@ -34,6 +34,7 @@ class StateCause(enum.StrEnum):
     RELEASED = "released"
     TREE_REMOVED = "tree_removed"
     COMPLETED_BY_USER = "completed_by_user"
+    UPSTREAM_FAILED = "upstream_failed"
     #: The time limit of the operation is reached, or the operation fails because of jobs that timed out.
     TIME_LIMIT = "time_limit"
 
@@ -56,6 +57,13 @@ class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     at_ms: Counter
     #: Placements in its trees. Empty in entries from before there were limits, when the operation held a slot in the tree of its spec.
     placements: list[TreePlacement] = []
+    #: Operations that had not ended yet, of those that it waits for.
+    awaits: list[OperationId] = []
+    #: Why the operation can never run; empty unless an operation that it waits for had ended in another way than asked.
+    upstream_failure: str = ""
+    #: For `spec.after_each`: True if that operation had not ended, and the number of jobs that may run from the start on.
+    awaits_jobs: bool = False
+    free: Counter = 0
 
 
 class OperationPlaced(msgspec.Struct, frozen=True, tag="operation_placed"):
@@ -162,9 +170,10 @@ class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
 
 
 class IndexesReturned(msgspec.Struct, frozen=True, tag="indexes_returned"):
-    """A tree released these indexes of an operation of several trees, so that any tree may lease them.
+    """These indexes of an operation of several trees were released by a tree, so that any tree may lease them.
 
-    Without `runs`: all indexes that the tree had.
+    Without `runs`: all indexes that the tree had. With `runs` and an empty `tree`: the jobs may run from now on, since the jobs with the
+    same indexes of `spec.after_each` have completed.
     """
 
     operation: OperationId

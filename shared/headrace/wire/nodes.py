@@ -122,6 +122,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     #: True if the agent reports that no job can reach its key or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
+    #: Number of times that an administrator undrained the node. Each time the node counts as one on which no job failed.
+    undrained: Counter = 0
     #: The drain that is in force or will be; None also for a node that a former version drained. `drained` tells what is in force now.
     drain: Drain | None = None
     #: True while the drain ends the jobs that still run.
@@ -249,7 +251,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """A node as the allocator sees it."""
 
     node: NodeName
-    #: `online`, `offline` (no heartbeat for the timeout), `unheard` (none since the allocator started), `draining`.
+    #: `online`, `suspect` (online, and jobs fail there that complete elsewhere), `offline` (no heartbeat for the timeout),
+    #: `unheard` (none since the allocator started), `draining`.
     state: str
     tags: list[str]
     total: Resources = ZERO
@@ -277,6 +280,8 @@ class NodeView(msgspec.Struct, frozen=True):
     drain: Drain | None = None
     #: Operations that hold an allocation on the node, at most 1,000. Only in answers about one node.
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
+    #: How jobs fail on the node, and when the next job is tried, in words. Empty: the node is not held back.
+    held_back: str = ""
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -8,11 +8,12 @@ from typing import Annotated, Final
 import msgspec
 
 from headrace.durations import LONGEST_MS
-from headrace.ids import OperationId, PoolName, TreeName
+from headrace.errors import BadInput
+from headrace.ids import OperationId, PoolName, TreeName, operation_id
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.files import Archive
-from headrace.wire.heartbeat import JobSpec
+from headrace.wire.heartbeat import FileName, IndexText, JobSpec, Lines
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.trace import Trace
 
@@ -26,6 +27,8 @@ LONGEST_INTERRUPTION_MS = 3_600_000
 #: Default for operations that people start, in milliseconds.
 RETRY_BACKOFF_MS = 500
 LONGEST_RETRY_BACKOFF_MS = 10_000
+#: Most operations that one operation waits for.
+MOST_UPSTREAM = 256
 
 
 class OnLostNode(enum.StrEnum):
@@ -33,6 +36,39 @@ class OnLostNode(enum.StrEnum):
 
     REQUEUE = "requeue"
     WAIT = "wait"
+
+
+class UpstreamEnd(enum.StrEnum):
+    """The end of an operation that another operation waits for."""
+
+    #: It completed.
+    OK = "ok"
+    #: It failed or was aborted.
+    FAILED = "failed"
+    #: It ended, however that was.
+    ANY = "any"
+
+
+class Upstream(msgspec.Struct, frozen=True):
+    """An operation that must end before the operation that names it may run."""
+
+    operation: OperationId
+    end: UpstreamEnd = UpstreamEnd.OK
+
+
+def parse_upstream(text: str, *, place: str) -> Upstream:
+    """Parse `ID` or `ID:END`, where END is `ok`, `failed` or `any`. Raises `BadInput`, which names `place`.
+
+    >>> parse_upstream("array-one:any", place="--after")
+    Upstream(operation='array-one', end=<UpstreamEnd.ANY: 'any'>)
+    """
+    name, colon, end = text.partition(":")
+    if colon and end not in list(UpstreamEnd):
+        raise BadInput(place, text, f"ID, or ID and one of {', '.join(f':{each}' for each in UpstreamEnd)}")
+    try:
+        return Upstream(operation_id(name), UpstreamEnd(end or UpstreamEnd.OK))
+    except BadInput as error:
+        raise BadInput(place, text, error.expected) from None
 
 
 class PreemptionMode(enum.StrEnum):
@@ -139,6 +175,22 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: Trace = ""
     #: Archive that the user sent before the start; the jobs find its files on their node.
     files: Archive | None = None
+    #: Indexes that the jobs see instead of their numbers from 0, such as `1-99:7,200`; as many as there are jobs. Empty: the numbers.
+    indexes: IndexText = ""
+    #: One line of text for each index that the jobs see; a job finds its line in `HEADRACE_LINE`, and in place of `{}` in its command.
+    lines: Lines = []
+    #: Files on the node that the jobs write their stdout and stderr to and read their stdin from, relative to the working directory.
+    #: `%i` stands for the index. Empty: output goes to the job's log, and stdin is empty.
+    output: FileName = ""
+    error: FileName = ""
+    stdin: FileName = ""
+    #: Operation whose jobs this operation runs again; empty: none.
+    rerun_of: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    #: Operations that must end before this operation may run. If one ends in another way than asked, this operation fails.
+    after: Annotated[list[Upstream], msgspec.Meta(max_length=MOST_UPSTREAM)] = []
+    #: Operation whose jobs the jobs of this operation follow: a job may run when the job with the same index has completed there. None:
+    #: the jobs follow no others.
+    after_each: OperationId | None = None
     #: Milliseconds that one run of a job may take before it is interrupted. None: the default of the pool, which may be no limit. Admission
     #: records the value in force, so that a later change of the pool does not change it.
     time_limit_ms: TimeLimit | None = None
@@ -171,5 +223,10 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             interrupt_signal=self.interrupt_signal,
             trace=self.trace,
             files=self.files,
+            indexes=self.indexes,
+            lines=self.lines,
+            output=self.output,
+            error=self.error,
+            stdin=self.stdin,
             time_limit_ms=self.time_limit_ms,
         )

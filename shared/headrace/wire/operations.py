@@ -10,7 +10,15 @@ import msgspec
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.resources import LARGEST_SUM
 from headrace.wire.heartbeat import AccountName, JobEnd, JobResult, JobSlot, ShortText
-from headrace.wire.operation_spec import LARGEST_JOB_COUNT, Millis, OnLostNode, OperationSpec, PerTree, Weight
+from headrace.wire.operation_spec import (
+    LARGEST_JOB_COUNT,
+    Millis,
+    OnLostNode,
+    OperationSpec,
+    PerTree,
+    UpstreamEnd,
+    Weight,
+)
 from headrace.wire.placements import PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.version import Counter
 
@@ -18,6 +26,7 @@ __all__ = [
     "FINAL_STATES",
     "LARGEST_JOB_COUNT",
     "AbortOperation",
+    "AwaitedOperation",
     "CompleteOperation",
     "CountPools",
     "ExplainOperation",
@@ -107,6 +116,12 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     erased_trees: list[TreeName] = []
     #: Placement rule that chose the pool; empty if the request named it.
     rule: str = ""
+    #: Operations that must end before the operation may run.
+    awaits: list[OperationId] = []
+    #: Why the operation has failed at once; empty unless an operation that it waits for ended in another way than asked.
+    upstream_failure: str = ""
+    #: Number of jobs that wait for jobs of `spec.after_each`.
+    awaiting_jobs: Counter = 0
 
 
 class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -185,6 +200,10 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: CPU time and memory of ended runs, by their result; only results of measured runs. Runs that ended before an admission that sums them
     #: took over are not included.
     used: dict[JobResult, RunUsage] = {}
+    #: Operations of `spec.after` that have not ended yet. While there are any, the operation is pending and in no queue.
+    awaits: list[OperationId] = []
+    #: Number of jobs that wait for the jobs of `spec.after_each` with the same indexes. An operation all of whose jobs wait is in no queue.
+    awaiting_jobs: Counter = 0
     #: Number of jobs that timed out. They do not count as failed runs.
     timed_out_jobs: Counter = 0
     #: Unix time in milliseconds at which the time limit of the whole operation is reached; 0: no such limit, or not running.
@@ -284,6 +303,19 @@ class UpdateOperation(msgspec.Struct, frozen=True):
     operation_time_limit_ms: Millis | None = None
 
 
+class AwaitedOperation(msgspec.Struct, frozen=True):
+    """An operation that must end before another may run."""
+
+    operation: OperationId
+    #: The end that is waited for. None: the completion of each job.
+    end: UpstreamEnd | None
+    state: OperationState
+    user: str
+    pool: PoolName
+    #: Number of its jobs that are not completed yet.
+    open_jobs: Counter
+
+
 class ExplainOperation(msgspec.Struct, frozen=True):
     """Ask why an operation runs or waits, level by level."""
 
@@ -304,6 +336,8 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     levels_left_out: Counter = 0
     #: Messages about what an operator has paused in its trees.
     pauses: list[str] = []
+    #: The first operations that it waits for, of those that have not ended.
+    upstream: list[AwaitedOperation] = []
 
 
 class CountPools(msgspec.Struct, frozen=True):

@@ -5,12 +5,15 @@ Admission decides and records them. Queues are ordered by ticket, so that their 
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.wire.version import Counter
+
+#: Value of `TreePlacement.blocked_by` while an operation waits for other operations to end: it is in no queue.
+UPSTREAM: Final = PoolName("")
 
 
 class TreePlacement(msgspec.Struct, frozen=True):
@@ -20,7 +23,8 @@ class TreePlacement(msgspec.Struct, frozen=True):
     pool: PoolName
     #: Grows with every recorded change of a placement; of the operations that wait for the same limit the lowest ticket is first.
     ticket: Counter
-    #: Pool in whose queue the operation waits for a running slot; null: it holds a slot.
+    #: Pool in whose queue the operation waits for a running slot; empty (`UPSTREAM`): it waits for other operations to end; null: it
+    #: holds a slot.
     blocked_by: PoolName | None = None
     #: Lowest number that no other operation of the pool had when this operation came there; null if not computed yet.
     slot_index: Counter | None = None

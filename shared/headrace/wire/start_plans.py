@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headrace.ids import PoolName, TreeName
+from headrace.ids import OperationId, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.wire.explanations import Cause, NodesFit, PoolRoom
 from headrace.wire.operation_spec import OperationSpec
@@ -46,6 +46,12 @@ class StartPlanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     #: True if the id is known already: nothing new would be started, and `places` is empty.
     repeated: bool = False
     warnings: list[str] = []
+    #: Operations that would have to end before this operation runs.
+    awaits: list[OperationId] = []
+    #: Why the operation would fail at once; empty unless an operation that it waits for ended in another way than asked.
+    upstream_failure: str = ""
+    #: Number of jobs that would wait for jobs of `spec.after_each`.
+    awaiting_jobs: Counter = 0
     #: Time limits that the operation would have, in milliseconds; null: none.
     time_limit_ms: Counter | None = None
     operation_time_limit_ms: Counter | None = None

@@ -21,6 +21,8 @@ from headrace.wire.heartbeat import (
     AllocationState,
     Heartbeat,
     HeartbeatReason,
+    JobEnd,
+    JobResult,
     JobSlot,
     Orders,
     TakeBack,
@@ -206,6 +208,21 @@ class Fleet:
         self.engine.facts.forget(self.engine.facts.operations[OperationId(operation)])
         self.engine.ranking.forget(OperationId(operation))
 
+    def end_jobs(self, name: str, node: str, result: JobResult) -> None:
+        """All running jobs of the operation on the node end, and the node says so. Failed jobs are ready again at once."""
+        mine = [one for one in self.places.values() if (one.operation, one.node) == (name, node)]
+        ends = [
+            JobEnd(OperationId(name), one.slot.index, one.slot.attempt, AllocationId(one.name), result) for one in mine
+        ]
+        for one in mine:
+            del self.places[one.name]
+        self._beat(node, paused=True, ends=ends)
+        operation = self._operation(name)
+        for end in ends if result is JobResult.FAILED else ():
+            operation.slots.retry(JobSlot(end.index, end.attempt + 1))
+        self.engine.facts.note_jobs(operation)
+        self.engine.ranking.refresh(operation)
+
     def name_of(self, place: str) -> str:
         """What the case calls an allocation."""
         return self._names[place]
@@ -291,6 +308,10 @@ class Fleet:
                 return happened.precommitted
             case "active":
                 return happened.active
+            case "suspect":
+                return sorted(self.engine.facts.failing.suspect)
+            case "held_back":
+                return sorted(self.engine.facts.failing.held)
             case "alive":
                 return {name: name in {self._names[one] for one in self.places} for name in expected}
         raise Problem(f"nobody knows {key}")
@@ -466,7 +487,7 @@ class Fleet:
 
     # --- nodes ----------------------------------------------------------------------------------------------------
 
-    def _beat(self, node: str, *, paused: bool = False, shown: bool = True) -> Orders:
+    def _beat(self, node: str, *, paused: bool = False, shown: bool = True, ends: Sequence[JobEnd] = ()) -> Orders:
         facts = self.engine.facts
         if paused:
             facts.starts_paused = facts.preemption_paused = True
@@ -481,6 +502,7 @@ class Fleet:
             reason=HeartbeatReason.PERIOD,
             total=self.scenario.nodes.get(node, ZERO),
             allocations=[one.report() for one in self.places.values() if shown and one.node == node],
+            ends=[*ends],
             # Every host was booted at the Unix epoch.
             boottime_ms=self.now.wall_ms,
         )
@@ -572,6 +594,7 @@ class Fleet:
 
 
 KEYS: Final = {
+    "suspect", "held_back",
     "scheduled", "preempted", "aborted", "scheduled_order", "preempted_ids", "preempted_reasons", "preempted_for",
     "preempted_properly", "preemption_timeouts", "preemptive_stages_run", "deactivation_reasons", "preemption_counts",
     "stages", "scheduled_stages", "local_satisfaction_now", "preemption_status", "not_preemptible", "usage",

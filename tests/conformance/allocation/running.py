@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from headrace.wire.heartbeat import JobResult
 from tests.conformance.allocation import heartbeats, updates
 from tests.conformance.allocation.heartbeats import Fleet
 from tests.conformance.allocation.scenario import Scenario, amounts
@@ -25,6 +26,7 @@ EVENTS: Final[dict[str, set[str]]] = {
     "set": {"options", "elements", "nodes", "pending", "node_has_waiting"},
     "add": {"pools", "operations", "allocations"},
     "finish_operation": {"operation"},
+    "end_jobs": {"operation", "node", "result"},
     "revive": set(),
     "precommit": {"operation"},
     "preschedule": {"considered"},
@@ -88,6 +90,8 @@ class _Course:
             case "finish_operation":
                 self.fleet.finish(event["operation"])
                 del self.scenario.operations[event["operation"]]
+            case "end_jobs":
+                self.fleet.end_jobs(event["operation"], event["node"], JobResult(event["result"]))
             case "precommit":
                 self.fleet.precommit(event["operation"])
             case "preschedule":

@@ -56,7 +56,7 @@ def _is_able(state: State, one: Operation, room: Resources, priority: Preemption
     view = state.view
     if priority not in (None, one.preemption_priority) or one.id in state.refused or not state.takes_part(one):
         return False
-    if not (room + state.more_room(one)).dominates(one.min_needed):
+    if state.avoids_node(one) or not (room + state.more_room(one)).dominates(one.min_needed):
         return False
     # One gang gathers resources at a time.
     if waits_for_a_turn(one) and (view.some_gang_gathers or state.gang not in (None, one.id)):

@@ -121,6 +121,8 @@ def _is_below_its_promise(operation: Operation) -> bool:
 def jobs_ahead(state: State, operation: Operation) -> int:
     """Return the number of jobs that end in two round trips, at least 1 and at most 64."""
     mean_ms, ahead_ms = operation.mean_job_ms, 2 * state.view.pace_ms
+    if state.view.allowed.one_job or operation.id in state.view.allowed.once:
+        return 1
     if mean_ms >= ahead_ms or operation.task_groups or operation.gang is not None:
         return 1
     return min(LARGEST_ALLOCATION_JOBS, math.ceil(ahead_ms / max(mean_ms, 1.0)))
@@ -148,8 +150,10 @@ def extend(state: State) -> list[Extension | GiveBack]:
             jobs = min(ahead - one.unstarted, state.ready(operation), _jobs_beyond_the_tree(state, operation))
         if jobs <= 0 and not one.unstarted:
             continue
-        # A reserved node drains.
-        if state.reserved not in (None, operation) or _is_owed_to_another(state, operation, one):
+        allowed = state.view.allowed
+        is_held_back = allowed.is_held or operation.id in allowed.avoided or operation.id in allowed.once
+        # A reserved node drains, and so does a node on which jobs fail.
+        if is_held_back or state.reserved not in (None, operation) or _is_owed_to_another(state, operation, one):
             decided += [GiveBack(one)] if one.unstarted else []
         elif jobs > 0:
             state.given[operation.id] += jobs

@@ -33,7 +33,7 @@ class State:
         self.tasks: Counter[tuple[OperationId, Resources]] = Counter()
         #: Allocations that are preempted, so that others may have their resources.
         self.freed: list[Allocation] = []
-        #: The operation for which the node is reserved, until a job of it starts.
+        #: The operation for which the node is reserved, until a job of it starts; for a gang, until all its jobs have resources.
         self.reserved = view.reserved
         #: The gang whose turn it is from this decision on.
         self.gang: OperationId | None = None
@@ -60,7 +60,13 @@ class State:
 
     def ready(self, operation: Operation) -> int:
         """Return the number of jobs that can be given out at once."""
-        return operation.slots.ready_count - self.given[operation.id]
+        elsewhere = self.view.allowed.elsewhere.get(operation.id, 0)
+        return operation.slots.ready_count - elsewhere - self.given[operation.id]
+
+    def avoids_node(self, operation: Operation) -> bool:
+        """True if nothing more of the operation may start on the node, because its jobs fail there."""
+        allowed, name = self.view.allowed, operation.id
+        return name in allowed.avoided or (name in allowed.once and self.given[name] > 0)
 
     def held(self, operation: Operation) -> Resources:
         return operation.held + self._added.get(operation.id, ZERO)
@@ -92,7 +98,7 @@ class State:
         self.use(operation, size)
         if operation.task_groups:
             self.tasks[operation.id, size] += 1
-        if operation is self.reserved:
+        if operation is self.reserved and (operation.gang is None or not self.ready(operation)):
             self.reserved = None
         if waits_for_a_turn(operation) and self.gang is None:
             self.gang = operation.id

@@ -24,6 +24,7 @@ from headrace.wire.happenings import GetOperationHistory, OperationHistory, reco
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import EphemeralPoolSet, Event, LogBatch, Published
 from headrace.wire.lost_work import HOUR_MS, KEPT_HOURS, GetLostWork, LostWorkTold
+from headrace.wire.operation_spec import Upstream, UpstreamEnd
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import OverLimit
@@ -111,8 +112,9 @@ def operations() -> Made:
         yield from started(engine, an_operation(number), **trees)
     wanted = wire.OperationSpec(**trees | {"argv": ["true"], "pool": NEW_POOL})
     yield starts.plan(engine.state, wire.StartOperation(WIDEST, wanted), USER)
-    long = "x" * (LARGEST_SPEC_BYTES - 20_000)
-    yield from started(engine, WIDEST, argv=[long], job_count=MANY, max_failed_job_count=MANY, **trees)
+    long = "x" * (LARGEST_SPEC_BYTES - 25_000)
+    upstream = [Upstream(an_operation(number), UpstreamEnd.FAILED) for number in range(42)]
+    yield from started(engine, WIDEST, argv=[long], job_count=MANY, max_failed_job_count=MANY, after=upstream, **trees)
     state = engine.state
     yield queries.get_operation(state, wire.GetOperation(WIDEST))
     listed = queries.list_operations(state, wire.ListOperations(limit=500))

@@ -17,6 +17,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import Event, LogBatch
 from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.placements import UPSTREAM
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import Refusal
 from headrace.wire.start_plans import StartPlanned
@@ -92,6 +93,12 @@ class Desk:
         assert [each.waiting for each in tried.places if each.waiting is not None] == answer.waiting
         there = self.state.operations[answer.operation].placements
         blocked = {each.tree: each.waiting and each.waiting.blocked_by for each in tried.places}
+        operation = self.state.operations[answer.operation]
+        if operation.is_held_back:
+            blocked = dict.fromkeys(blocked, UPSTREAM)
+        assert tried.upstream_failure == operation.upstream_failure
+        assert tried.awaits == answer.awaits or operation.upstream_failure
+        assert tried.awaiting_jobs == answer.awaiting_jobs
         assert blocked == {tree: each.blocked_by for tree, each in there.items()}
         assert [(each.pool, each.rule) for each in tried.places] == [(each.pool, each.rule) for each in there.values()]
         for place in tried.places:
@@ -119,8 +126,8 @@ class Desk:
         report = ledger.ReportEnds(operation.spec.tree, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
         self._done(self.engine.on_report(report, self._tick()))
 
-    def abort(self, name: str) -> Any:
-        return self._done(self.engine.on_abort(wire.AbortOperation(oid(name)), "anna", self._tick()))
+    def abort(self, name: str, reason: str = "") -> Any:
+        return self._done(self.engine.on_abort(wire.AbortOperation(oid(name), reason), "anna", self._tick()))
 
     def released(self, name: str) -> None:
         """No node holds anything of it any more."""

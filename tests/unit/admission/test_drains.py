@@ -32,7 +32,9 @@ def test_a_drain_without_times_is_in_force_until_it_is_undone() -> None:
 
     assert record == NodeRecord(NODE, drained=True, drain=Drain("anna", 100, "new disk"))
     assert record.at(10**13) == record
-    assert changed_record(record, ChangeNode(NODE, NodeChange.UNDRAIN), ANNA, at(0, 200)) == NodeRecord(NODE)
+    assert changed_record(record, ChangeNode(NODE, NodeChange.UNDRAIN), ANNA, at(0, 200)) == NodeRecord(
+        NODE, undrained=1
+    )
 
 
 def test_the_same_drain_again_changes_nothing_and_another_replaces_it() -> None:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pytest
+from msgspec import inspect
 
-from headrace.ids import AllocationId, NodeName, OperationId, PoolName
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, LoggedEnd, OperationStarted, OperationStateChanged, StateCause
-from headrace.wire.operations import OperationSpec, OperationState, StartAnswer
-from headrace.wire.refusals import OverLimit
+from headrace.wire.operation_spec import Upstream
+from headrace.wire.operations import OperationSpec, OperationState, PerTree, StartAnswer
+from headrace.wire.refusals import BadRequest, OverLimit
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import KEPT_STDERR_TAILS, Ledger
 from headrace_admission.state.operation import OperationRecord
@@ -78,8 +80,22 @@ def test_the_quota_of_all_users_refuses_when_no_user_is_at_their_own() -> None:
         {"environment": {f"{number:x}": f"{number:04x}" for number in range(10_000)}},
         {"argv": ["a" * 120_000 + "😀"]},
         {"argv": ["true", "a" * 60_000, "ü" + "b" * 30_000]},
+        {"tentative_pool_trees": ["t" * 2_000 + str(number) for number in range(60)]},
+        {"pool_trees": [str(number) for number in range(60)]},
+        {"scheduling_options_per_pool_tree": {f"{number:x}": {"pool": f"p{number}"} for number in range(5_000)}},
     ],
-    ids=["one argument", "empty", "short", "tiny entries", "short entries", "emoji", "umlaut"],
+    ids=[
+        "one argument",
+        "empty",
+        "short",
+        "tiny entries",
+        "short entries",
+        "emoji",
+        "umlaut",
+        "trees",
+        "short trees",
+        "options",
+    ],
 )
 def test_an_operation_counts_at_least_as_much_as_its_spec_takes_in_memory(spec: dict[str, object]) -> None:
     """An environment of 20,000 tiny entries has 116 kB in a message and takes 1.5 MB in memory."""
@@ -96,6 +112,78 @@ def test_an_operation_counts_at_least_as_much_as_its_spec_takes_in_memory(spec: 
 
     assert taken <= spec_bytes(read) + 2 * _KIB
     assert spec_bytes(read) <= 10 * taken
+
+
+def test_every_field_of_any_length_is_counted() -> None:
+    kinds = (inspect.StrType, inspect.ListType, inspect.DictType)
+    fields = {each.name: each.type for each in inspect.type_info(OperationSpec).fields}  # type: ignore[attr-defined]
+    long = {name for name, kind in fields.items() if isinstance(getattr(kind, "type", kind), kinds)}
+    # The names of these two are bounded, and so are the texts of the others.
+    bounded = {"pool", "tree", "type", "trace"}
+    small = spec_bytes(OperationSpec(PoolName("p"), ["true"]))
+    larger: dict[str, Any] = {
+        "argv": ["true", "x"],
+        "environment": {"x": ""},
+        "after": [Upstream(OperationId("x"))],
+        "lines": ["x"],
+        "scheduling_options_per_pool_tree": {"x": PerTree()},
+    }
+    grown = {
+        name
+        for name in long
+        if spec_bytes(OperationSpec(**{"pool": "p", "argv": ["true"], name: larger.get(name, "x")})) > small
+    }
+
+    assert long - grown == bounded
+
+
+@pytest.mark.parametrize(
+    ("named", "place"),
+    [
+        ({"tentative_pool_trees": ["t" * 120_000]}, "tree name"),
+        ({"pool_trees": ["p", "a.b"]}, "tree name"),
+        ({"scheduling_options_per_pool_tree": {"no tree": PerTree()}}, "tree name"),
+        ({"scheduling_options_per_pool_tree": {"gpu": PerTree(PoolName("p" * 101))}}, "pool name"),
+    ],
+)
+def test_names_of_trees_that_may_be_missing_are_names_of_trees_all_the_same(named: dict[str, Any], place: str) -> None:
+    """Trees that do not exist were left out silently, and their names kept: 1,500 starts took 190 MB of two services."""
+    desk = a_desk(most=1_000, most_of_a_user=1_000)
+    named = {
+        "pool_trees": ["default"],
+        "tentative_pool_trees": ["gpu"],
+        "ignore_missing_tentative_trees": True,
+        **named,
+    }
+    refused = desk.start("a", "p", **named)
+
+    assert isinstance(refused, BadRequest)
+    assert refused.place == place
+    assert len(refused.value) < 1_000
+
+
+def test_a_quota_counts_the_trees_that_an_operation_names() -> None:
+    names = [TreeName("t" * 60 + str(number)) for number in range(64)]
+    several: dict[str, Any] = {"pool_trees": ["default"], "ignore_missing_tentative_trees": True}
+    desk = a_desk(most=100, most_of_a_user=100)
+    answers = [desk.start(f"a{number}", "p", tentative_pool_trees=names, **several) for number in range(30)]
+
+    assert sum(isinstance(answer, StartAnswer) for answer in answers) == 10
+    assert isinstance(answers[-1], OverLimit)
+    assert desk.engine.check() == []
+
+
+def test_the_reason_of_an_end_is_counted_with_its_operation() -> None:
+    desk = a_desk(most=1_000, most_of_a_user=1_000)
+    sizes = []
+    for reason in ("", "x" * 4_000):
+        before = desk.state.bytes.finished + desk.state.bytes.live
+        desk.started(f"b{len(reason)}", pool="p")
+        desk.abort(f"b{len(reason)}", reason=reason)
+        sizes.append(desk.state.bytes.finished + desk.state.bytes.live - before)
+
+    assert sizes[1] - sizes[0] >= 4_000
+    assert desk.engine.check() == []
 
 
 def test_finished_operations_are_kept_within_bytes_and_the_oldest_go_first() -> None:

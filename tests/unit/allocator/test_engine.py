@@ -872,4 +872,8 @@ def test_figures_count_what_there_is() -> None:
         "gangs_taken_back": 0,
         "stuck": 0,
         "stuck_operations": 0,
+        "held_back_nodes": 0,
+        "suspect_nodes": 0,
+        "suspect_nodes_found": 0,
+        "tried_nodes": 0,
     }

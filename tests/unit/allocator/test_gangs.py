@@ -271,7 +271,7 @@ def test_a_gang_that_never_fitted_starts_once_a_node_more_takes_its_jobs_and_wai
     fleet.refresh()
     assert (
         fleet.reasons(GANG)[0]
-        == "a gang of 7 jobs: it starts when there are free resources for all of its jobs at once"
+        == "a gang of 7 jobs: no resources are held for it yet; they are, job by job, once it comes first for free resources"
     )
 
     fleet.say("a", state=NodeState.DRAINING)

@@ -68,7 +68,7 @@ def test_others_are_told_that_free_resources_are_reserved() -> None:
         (node,) = fleet.reserved_nodes() or (None,)
         if node is not None and node.free.cpu >= 100:
             break
-    said = "1 node has free resources for a job of it, and is reserved for whole-node, which starves"
+    said = "1 node has free resources for a job of it, and is reserved for whole-node, whose job does not fit there yet"
     assert said in fleet.reasons(STREAM)
     assert node not in nodes_to_nudge(fleet.operation(STREAM), fleet.facts)
 
@@ -182,6 +182,23 @@ def test_after_the_longest_time_nothing_is_reserved_for_a_while() -> None:
     assert figures(fleet)["reservations_ended_timed_out"] == 1
     fleet.second()
     assert not fleet.reserved_nodes()
+
+
+def test_a_node_that_was_sought_is_not_reserved_once_starts_are_paused() -> None:
+    for seconds in range(2, _RESERVED_S):
+        fleet = a_fleet()
+        for _ in range(seconds):
+            fleet.second()
+        if fleet.reserved_nodes():
+            return
+        fleet.facts.starts_paused = True
+        # No tick comes before the jobs on the nodes have ended.
+        for _ in range(60):
+            fleet.pass_time(1.0)
+            for host in fleet.nodes:
+                fleet.hear(host)
+        assert not fleet.reserved_nodes()
+    raise AssertionError("no node was reserved in time")
 
 
 def test_one_operation_has_one_node_at_a_time() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.ledger import DrawAnswer, LiveOperation, Wanted
@@ -207,3 +209,20 @@ def test_jobs_drawn_here_by_a_later_term_than_ours_depose_this_allocator() -> No
 
     assert [effect for effect in effects if isinstance(effect, Superseded)] == [Superseded(TERM + 1)]
     assert not any(isinstance(effect, Superseded) for effect in Tree().learn(drawn(OTHER, 1, 5, (0, 5), term=TERM + 1)))
+
+
+def test_jobs_that_follow_others_are_leased_when_admission_says_that_they_may_run() -> None:
+    """The operation is in one tree. Its jobs wait for jobs of another operation, so no tree is asked for them."""
+    spec = an_operation("a", 10).spec
+    tree = Tree(free=0, spec=msgspec.structs.replace(spec, after_each=OperationId("first")))
+    assert not [each for each in tree.effects if isinstance(each, Draw)]
+    assert tree.tick_effects(Want) == []
+    assert tree.counts == (0, 0)
+
+    effects = tree.learn(returned(TreeName(""), 1, 3, (1, 2), (7, 9)))
+    assert Draw(NAME, 1, 256) in effects
+    assert tree.counts == (0, 3)
+    tree.learn(drawn(TREE, 2, 0, (1, 2), (7, 9)))
+    assert tree.known.slots.take(9) == [JobSlot(1), JobSlot(7), JobSlot(8)]
+    tree.known.slots.give_back([JobSlot(1), JobSlot(7), JobSlot(8)])
+    tree.check()

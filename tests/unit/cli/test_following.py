@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
 import msgspec
@@ -16,6 +17,7 @@ from headrace.wire.happenings import (
     Happening,
     JobEnded,
     Missed,
+    NodeSuspected,
     OperationChanged,
     OperationStep,
     Recorded,
@@ -291,3 +293,18 @@ def test_a_start_of_an_older_allocator_is_read() -> None:
     read = msgspec.msgpack.decode(data, type=AllocationStarted)
 
     assert (read.stage, read.share_before, read.fair_share, read.places_taken) == (None, None, None, 0)
+
+
+def test_a_suspect_node_is_told_to_followers_of_the_operations_that_failed_there() -> None:
+    name = OperationId("op-1")
+    suspect = NodeSuspected(7, TREE, NodeName("n"), True, "the last 4 jobs failed there", [name])
+    told = Decisions(TREE, 1, 0, [], [suspect])
+    assert list(DecisionTail().new_happenings(told, 0)) == [suspect]
+    assert HappeningFilter().wants(suspect)
+    assert HappeningFilter(operation=name).wants(suspect)
+    assert not HappeningFilter(operation="op-2").wants(suspect)
+    assert HappeningFilter(pool="p", members=[name]).wants(suspect)
+    assert not HappeningFilter(pool="p", members=[OperationId("op-2")]).wants(suspect)
+    assert happening_words(suspect, UTC).endswith("node n  suspect: the last 4 jobs failed there")
+    cleared = msgspec.structs.replace(suspect, is_suspect=False, words="")
+    assert happening_words(cleared, UTC).endswith("node n  suspect no more")

@@ -21,10 +21,11 @@ from headrace.wire.operations import JobRow, OperationSpec, OperationState, Oper
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
-from headrace_cli.commands.node_tables import node_facts, node_table
+from headrace_cli.commands.node_tables import node_facts, node_state, node_table
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.show.plain_values import plain
+from headrace_cli.up.readiness import closed_nodes
 
 OPERATION = OperationId("69201a4f-0c1d2e3f4a5b")
 #: Branches, bars and dashes that only a wide list has.
@@ -284,3 +285,12 @@ def test_json_has_cores_bytes_and_names() -> None:
     share = plain(ShareItem(kind=ElementKind.POOL, name="x", parent=PoolName("y")))
     assert isinstance(share, dict)
     assert share["usage_share"] == {"user_slots": 0.0, "cpu": 0.0, "gpu": 0.0, "memory": 0.0, "network": 0.0}
+
+
+def test_a_node_that_is_held_back_says_why_in_the_list_and_by_itself() -> None:
+    words = "the last 4 jobs failed there, of 2 operations; the next single job is tried there in 2m"
+    node = NodeView(NodeName("alpha"), "suspect", [], held_back=words)
+    assert node_state(node).plain == f"suspect: {words}"
+    lines = [" ".join(line.split()) for line in shown(node_facts(node), 160)]
+    assert f"gets single jobs {words}" in lines
+    assert closed_nodes([node, NodeView(NodeName("beta"), "online", [])]) == [f"node alpha gets single jobs: {words}"]

@@ -14,6 +14,10 @@ from headrace_cli.exit_statuses import Exit
     [
         (["squeue", "-u", "ada"], "Slurm's `squeue` is `headrace op list` in Headrace"),
         (["run", "--array=0-9", "--", "true"], "instead of Slurm's --array, use --jobs"),
+        (
+            ["run", "--dependency=afterok:17", "--", "true"],
+            "instead of Slurm's --dependency, use --after ID for afterok",
+        ),
         (["run", "--cpu", "1", "--time", "10m", "--", "true"], "instead of Slurm's --time, use --time-limit"),
         (["op", "list", "ada"], "`headrace op list --help` shows what it accepts"),
     ],

@@ -11,7 +11,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from headrace.access.permissions import Party, server_users
+from headrace.access.permissions import MOST_SUBSCRIPTIONS_OF_A_SERVICE, Party, server_users
 from headrace.access.routes import PartyKind
 from headrace.bus.credential_files import read_credential
 from headrace.client import NotRunning
@@ -151,6 +151,9 @@ def test_the_server_listens_to_this_machine_only_and_syncs_always(tmp_path: Path
     assert "sync_interval: always" in text
     assert 'password: "secret"' in text
     assert "headrace.v1.user.*.op.start" in text
+    # Once 200 connections that read nothing held 1.2 GB of the server, and 100,000 subscriptions delayed each message.
+    assert "max_pending: 64MB" in text
+    assert f"max_subscriptions: {MOST_SUBSCRIPTIONS_OF_A_SERVICE}" in text
 
 
 def test_the_last_words_are_the_last_error_else_the_last_line(tmp_path: Path) -> None:

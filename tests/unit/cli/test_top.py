@@ -368,6 +368,16 @@ def test_what_a_key_asks_for_is_done_only_after_y(section: Section, key: str, ac
         assert press(report, asked, other) == View(section=section)
 
 
+@pytest.mark.parametrize(("section", "key"), [(Section.OPERATIONS, "x"), (Section.NODES, "d")])
+def test_no_row_is_acted_on_in_place_of_a_chosen_row_that_is_gone(section: Section, key: str) -> None:
+    report = a_report()
+    asked = press(report, View(section=section, chosen={section: "gone"}), key)
+
+    assert (asked.asks, asked.note) == (None, "the chosen row is gone: choose a row")
+    chosen = press(report, asked, "down")
+    assert press(report, chosen, key).asks is not None
+
+
 def test_keys_of_other_rows_do_nothing() -> None:
     report = a_report()
     for section, keys in ((Section.POOLS, "xdule"), (Section.NODES, "xlep"), (Section.OPERATIONS, "dup")):

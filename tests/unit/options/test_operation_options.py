@@ -14,7 +14,7 @@ from headrace.resources import Resources
 from headrace.wire import ledger
 from headrace.wire.files import Archive
 from headrace.wire.heartbeat import JobEnd, JobResult
-from headrace.wire.operation_spec import PreemptionMode
+from headrace.wire.operation_spec import PreemptionMode, Upstream
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.snapshots import StarvationStatus
@@ -83,6 +83,18 @@ case("job_count", 2)(job)
 case("trace", f"00-{'a' * 32}-{'b' * 16}-01")(job)
 case("time_limit_ms", 7)(job)
 case("files", Archive("a" * 64, size_bytes=1))(job)
+case("indexes", "7")(job)
+case("lines", ["a line"])(job)
+case("output", "out/%i")(job)
+case("error", "err/%i")(job)
+case("stdin", "in")(job)
+
+
+@case("rerun_of", "older")
+def told_of_the_operation(options: Options) -> str:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **options)
+    return desk.state.operations[oid("one")].spec.rerun_of
 
 
 @case("scheduling_tag_filter", "gpu")
@@ -256,6 +268,18 @@ def failed_twice(options: Options) -> list[int]:
 
 
 case("retry_backoff_ms", 20)(failed_twice)
+
+
+def waits_for_another(options: Options) -> list[object]:
+    desk = Desk({"a": {}})
+    desk.started("zero", pool="a")
+    desk.started("one", pool="a", **options)
+    operation = desk.state.operations[oid("one")]
+    return [operation.state, operation.awaiting_jobs]
+
+
+case("after", [Upstream(oid("zero"))])(waits_for_another)
+case("after_each", oid("zero"))(waits_for_another)
 
 
 @case("longest_retry_backoff_ms", 30)

@@ -23,6 +23,7 @@ from tests.support.allocating import Desk as AllocatorDesk
 from tests.support.allocating import an_operation, cores
 from tests.support.clocks import at
 from tests.support.distribution_gap import share_of_a_gang_in_a_pool_that_is_short_by
+from tests.support.failing_fleet import FailingFleet
 from tests.support.fair_share import set_pool, stored
 from tests.support.gang_fleet import gangs_that_take_turns
 from tests.support.offered import first_starts, offered
@@ -473,6 +474,15 @@ def reserved_for_a_job_that_fits_nowhere(options: Options) -> int:
         fleet.second()
         most = max(most, len(fleet.reserved_nodes()))
     return most
+
+
+@case("hold_back_failing_nodes", True)
+def failed_where_every_job_fails(options: Options) -> bool:
+    is_on = a_tree({}, options).options.hold_back_failing_nodes
+    fleet = FailingFleet(("a", "b"), lambda host, _operation: host == "b", hold_back_failing_nodes=is_on)
+    fleet.work("op", 30)
+    fleet.run_for(5)
+    return fleet.failed("b") > 3
 
 
 @case("allow_aggressive_preemption_for_gang_operations", False)

@@ -34,10 +34,12 @@ async def try_start(screen: Screen, client: Client, spec: OperationSpec, operati
     from headrace_cli.commands.operations.dry_run_page import PlannedInTree, show_planned_start
 
     told = await client.starts.plan(spec, operation=operation)
+    is_held_back = bool(told.awaits or told.upstream_failure or told.awaiting_jobs == spec.job_count)
     in_trees = {}
     for each in told.places:
         fit = await _fit(client, spec, each)
-        in_trees[each.tree] = PlannedInTree(fit, await _shares(client, spec, each, never_runs=bool(_for_ever(fit))))
+        never_runs = bool(_for_ever(fit)) or is_held_back
+        in_trees[each.tree] = PlannedInTree(fit, await _shares(client, spec, each, never_runs=never_runs))
     show_planned_start(screen, spec, told, in_trees)
     return Exit.DONE
 

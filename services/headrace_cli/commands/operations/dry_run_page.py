@@ -19,6 +19,7 @@ from headrace.resources import format_amount
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.start_plans import OperationFit, PlannedPlace, StartPlanned
 from headrace.wire.what_if import WhatIfAnswer
+from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.commands.plans.what_if import what_if_lines
 from headrace_cli.show.amounts import amounts, pool_words
 from headrace_cli.show.plain_values import plain
@@ -47,10 +48,12 @@ def show_planned_start(
     if spec.files is not None:
         size, count = format_amount("memory", spec.files.size_bytes), spec.files.file_count
         screen.say(f"{'1 file' if count == 1 else f'{count} files'} would be sent, {size} packed")
+    if told.upstream_failure:
+        screen.say(f"it would fail at once: {told.upstream_failure}", style="red")
     for place in told.places:
         here = in_trees[place.tree]
         title = [Text(f"in tree {place.tree}", style="bold")] if len(told.places) > 1 else []
-        screen.print(*title, _facts(spec, place, here.fit), "")
+        screen.print(*title, _facts(spec, told, place, here.fit), "")
         if here.shares is not None:
             screen.print(*what_if_lines(here.shares, screen.width), "")
             for note in here.shares.notes:
@@ -74,14 +77,14 @@ def _fields(told: StartPlanned) -> dict[str, object]:
     return fields
 
 
-def _facts(spec: OperationSpec, place: PlannedPlace, fit: OperationFit | None) -> Table:
+def _facts(spec: OperationSpec, told: StartPlanned, place: PlannedPlace, fit: OperationFit | None) -> Table:
     facts = facts_table()
-    for label, words in (*_place_rows(place), *_fit_rows(spec, fit)):
+    for label, words in (*_place_rows(spec, told, place), *_fit_rows(spec, fit)):
         facts.add_row(label, Text(words))
     return facts
 
 
-def _place_rows(place: PlannedPlace) -> Iterator[tuple[str, str]]:
+def _place_rows(spec: OperationSpec, told: StartPlanned, place: PlannedPlace) -> Iterator[tuple[str, str]]:
     made = (
         f" (ephemeral, below {pool_words(place.made[-1].parent)}, exists as long as its operations)"
         if place.made
@@ -90,6 +93,13 @@ def _place_rows(place: PlannedPlace) -> Iterator[tuple[str, str]]:
     rule = f", by the placement rule `{place.rule}`" if place.rule else ""
     yield "pool", f"{place.pool}{made}{rule}"
     waiting = place.waiting
+    if told.awaits:
+        yield "waits for", f"{ends_words(told.awaits)}; it would hold no running slot until then"
+        return
+    if told.awaiting_jobs:
+        yield "follows", following_words(told.awaiting_jobs, spec.after_each or "")
+    if told.upstream_failure or told.awaiting_jobs == spec.job_count:
+        return
     if waiting is None:
         yield "at once", "it would run: no limit on running operations is reached"
         return

@@ -17,6 +17,7 @@ from headrace.wire.happenings import (
     Happening,
     JobEnded,
     Missed,
+    NodeSuspected,
     OperationChanged,
     OperationStep,
     StarvationChanged,
@@ -84,6 +85,8 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
             return f"{at}  {happening.operation}  {_what(happening)}"
         case StarvationChanged():
             return f"{at}  {happening.kind.value} {happening.name}  {_what(happening)}"
+        case NodeSuspected():
+            return f"{at}  node {happening.node}  {_what(happening)}"
         case Missed():
             return f"{at}  {_what(happening)}"
         case _:
@@ -139,6 +142,8 @@ def _what(happening: Happening) -> str:
             of = "its strong guarantee" if happening.reason is StarvationReason.MIN_SHARE else "its fair share"
             starves = happening.status is not StarvationStatus.NON_STARVING
             return _STARVES[happening.status] + (f", short of {of}" if starves else "")
+        case NodeSuspected():
+            return f"suspect: {happening.words}" if happening.is_suspect else "suspect no more"
         case Missed():
             what = _MISSED[happening.of]
             many = f"some {what}" if happening.count is None else f"{happening.count} {what}"
@@ -166,7 +171,7 @@ def _how_it_started(start: AllocationStarted | JobEnded) -> Iterator[str]:
 def _step(step: OperationStep) -> str:
     words = step.state.value
     if step.cause == "started":
-        return f"started by {step.user} in pool {step.pool}: {words}"
+        return f"started by {step.user} in pool {step.pool}: {words}" + (f", {step.reason}" if step.reason else "")
     if step.pool:
         words += f" at pool {step.pool}"
     return f"{words} ({step.cause.replace('_', ' ')})" + (f": {step.reason}" if step.reason else "")

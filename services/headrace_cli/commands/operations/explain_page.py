@@ -21,6 +21,7 @@ from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareFrame, ShareItem
 from headrace_cli.commands.operations.tables import retry_words, waiting_words
 from headrace_cli.commands.operations.time_limits import time_limit_rows
+from headrace_cli.commands.operations.upstream_words import awaited_words, ends_words, following_words
 from headrace_cli.show.amounts import amounts, component, percent, pool_words
 from headrace_cli.show.starvation import starvation_facts
 from headrace_cli.show.tables import facts_table, table
@@ -62,7 +63,7 @@ def explanation(
     pending = view.state is OperationState.PENDING
     for tree, each in in_trees.items():
         facts = facts_table()
-        for label, words in _rows_of_pending(told) if pending else _rows(each):
+        for label, words in _rows_of_pending(told) if pending else _rows(each, told):
             facts.add_row(label, words)
         parts += ["", *([Text(f"in tree {tree}", style="bold")] if len(in_trees) > 1 else []), facts]
     if view.state is OperationState.PENDING or any(level.full for level in told.levels):
@@ -72,6 +73,11 @@ def explanation(
 
 def _rows_of_pending(told: OperationExplanation) -> Iterator[Row]:
     """Yield the rows of a pending operation. Without a running slot it has no share, and no allocator looks at its jobs."""
+    yield from _numbered("waits because", [awaited_words(each) for each in told.upstream])
+    if more := max(0, len(told.view.awaits) - len(told.upstream)):
+        yield "", f"and {counted(more, 'more operation')}"
+    if told.upstream and not told.view.waiting:
+        return
     full = [level for level in told.levels if level.full]
     for level in full:
         set_it = "tree set" if level.pool == ROOT_POOL else f"pool set {level.pool}"
@@ -81,8 +87,11 @@ def _rows_of_pending(told: OperationExplanation) -> Iterator[Row]:
         yield from _numbered("waits because" if level is full[0] else "", [(reason, f"→ {cure}")])
 
 
-def _rows(here: ExplainedInTree) -> Iterator[Row]:
+def _rows(here: ExplainedInTree, told: OperationExplanation) -> Iterator[Row]:
     waiting, share = here.waiting, here.share
+    if told.upstream:
+        words = following_words(told.view.awaiting_jobs, told.upstream[0].operation)
+        yield from _numbered("follows", [(words,), *(awaited_words(each) for each in told.upstream)])
     if waiting is not None:
         doubt = f", {waiting.in_doubt_jobs} unconfirmed" if waiting.in_doubt_jobs else ""
         each = amounts(waiting.needed, leave_out=_SLOTS)
@@ -100,7 +109,8 @@ def _rows(here: ExplainedInTree) -> Iterator[Row]:
     if not waiting.causes and waiting.pending_jobs:
         yield "waits because", "nothing blocks it: the next node with free resources gets a job"
     if not waiting.causes and not waiting.pending_jobs:
-        yield "waits", "none of its jobs waits"
+        if not told.upstream:
+            yield "waits", "none of its jobs waits"
         return
     yield from _pace(waiting)
     yield from _numbered(
@@ -263,6 +273,10 @@ def sentence(told: OperationExplanation) -> str:
     if view.state in FINAL_STATES:
         return begins + (f": {view.reason}" if view.reason else "")
     if view.state is OperationState.PENDING:
+        if view.awaits:
+            return f"{begins}: it waits for {ends_words(view.awaits)}, and holds no running slot until then"
+        if told.upstream and not view.waiting:
+            return f"{begins}: it holds no running slot until a job of {told.upstream[0].operation} completes"
         full = [f"{pool_words(level.pool)} ({level.running_operation_count})" for level in told.levels if level.full]
         why = f"no running slot is free in {', '.join(full)}" if full else "the next scan gives it a slot"
         return f"{begins}: {why}; {waiting_words(view)}"

@@ -1,10 +1,13 @@
-"""Print the output of jobs, with a line in brackets wherever output is missing."""
+"""Print or save the output of jobs, with a line in brackets wherever output is missing."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import IO
 
 from headrace.client import LogLine
+from headrace.counted import counted
 from headrace.resources import format_amount
 from headrace.wire.logs import LogStream
 from headrace_cli.show.plain_values import plain
@@ -30,6 +33,30 @@ async def print_output(screen: Screen, lines: AsyncIterator[LogLine], *, several
             screen.print_raw(before + note.encode(), error=is_error)
         if not line.trouble:
             screen.print_raw(before + line.raw, error=is_error, end="\n" if line.has_end or several or is_shown else "")
+
+
+async def save_output(lines: AsyncIterator[LogLine], folder: Path) -> str:
+    """Write the output of each job to a file of its own in a folder that exists. Return the number of files, in words.
+
+    Notes precede what they are about.
+    """
+    seen: set[Path] = set()
+    opened: IO[bytes] | None = None
+    try:
+        async for line in lines:
+            path = folder / f"{line.index}.{'err' if line.stream is LogStream.STDERR else 'out'}"
+            if opened is None or opened.name != str(path):
+                if opened is not None:
+                    opened.close()
+                opened = path.open("ab" if path in seen else "wb")
+                seen.add(path)
+            opened.write("".join(f"{note}\n" for note in output_notes(line)).encode())
+            if not line.trouble:
+                opened.write(line.raw + (b"\n" if line.has_end else b""))
+    finally:
+        if opened is not None:
+            opened.close()
+    return f"{counted(len(seen), 'file')} in {folder}"
 
 
 def output_notes(line: LogLine) -> list[str]:

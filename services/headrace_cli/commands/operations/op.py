@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Final
 
 from cyclopts import App, Parameter
@@ -19,7 +20,7 @@ from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.job_list import JobWishes, listed_jobs
-from headrace_cli.commands.operations.job_output import print_output
+from headrace_cli.commands.operations.job_output import print_output, save_output
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
@@ -249,6 +250,7 @@ def logs(
     stdout: Switch = False,
     stderr: Switch = False,
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False,
+    save: Path | None = None,
     common: Common | None = None,
 ) -> int:
     """Print the output of jobs: stdout, and stderr to this command's stderr. With several jobs, each line begins with the index of its job.
@@ -262,6 +264,8 @@ def logs(
         headrace op logs 69201a4f-0c1d2e3f4a5b --job 7 --attempt 1
 
         headrace op logs 69201a4f-0c1d2e3f4a5b --follow
+
+        headrace op logs 69201a4f-0c1d2e3f4a5b --save logs
 
     Parameters
     ----------
@@ -277,23 +281,36 @@ def logs(
         Print stderr only, to this command's stdout.
     follow
         Keep printing until the operation is over. If a job writes very fast, part of its output is left out.
+    save
+        Write the output into this folder, as 0.out and 0.err for job 0, instead of printing it. The folder is made; files are replaced.
     """
-    if stdout and stderr:
-        raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
-    both = not stdout and not stderr
-    wishes: LogWishes = {"stderr": stderr, "both": both, "follow": follow}
-    if attempt is not None:
-        wishes["attempt"] = at_least("--attempt", attempt, 1)
-
     if job is not None:
         at_least("--job", job, 0)
+    wishes = _log_wishes(attempt, stdout=stdout, stderr=stderr)
+    wishes["follow"] = follow
+    if save is not None:
+        save.mkdir(parents=True, exist_ok=True)
 
     async def work(client: Client, screen: Screen) -> None:
         name = await whole_id(client, operation)
         several = job is None and (await client.get(name)).spec.job_count > 1
-        await print_output(screen, client.logs(name, job, **wishes), several=several, both=both)
+        lines = client.logs(name, job, **wishes)
+        if save is not None:
+            screen.say(await save_output(lines, save))
+            return
+        await print_output(screen, lines, several=several, both=wishes["both"])
 
     return talk(common, work, bears_restarts=follow)
+
+
+def _log_wishes(attempt: int | None, *, stdout: bool, stderr: bool) -> LogWishes:
+    """Return which output is read. Raises `BadInput`."""
+    if stdout and stderr:
+        raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
+    wishes: LogWishes = {"stderr": stderr, "both": not stdout and not stderr}
+    if attempt is not None:
+        wishes["attempt"] = at_least("--attempt", attempt, 1)
+    return wishes
 
 
 @app.command
@@ -339,6 +356,7 @@ _ELSEWHERE: Final = {
     "efficiency": "efficiency:efficiency",
     "explain": "explain:explain",
     "history": "history:history",
+    "rerun": "rerun:rerun",
     "set": "changes:set_",
     "suspend": "changes:suspend",
     "resume": "changes:resume",

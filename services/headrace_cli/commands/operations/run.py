@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,24 @@ from headrace.client.failure_rule import failure_rule
 from headrace.durations import parse_duration_ms, parse_time_limit_ms
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
+from headrace.job_indexes import parse_indexes
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.pools.placement_rules import RuleName
 from headrace.resources import Resources, parse_amount
-from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OnLostNode, OperationSpec, PerTree, PreemptionMode
+from headrace.wire.operation_spec import (
+    LONGEST_INTERRUPTION_MS,
+    OnLostNode,
+    OperationSpec,
+    PerTree,
+    PreemptionMode,
+    parse_upstream,
+)
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_pool_trees
+from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.amounts import pool_words
@@ -41,8 +52,8 @@ if TYPE_CHECKING:
 class JobOptions:
     """Options for the jobs of an operation."""
 
-    jobs: Annotated[Whole, Parameter(name=["--jobs", "-n"])] = 1
-    """Number of jobs."""
+    jobs: Annotated[MaybeWhole, Parameter(name=["--jobs", "-n"])] = None
+    """Number of jobs. Default: 1, or as many as --each-line or --indexes gives."""
     cpu: Annotated[str, Parameter(name=["--cpu", "-c"])] = "1"
     """Cores of each job, such as 1 or 0.5."""
     memory: Annotated[str, Parameter(name=["--memory", "-m"])] = "0"
@@ -81,12 +92,17 @@ class JobOptions:
     node_filter: str | None = None
     """Nodes that may run the jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
 
-    def failure_rule(self, *, is_gang: bool) -> dict[str, Any]:
+    @property
+    def count(self) -> int | None:
+        """The number of jobs, or None if it is not given. Raises `BadInput`."""
+        return None if self.jobs is None else at_least("--jobs", self.jobs, 1)
+
+    def failure_rule(self, job_count: int, *, is_gang: bool) -> dict[str, Any]:
         """Return the fields of the operation spec for failed jobs. Raises `BadInput`."""
         most = self.max_failed_job_count
         with _named_options():
             return failure_rule(
-                at_least("--jobs", self.jobs, 1),
+                job_count,
                 is_gang=is_gang,
                 tries=None if self.tries is None else at_least("--tries", self.tries, 1),
                 keep_going=self.keep_going,
@@ -112,6 +128,46 @@ class JobOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class ArrayOptions:
+    """Options for operations whose jobs differ by an index or by a line of text, and for the files of each job."""
+
+    each_line: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None
+    """One job for each line of this file, or of stdin for `-`. A job finds its line in `HEADRACE_LINE`, and in place of `{}` in the
+    command."""
+    indexes: str | None = None
+    """One job for each of these indexes, such as 1-99:7,200. A job finds its index in `HEADRACE_JOB_INDEX`."""
+    max_running: MaybeWhole = None
+    """Most jobs that run at the same time."""
+    output: Annotated[str, Parameter(name=["--output", "-o"])] = ""
+    """File on the node for the stdout of each job, such as out/%i.txt, where %i is the index. Its folder is made. Relative to the
+    working directory. Unless given, the job's log keeps the output."""
+    error: str = ""
+    """File on the node for stderr; the same as --output for both in one file."""
+    stdin: str = ""
+    """File on the node that each job reads as its stdin. Empty unless given."""
+
+    def fields(self, jobs: int | None) -> dict[str, Any]:
+        """Return the fields of the operation spec, with the number of jobs. Raises `BadInput`, `OSError`."""
+        lines = read_lines(self.each_line) if self.each_line is not None else []
+        count = len(lines)
+        if self.indexes is not None:
+            count = len(parse_indexes(self.indexes, place="--indexes"))
+        if jobs is not None and count not in (0, jobs):
+            raise BadInput(
+                "--jobs", jobs, f"no --jobs, or {count}: --indexes and --each-line say how many jobs there are"
+            )
+        return {
+            "job_count": count or (1 if jobs is None else jobs),
+            "indexes": self.indexes or "",
+            "lines": lines,
+            "output": self.output,
+            "error": self.error,
+            "stdin": self.stdin,
+        }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class ShareOptions:
     """Options for an operation's share of the cluster."""
 
@@ -133,9 +189,10 @@ class ShareOptions:
     max_gpu: MaybeWhole = None
     """GPU limit of the operation's fair share."""
 
-    def limits(self) -> PartialResources:
-        """Return the limits of the operation's fair share. Raises `BadInput`."""
+    def limits(self, max_running: int | None) -> PartialResources:
+        """Return the limits of the operation's fair share; each job takes one slot. Raises `BadInput`."""
         return PartialResources(
+            user_slots=None if max_running is None else at_least("--max-running", max_running, 1),
             cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
             gpu=None if self.max_gpu is None else at_least("--max-gpu", self.max_gpu, 0),
             memory=None if self.max_memory is None else parse_amount("memory", self.max_memory, place="--max-memory"),
@@ -174,6 +231,35 @@ class PreemptionOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True)
+class OperationOptions:
+    """Options for the operation as a whole."""
+
+    title: Annotated[str, Parameter(name=["--title", "-t"])] = ""
+    """Title of the operation in lists."""
+    existing_pool: Switch = False
+    """Refuse the start if there is no such pool, instead of making an ephemeral pool."""
+    id: str = ""
+    """Id of the operation. A second start with the same id starts nothing new. Default: a new id."""
+
+    after: Annotated[list[str] | None, Parameter(negative=())] = None
+    """An operation that must complete before this operation runs, by its id or the beginning of its id. `ID:failed` waits until it has
+    failed or was aborted, `ID:any` for any end. If it ends in another way, this operation fails. May be repeated."""
+
+    after_each: str | None = None
+    """An operation whose jobs the jobs follow: each job runs when the job with the same index has completed there."""
+
+    def wishes(self) -> dict[str, Any]:
+        """Return the fields of the operation spec for these options. The ids may be shortened. Raises `BadInput`."""
+        return {
+            "after_each": self.after_each,
+            "title": self.title,
+            "require_specified_pools_existence": self.existing_pool,
+            "after": [parse_upstream(text, place="--after") for text in self.after or []],
+        }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
 class WaitOptions:
     """Options for what to do after the start, or instead of a start."""
 
@@ -204,11 +290,10 @@ def run(
     *command: Annotated[str, Parameter(negative=())],
     pool: PoolOption = None,
     job_options: JobOptions | None = None,
+    array_options: ArrayOptions | None = None,
     share_options: ShareOptions | None = None,
     preemption_options: PreemptionOptions | None = None,
-    title: Annotated[str | None, Parameter(name=["--title", "-t"])] = None,
-    existing_pool: Switch = False,
-    id: str | None = None,
+    operation_options: OperationOptions | None = None,
     wait_options: WaitOptions | None = None,
     common: Common | None = None,
 ) -> int:
@@ -230,6 +315,12 @@ def run(
 
         headrace run --upload project -- python3 main.py
 
+        headrace run --each-line names.txt --output 'out/%i.txt' -- ./convert.sh {}
+
+        headrace run --indexes 1-99:7,200 --max-running 4 -- ./train.sh
+
+        headrace run --after array-one --after array-two:any -- ./collect.sh
+
         headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
 
     Parameters
@@ -238,23 +329,17 @@ def run(
         Program and arguments.
     pool
         A configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
-    title
-        Title of the operation in lists.
-    existing_pool
-        Refuse the start if there is no such pool, instead of making an ephemeral pool.
-    id
-        Id of the operation. A second start with the same id starts nothing new. Default: a new id.
     """
     own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
-    named = _spec(command, own_pool, jobs, share_options or ShareOptions())
-    wishes = (preemption_options or PreemptionOptions()).wishes()
-    spec = msgspec.structs.replace(named, title=title or "", require_specified_pools_existence=existing_pool, **wishes)
-    packed, waits = _packed(jobs.upload), wait_options or WaitOptions()
+    named = _spec(command, own_pool, jobs, array_options or ArrayOptions(), share_options or ShareOptions())
+    names, waits, packed = operation_options or OperationOptions(), wait_options or WaitOptions(), _packed(jobs.upload)
+    wishes = (preemption_options or PreemptionOptions()).wishes() | names.wishes()
+    spec = msgspec.structs.replace(named, **wishes)
 
     async def work(client: Client, screen: Screen) -> int | None:
         if waits.dry_run:
-            return await _try(screen, client, spec, packed, id or "")
-        operation = await _start(screen, client, spec, packed, id or "")
+            return await _try(screen, client, spec, packed, names.id)
+        operation = await _start(screen, client, spec, packed, names.id)
         _tell_start(screen, operation, spec.title, named=bool(pool), alone=not waits.is_wanted)
         await warn_of_what_never_runs(screen, client, spec, operation.answer)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
@@ -265,9 +350,13 @@ def run(
 #: The option for each field of a start request, for error messages.
 _OPTIONS: Final = {
     "keep_going": "--keep-going",
+    "spec.after": "--after",
+    "spec.after_each": "--after-each",
     "spec.argv": "command",
     "spec.environment": "--env",
+    "spec.indexes": "--indexes",
     "spec.job_count": "--jobs",
+    "spec.lines": "--each-line",
     "spec.max_failed_job_count": "--max-failed-job-count",
     "spec.pool_trees": "--pool-tree",
     "spec.resources.gpu": "--gpu",
@@ -315,19 +404,24 @@ async def _try(screen: Screen, client: Client, spec: OperationSpec, packed: Pack
 
 
 async def _completed(spec: OperationSpec, packed: Packed | None, client: Client) -> OperationSpec:
-    """Return the spec with the names of the pools, the tree and the uploaded files, which only the client knows."""
+    """Return the spec with whole ids, the names of the pools, the tree and the uploaded files, which only the client knows."""
     files = packed.archive if packed is not None else None
     pool = await client.pools.at(spec.pool)
     by_tree = {
         tree: msgspec.structs.replace(said, pool=await client.pools.of(tree).at(said.pool))
         for tree, said in spec.scheduling_options_per_pool_tree.items()
     }
+    after = [msgspec.structs.replace(each, operation=await whole_id(client, each.operation)) for each in spec.after]
+    after_each = await whole_id(client, spec.after_each) if spec.after_each is not None else None
+    spec = msgspec.structs.replace(spec, after=after, after_each=after_each)
     return msgspec.structs.replace(
         spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=client.trees.own, files=files
     )
 
 
-def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: ShareOptions) -> OperationSpec:
+def _spec(
+    command: Sequence[str], pool: PoolName, jobs: JobOptions, array: ArrayOptions, share: ShareOptions
+) -> OperationSpec:
     if not command:
         raise BadInput(
             "command", "", "a program and its arguments after `--`, such as: headrace run -- python3 work.py"
@@ -336,20 +430,21 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         near = f"separate words, or sh -c {shlex.quote(command[0])}: no shell reads the command"
         raise BadInput("command", command[0], near)
     trees = parse_pool_trees(share.pool_tree or [])
+    of_array = array.fields(jobs.count)
     return OperationSpec(
         pool=pool,
         argv=list(command),
-        job_count=at_least("--jobs", jobs.jobs, 1),
+        **of_array,
         resources=jobs.resources(),
         environment=parse_environment(jobs.env or [], os.environ),
         working_directory=_folder(jobs),
         weight=share.weight,
         is_gang=share.gang,
         first_job_is_master=share.first_job_is_master,
-        resource_limits=share.limits(),
+        resource_limits=share.limits(array.max_running),
         pool_trees=list(trees),
         scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
-        **jobs.failure_rule(is_gang=share.gang),
+        **jobs.failure_rule(of_array["job_count"], is_gang=share.gang),
         retry_backoff_ms=parse_duration_ms(jobs.retry_backoff, place="--retry-backoff"),
         longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
         on_lost_node=jobs.on_lost_node,
@@ -357,6 +452,21 @@ def _spec(command: Sequence[str], pool: PoolName, jobs: JobOptions, share: Share
         log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
         scheduling_tag_filter=_formula(jobs.node_filter or ""),
     )
+
+
+def read_lines(file: Path) -> list[str]:
+    """Return the lines of a text file, or of stdin for `-`, without their ends. Raises `BadInput`, `OSError`."""
+    data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise BadInput("--each-line", file, f"text in UTF-8; byte {error.start} is not") from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    if not lines[-1]:
+        lines.pop()
+    if not lines:
+        raise BadInput("--each-line", file, "a file with at least one line")
+    return lines
 
 
 def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
@@ -399,6 +509,12 @@ def _tell_start(screen: Screen, operation: Operation, title: str, *, named: bool
         screen.say(f"operation {operation.id}")
     if answer.repeated:
         screen.say("an operation with this id exists already: nothing new was started")
+    if answer.upstream_failure:
+        screen.say(answer.upstream_failure, style="red")
+    elif answer.awaits:
+        screen.say(f"pending: the operation waits for {ends_words(answer.awaits)}")
+    elif answer.awaiting_jobs:
+        screen.say(f"{following_words(answer.awaiting_jobs)}: headrace op explain {operation.id}")
     for each in answer.waiting:
         place = f"{each.running} of {each.limit} operations run in {pool_words(each.blocked_by)}"
         screen.say(f"pending: {place}; the operation is number {each.place} of {each.waiting} that wait")

@@ -9,8 +9,10 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace.efficiency import unused
+from headrace.errors import shortened
 from headrace.ids import TreeName
 from headrace.resources import format_amount
 from headrace.wire.happenings import JobEnded
@@ -18,9 +20,10 @@ from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
-from headrace.wire.placements import TreePlacement, WaitingFor
+from headrace.wire.placements import UPSTREAM, TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
 from headrace_cli.commands.operations.time_limits import job_left_words, time_limit_rows
+from headrace_cli.commands.operations.upstream_words import after_words, ends_words
 from headrace_cli.show.amounts import amounts, percent, pool_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
@@ -52,9 +55,17 @@ def state_words(view: OperationView) -> Text:
 
 
 def waiting_words(view: OperationView) -> str:
-    """Return the position in each tree, such as `position 3 of 12 at research (2 of 2 running)`."""
+    """Return the operations or jobs that it waits for, or its position in each tree, such as `position 3 of 12 at a (2 of 2 running)`.
+
+    Empty if it waits for none of these.
+    """
+    if view.awaits:
+        return ends_words(view.awaits)
     several = len(view.placements) > 1
-    return "; ".join(_waiting_in_tree(each, named=several) for each in view.waiting)
+    words = [_waiting_in_tree(each, named=several) for each in view.waiting]
+    if view.awaiting_jobs:
+        words.append(f"{view.spec.after_each}: {counted(view.awaiting_jobs, 'job')} to complete there first")
+    return "; ".join(words)
 
 
 def _waiting_in_tree(waiting: WaitingFor, *, named: bool) -> str:
@@ -74,7 +85,7 @@ def operation_table(
     In an order by what is unused, a column says how much that is.
     """
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
-    if idle or any(view.waiting for view in views):
+    if idle or any(map(waiting_words, views)):
         columns.insert(3, "waits for")
     if order is not OperationOrder.STARTED:
         columns.insert(1, "unused")
@@ -120,11 +131,9 @@ def operation_facts(
     facts = facts_table()
     spec = view.spec
     facts.add_row("operation", view.operation)
-    if spec.title:
-        facts.add_row("title", Text(spec.title))
+    _add_words(facts, "title", spec.title)
     facts.add_row("state", state_words(view))
-    if view.reason:
-        facts.add_row("because", Text(view.reason))
+    _add_words(facts, "because", view.reason)
     if in_trees:
         for placement in view.placements:
             facts.add_row(f"in tree {placement.tree}", _tree_words(placement, in_trees.get(placement.tree)))
@@ -133,18 +142,15 @@ def operation_facts(
         facts.add_row("pool", Text(spec.pool + (" (ephemeral)" if view.ephemeral_pool else "") + rule))
     if view.erased_trees:
         facts.add_row("left out", "a limit was reached there, or the tree was removed: " + ", ".join(view.erased_trees))
-    if view.waiting:
-        facts.add_row("waits for", waiting_words(view))
+    _add_words(facts, "waits for", waiting_words(view))
+    _add_words(facts, "after", after_words(spec))
     facts.add_row("user", view.user)
     accounts = {*view.accounts, *(place.account for place in places.running)} if places is not None else view.accounts
     if accounts:
         facts.add_row("jobs run as", ", ".join(account_words(each) for each in sorted(accounts)))
     facts.add_row("time", time_words(view, now_ms))
-    withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
-    facts.add_row("command", Text(shlex.join(spec.argv) + withheld))
-    if spec.files is not None:
-        size = format_amount("memory", spec.files.size_bytes)
-        facts.add_row("files", f"{spec.files.file_count}, {size} packed")
+    for name, words in _command_facts(view):
+        facts.add_row(name, Text(words))
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     for label, words in time_limit_rows(view, places, now_ms):
         facts.add_row(label, words)
@@ -173,10 +179,36 @@ def _heaviest_reason(view: OperationView, reasons: Sequence[str]) -> Iterator[tu
         yield "", f"{more}what would end the waiting: headrace op explain {view.operation}"
 
 
+def _command_facts(view: OperationView) -> Iterator[tuple[str, str]]:
+    """Yield the facts about the command, the indexes, the lines and the files of the jobs, each with its name."""
+    spec = view.spec
+    withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
+    yield "command", shlex.join(spec.argv) + withheld
+    if spec.indexes:
+        yield "indexes", shortened(spec.indexes)
+    if spec.lines:
+        yield "lines", f"{len(spec.lines)}, one for each index"
+    for name in ("output", "error", "stdin"):
+        if getattr(spec, name):
+            yield name, getattr(spec, name)
+    if spec.rerun_of:
+        yield "reruns", f"jobs of operation {spec.rerun_of}"
+    if spec.files is not None:
+        yield "files", f"{spec.files.file_count}, {format_amount('memory', spec.files.size_bytes)} packed"
+
+
+def _add_words(facts: Table, label: str, words: str) -> None:
+    """Add a row, unless there are no words for it."""
+    if words:
+        facts.add_row(label, Text(words))
+
+
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
     words = [f"pool {placement.pool}"]
     words += [f"by the placement rule `{placement.rule}`"] if placement.rule else []
-    if placement.blocked_by is not None:
+    if placement.blocked_by == UPSTREAM:
+        words.append("waits for other operations")
+    elif placement.blocked_by is not None:
         words.append(f"waits at {pool_words(placement.blocked_by)}")
     elif places is not None:
         words.append(f"{places.running_jobs} running")

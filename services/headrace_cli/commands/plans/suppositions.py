@@ -25,7 +25,7 @@ _JOBS_EXPECTED: Final = "POOL:COUNT, or POOL:COUNT,cpu=AMOUNT,memory=AMOUNT with
 _NODES_EXPECTED: Final = "+COUNT or -COUNT, such as -2,cpu=16,memory=64G with what each node has, or -NODE"
 _COUNT: Final = re.compile(r"[0-9]{1,9}\Z")
 #: States of nodes whose resources count.
-_COUNTED: Final = frozenset({"online", "draining"})
+_COUNTED: Final = frozenset({"online", "suspect", "draining"})
 
 
 def supposed_changes(changed: Sequence[str], create: Sequence[str], remove: Sequence[str]) -> list[PoolChange]:

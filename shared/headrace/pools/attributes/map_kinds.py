@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from headrace.counted import counted
 from headrace.errors import BadInput, UnknownKey
 from headrace.near import hint
 from headrace.pools.amounts import PartialResources
 from headrace.pools.attributes.kinds import Defects, Kind, Word
 from headrace.resources import RESOURCE_NAMES, exact_amount, parse_amount
+
+#: Largest number of keys that are read as names of resources; each unknown name is compared with the known names.
+_MOST_RESOURCES: Final = 100
 
 
 class ResourceAmounts(Kind):
@@ -21,6 +25,8 @@ class ResourceAmounts(Kind):
     def read(self, value: object, place: str) -> PartialResources:
         if not isinstance(value, Mapping):
             raise BadInput(place, value, self.words)
+        if len(value) > _MOST_RESOURCES:
+            raise BadInput(place, counted(len(value), "resource"), self.words)
         amounts: dict[str, int] = {}
         problems: list[BadInput] = []
         for resource, figure in value.items():

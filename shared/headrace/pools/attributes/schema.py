@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace.counted import counted
 from headrace.errors import BadInput, UnknownKey
 from headrace.near import hint, is_misspelt
 from headrace.pools.attributes.kinds import Defects, Kind
@@ -79,6 +80,10 @@ class Changed(msgspec.Struct, frozen=True):
     #: Keys that name no attribute and were stored all the same.
     unknown: tuple[str, ...] = ()
 
+
+#: Unknown or unusable keys of one map after which its other keys are not read: each is compared with the names of all attributes.
+_MOST_WRONG_KEYS: Final = 100
+_EXPECTED_KEYS: Final = f"at most {_MOST_WRONG_KEYS} keys that are unknown or cannot be used; the rest was not read"
 
 _NOT_IN_FORCE: Final = (Support.KEPT, Support.ABSENT)
 
@@ -159,6 +164,9 @@ class Schema:
         work = _Work(self, before, place)
         if isinstance(changes, Mapping):
             for key, value in changes.items():
+                if work.wrong_keys >= _MOST_WRONG_KEYS:
+                    work.problems.append(BadInput(place or "settings", counted(len(changes), "key"), _EXPECTED_KEYS))
+                    break
                 work.set(str(key), value)
         else:
             work.problems.append(BadInput(place or "settings", changes, "a map of attributes"))
@@ -198,6 +206,11 @@ class _Work:
         self._said: dict[str, str] = {}
         self._unknown: list[str] = []
         self.problems: list[BadInput] = []
+
+    @property
+    def wrong_keys(self) -> int:
+        """Number of problems, and of keys that name no attribute."""
+        return len(self.problems) + len(self._unknown)
 
     def set(self, key: str, value: object) -> None:
         head, *path = split_key(key)

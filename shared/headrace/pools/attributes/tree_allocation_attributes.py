@@ -283,6 +283,11 @@ ORDER: Final = [
         "the longest reservation of a node for a starving operation that fits on no node; 0s: no reservations",
     ),
     Attribute(
+        "hold_back_failing_nodes",
+        Flag(),
+        "failed jobs go to other nodes, and a node on which jobs of several operations fail in a row gets single jobs",
+    ),
+    Attribute(
         "ssd_priority_preemption",
         Record(_SSD),
         "nodes with SSD, which pools with allow_regular_allocations_on_ssd_nodes=false avoid",

@@ -1,0 +1,98 @@
+"""Starts of operations that wait for other operations (`run --after`, `run --after-each`): what is refused, and what is known.
+
+An operation can name only operations that exist, and never names more later, so no cycle can arise but an operation that names
+itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from headrace.ids import OperationId
+from headrace.wire.operations import StartOperation
+from headrace.wire.refusals import BadRequest, Refusal, WrongState
+from headrace_admission import queries
+from headrace_admission.state.life import is_final
+from headrace_admission.state.state import State
+from headrace_admission.state.upstream import uncompleted, unmet
+
+#: Most live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
+MOST_FOLLOWERS: Final = 16
+
+
+class Standing(msgspec.Struct, frozen=True):
+    """What is known of the operations that a new operation waits for."""
+
+    #: The operations that have not ended.
+    awaits: list[OperationId]
+    #: Why the operation can never complete; empty: it can.
+    failure: str
+    #: True if jobs of the operation follow jobs of an operation that has not ended.
+    awaits_jobs: bool
+    #: Number of jobs that may run from the start on, as far as other jobs are concerned.
+    free: int
+
+    @property
+    def holds_back(self) -> bool:
+        """True if the operation is in no queue at first."""
+        return bool(self.awaits or self.failure or not self.free)
+
+
+def refused_upstream(state: State, request: StartOperation) -> Refusal | None:
+    """Return the refusal of the operations that a new operation is to wait for, or None."""
+    seen: set[OperationId] = set()
+    for upstream in request.spec.after:
+        name = upstream.operation
+        if name == request.operation:
+            return BadRequest("spec.after", name, "another operation: an operation cannot wait for itself")
+        if name in seen:
+            return BadRequest("spec.after", f"{name} twice", "each operation once")
+        if name not in state.operations:
+            return queries.not_found(state, name)
+        seen.add(name)
+    return _refused_jobs(state, request, seen) if request.spec.after_each is not None else None
+
+
+def standing(state: State, request: StartOperation) -> Standing:
+    """Return what is known of the operations that a new operation waits for. Each of them must be known."""
+    known = [(upstream, state.operations[upstream.operation]) for upstream in request.spec.after]
+    awaits = [each.id for _, each in known if not is_final(each.state)]
+    failures = [unmet(upstream, each.state) for upstream, each in known if is_final(each.state)]
+    awaits_jobs, free, count = False, request.spec.job_count, request.spec.job_count
+    if request.spec.after_each is not None:
+        upstream = state.operations[request.spec.after_each]
+        awaits_jobs = not is_final(upstream.state)
+        if awaits_jobs:
+            bits = int.from_bytes(upstream.ledger.completed_bits(), "little") & ((1 << count) - 1)
+            free = bits.bit_count()
+        else:
+            failures.append(uncompleted(upstream, count))
+    return Standing(awaits, next(filter(None, failures), ""), awaits_jobs, free)
+
+
+def _refused_jobs(state: State, request: StartOperation, seen: set[OperationId]) -> Refusal | None:
+    """Return the refusal of the operation whose jobs the jobs of a new operation are to follow, or None."""
+    spec, place, name = request.spec, "spec.after_each", request.spec.after_each
+    assert name is not None, "called only if there is one"
+    if name == request.operation or name in seen:
+        return BadRequest(place, name, "another operation, which `after` does not name")
+    if name not in state.operations:
+        return queries.not_found(state, name)
+    upstream = state.operations[name]
+    if spec.job_count > upstream.spec.job_count:
+        return BadRequest(
+            "spec.job_count", str(spec.job_count), f"at most {upstream.spec.job_count}, as many as {name} has"
+        )
+    if spec.is_gang and spec.job_count > 1:
+        return BadRequest(place, name, "no gang: all jobs of a gang start together")
+    if len([*spec.pool_trees, *spec.tentative_pool_trees]) > 1:
+        return BadRequest(
+            "spec.pool_trees", ", ".join(spec.pool_trees), f"one tree for an operation that names {place}"
+        )
+    if len(state.upstream.waiting_for_jobs_of(name)) >= MOST_FOLLOWERS:
+        return WrongState(
+            "operation", name, "followed job by job by as many operations as allowed", f"fewer than {MOST_FOLLOWERS}"
+        )
+    return None

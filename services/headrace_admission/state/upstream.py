@@ -1,0 +1,120 @@
+"""The operations that wait for other operations, by the operation that they wait for.
+
+An operation records the end of each operation that it waits for as soon as that operation ends, so nothing is lost when finished
+operations are forgotten. Invariant (`check`): an operation awaits live operations only, and each of them lists it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Final
+
+from headrace.ids import OperationId
+from headrace.wire.operation_spec import Upstream, UpstreamEnd
+from headrace.wire.operations import OperationState
+from headrace_admission.state.operation import Operation
+
+_WANTED_WORDS: Final = {UpstreamEnd.OK: "completed", UpstreamEnd.FAILED: "failed or was aborted"}
+
+
+class UpstreamBook:
+    """Live operations that wait for others. Changed only by `State`."""
+
+    def __init__(self) -> None:
+        #: Operations that may run from now on, or can never complete: a decision must follow.
+        self.due: dict[OperationId, None] = {}
+        #: By the operation that they wait for, in the order of their starts: operations that wait for its end, or for its jobs.
+        self._downstream: dict[OperationId, dict[OperationId, None]] = {}
+        self._by_job: dict[OperationId, dict[OperationId, None]] = {}
+
+    def add(self, operation: Operation) -> None:
+        """Add a live operation."""
+        for name in operation.awaits:
+            self._downstream.setdefault(name, {})[operation.id] = None
+        if operation.awaits_jobs and operation.spec.after_each is not None:
+            self._by_job.setdefault(operation.spec.after_each, {})[operation.id] = None
+        self.judge(operation)
+
+    def judge(self, operation: Operation) -> None:
+        """Look whether a decision about an operation must follow, after it changed."""
+        if operation.may_be_judged:
+            self.due[operation.id] = None
+        else:
+            self.due.pop(operation.id, None)
+
+    def remove(self, operation: Operation) -> None:
+        """Remove an operation that has ended."""
+        self.due.pop(operation.id, None)
+        for name in operation.awaits:
+            _take_out(self._downstream, name, operation)
+        if operation.awaits_jobs and operation.spec.after_each is not None:
+            _take_out(self._by_job, operation.spec.after_each, operation)
+
+    def waiting_for(self, name: OperationId) -> list[OperationId]:
+        """Return the operations that wait for the end of this operation, or for its jobs."""
+        return list({**self._downstream.get(name, {}), **self._by_job.get(name, {})})
+
+    def waiting_for_jobs_of(self, name: OperationId) -> list[OperationId]:
+        """Return the operations whose jobs wait for the jobs of this operation."""
+        return list(self._by_job.get(name, ()))
+
+    def end(self, ended: Operation, operation: Operation) -> None:
+        """Record in an operation that one of the operations that it waits for has ended."""
+        self.remove(operation)
+        if ended.id == operation.spec.after_each:
+            failure = uncompleted(ended, operation.spec.job_count)
+            operation.awaits_jobs = False
+        else:
+            failure = unmet(next(each for each in operation.spec.after if each.operation == ended.id), ended.state)
+            operation.awaits = [name for name in operation.awaits if name != ended.id]
+        operation.upstream_failure = operation.upstream_failure or failure
+        self.add(operation)
+
+    def check(self, operation: Operation, live: Container[OperationId]) -> list[str]:
+        """Return a description of each broken invariant of one live operation."""
+        awaited = [(name, self._downstream) for name in operation.awaits]
+        if operation.awaits_jobs and operation.spec.after_each is not None:
+            awaited.append((operation.spec.after_each, self._by_job))
+        broken = [
+            f"{operation.id} awaits {name}, which is over or does not list it"
+            for name, book in awaited
+            if name not in live or operation.id not in book.get(name, ())
+        ]
+        if operation.may_be_judged or operation.id in self.due:
+            broken.append(f"{operation.id} may run or must fail, and nothing was decided")
+        if operation.awaiting_jobs and not operation.awaits_jobs and not operation.upstream_failure:
+            broken.append(
+                f"{operation.awaiting_jobs} jobs of {operation.id} wait for jobs of an operation that is over"
+            )
+        if operation.awaits and not operation.is_held_back:
+            broken.append(f"{operation.id} awaits {operation.awaits}, but is not held back")
+        return broken
+
+
+def unmet(wanted: Upstream, state: OperationState) -> str:
+    """Return why the end of an operation in this final state is not the end that is wanted; empty if it is."""
+    if wanted.end is UpstreamEnd.ANY or (wanted.end is UpstreamEnd.OK) == (state is OperationState.COMPLETED):
+        return ""
+    words = _WANTED_WORDS[wanted.end]
+    return f"upstream failed: operation {wanted.operation} is {state.value}; this operation runs only if it {words}"
+
+
+def uncompleted(ended: Operation, job_count: int) -> str:
+    """Return why not all of the first `job_count` jobs can follow the jobs of an operation that has ended; empty if they can."""
+    bits = int.from_bytes(ended.ledger.completed_bits(), "little") & ((1 << job_count) - 1)
+    missing = job_count - bits.bit_count()
+    if not missing:
+        return ""
+    jobs = (
+        f"{missing} of the jobs that the jobs of this operation follow"
+        if missing > 1
+        else "a job that a job of this operation follows"
+    )
+    return f"upstream failed: operation {ended.id} is {ended.state.value}, and {jobs} did not complete"
+
+
+def _take_out(book: dict[OperationId, dict[OperationId, None]], name: OperationId, operation: Operation) -> None:
+    below = book.get(name, {})
+    below.pop(operation.id, None)
+    if not below:
+        book.pop(name, None)

@@ -1,0 +1,102 @@
+"""Runs of failures: when failures in a row are too many for chance, and when the next job may be tried.
+
+The same rule holds back a node from one operation and from all operations. A run is the failures in a row since the last completed job. It
+is *too long* from `least_suspect(t)` failures on, where t is the number of jobs that ended before the run:
+
+    least_suspect(t) = 4 + 2 * log10(1 + t)
+
+From two failures fewer on, the node is held back: one job at a time is tried after pauses of 30 s, 2 min, 8 min, 32 min and then 1 h.
+
+Bound of false alarms: let every job of a healthy node fail on its own with a probability of at most p, where p <= 0.1. A run that begins
+after t jobs becomes too long with a probability of at most
+
+    p ** least_suspect(t) <= p ** 4 * (1 + t) ** -2
+
+The sum over all t is at most p ** 4 * pi ** 2 / 6. So of N healthy nodes at most N * p ** 4 * pi ** 2 / 6 are ever expected to be found
+suspect after one start of the allocator, however many jobs they run: 0.001 nodes for N = 100 and p = 0.05.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Final
+
+#: Failures in a row after which a node that completed nothing before is suspect.
+_LEAST: Final = 4
+#: A node is held back this number of failures before the run is too long.
+_HELD_BEFORE: Final = 2
+#: Pause after a failure on a node that has completed nothing yet, in seconds: the jobs that began together with it may fail, too.
+_DOUBT_S: Final = 1.0
+#: First pause before a single job is tried, how much longer each pause is than the pause before, and the longest pause, in seconds.
+FIRST_PAUSE_S: Final = 30.0
+_GROWTH: Final = 4
+_LONGEST_PAUSE_S: Final = 3600.0
+
+
+class Turn(enum.Enum):
+    """What may start."""
+
+    #: As many jobs as fit.
+    ANY = "any"
+    #: One job, which shows whether jobs still fail.
+    SINGLE = "single"
+    #: No job.
+    NONE = "none"
+
+
+def least_suspect(ended_before: int) -> float:
+    """Return the number of failures in a row that are too many for chance, after this number of ended jobs."""
+    return _LEAST + 2 * math.log10(1 + ended_before)
+
+
+class FailureRun:
+    """The failures in a row, of one operation on a node or of all operations on a node."""
+
+    __slots__ = ("ended_before", "failures", "is_held", "tried", "until_s")
+
+    def __init__(self) -> None:
+        #: Number of jobs that ended before the first failure of the run.
+        self.ended_before = 0
+        self.failures = 0
+        self.is_held = False
+        #: Number of single jobs that were tried since the hold began.
+        self.tried = 0
+        #: Time before which nothing starts (steady-clock seconds).
+        self.until_s = 0.0
+
+    def fail(self, now_s: float) -> None:
+        """Add a failure."""
+        self.failures += 1
+        if not self.is_held and not self.ended_before:
+            self.until_s = now_s + _DOUBT_S
+
+    def complete(self) -> None:
+        """End the run, because a job was completed."""
+        self.ended_before += self.failures + 1
+        self.failures = 0
+        self.release()
+
+    def judge(self, counted: int, now_s: float) -> None:
+        """Begin or end the hold. `counted` is the number of failures that count against the node."""
+        is_long = counted >= least_suspect(self.ended_before) - _HELD_BEFORE
+        if is_long and not self.is_held:
+            self.is_held, self.tried, self.until_s = True, 0, now_s + FIRST_PAUSE_S
+        elif self.is_held and not is_long:
+            self.release()
+
+    def release(self) -> None:
+        """End the hold and the pause."""
+        self.is_held, self.tried, self.until_s = False, 0, 0.0
+
+    def turn(self, now_s: float) -> Turn:
+        """Return what may start now."""
+        if now_s < self.until_s:
+            return Turn.NONE
+        return Turn.SINGLE if self.is_held else Turn.ANY
+
+    def note_start(self, now_s: float) -> None:
+        """Record that a job starts. During a hold the next job is tried only after a longer pause."""
+        if self.is_held:
+            self.tried += 1
+            self.until_s = now_s + min(FIRST_PAUSE_S * _GROWTH**self.tried, _LONGEST_PAUSE_S)

@@ -1,0 +1,115 @@
+"""What one request of a person without any right costs: a bounded amount of work, however many names and pools it is about.
+
+A request is decided while nothing else in its service runs. A change of 100 pools that did not exist, a message of 5 KB, once took
+15 s of fair_share in a tree of 5,000 pools, and the counts of a pool that did not exist 1.7 s of admission.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.near import MOST_COMPARED, hint, is_misspelt, near
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Defects, Person, Pool, PoolConfig, PoolTree, Tree
+from headrace.resources import Resources
+from headrace.wire.pool_changes import ChangePools, Create, Move, PoolChange, Remove, Set, SetOptions
+from headrace.wire.refusals import BrokenRules
+from headrace_fair_share.configuration.tree_configuration import StoredTree, TreeConfiguration
+
+MALLORY: Final = Person("mallory")
+POOLS: Final = [Pool(PoolName(f"pool-number-{number}"), ROOT_POOL, PoolConfig()) for number in range(1_000)]
+#: Changes of one request. Before there was a bound they took minutes.
+MANY: Final = 2_000
+#: Comparisons of two names, letter by letter, that one request may cause.
+MOST_OF_A_REQUEST: Final = 10_000
+
+
+class Counted:
+    """Numbers of slow steps: two names compared letter by letter, and all pools of a tree sorted and indexed."""
+
+    comparisons = 0
+    indexes = 0
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
+    counts = Counted()
+
+    def counting(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            setattr(counts, name, getattr(counts, name) + 1)
+            return function(*arguments)
+
+        return call
+
+    matcher = difflib.SequenceMatcher
+    monkeypatch.setattr(matcher, "set_seq1", counting("comparisons", matcher.set_seq1))
+    monkeypatch.setattr(PoolTree, "__init__", counting("indexes", PoolTree.__init__))
+    return counts
+
+
+def test_names_are_compared_with_a_bounded_number_of_names(counted: Counted) -> None:
+    names = [f"pool-number-{number}" for number in range(5_000)]
+
+    assert near("pool-number-x4999", [*names, "pool-number-x499"])[0] == "pool-number-x499"
+    assert near("number-49", names)
+    assert near("x" * 400_000, names) == []
+    assert is_misspelt("pool-numbr-7", names)
+    assert "did you mean" in hint("pool-numbr-7", names)
+    # `set_seq1` is also called for each matcher that is made.
+    assert counted.comparisons <= 5 * (MOST_COMPARED + 1)
+
+
+UNKNOWN: Final = msgspec.json.encode({f"wieght{number}": 1 for number in range(MANY)})
+AMOUNTS: Final = msgspec.json.encode(
+    {"strong_guarantee_resources": {f"cpuu{number}": 1 for number in range(MANY)}, "weight": 2}
+)
+CHANGES: Final[dict[str, list[PoolChange]]] = {
+    "removes of unknown pools": [Remove(PoolName(f"pool-numbr-{number}")) for number in range(MANY)],
+    "settings of unknown pools": [Set(PoolName(f"pool-numbr-{number}"), b"{}") for number in range(MANY)],
+    "removes": [Remove(pool.name) for pool in POOLS],
+    "moves": [Move(pool.name, POOLS[0].name) for pool in POOLS],
+    "creates": [Create(PoolName(f"new-{number}")) for number in range(MANY)],
+    "unknown keys": [Set(POOLS[0].name, UNKNOWN)],
+    "unknown resources": [Set(POOLS[0].name, AMOUNTS)],
+    "unknown options": [SetOptions(UNKNOWN)],
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_change_by_a_person_without_rights_takes_a_bounded_amount_of_work(kind: str, counted: Counted) -> None:
+    configured = TreeConfiguration(TreeName("default"))
+    configured.on_stored(StoredTree(1, Tree(TreeName("default"), POOLS)))
+    counted.comparisons = counted.indexes = 0
+    refused = configured.decide(ChangePools(CHANGES[kind]), {}, MALLORY, Resources())
+
+    assert isinstance(refused, BrokenRules)
+    assert len(refused.problems) < 250
+    assert counted.comparisons < MOST_OF_A_REQUEST
+    assert counted.indexes <= 2
+
+
+def test_the_refusal_of_very_many_changes_says_that_the_rest_was_not_checked() -> None:
+    configured = TreeConfiguration(TreeName("default"))
+    refused = configured.decide(
+        ChangePools(CHANGES["removes of unknown pools"]), {}, Person("eve", administrator=True), Resources()
+    )
+
+    assert isinstance(refused, BrokenRules)
+    assert len(refused.problems) == 101
+    assert "2000 changes" in refused.problems[-1]
+    assert "those after the first 100 were not checked" in refused.problems[-1]
+
+
+@pytest.mark.parametrize("schema", [POOL_ATTRIBUTES, TREE_ATTRIBUTES])
+def test_unknown_keys_are_refused_after_a_bounded_number(schema: Any) -> None:
+    with pytest.raises(Defects) as refusal:
+        schema.changed(schema.of(), {f"wieght{number}": 1 for number in range(MANY)})
+
+    assert len(refusal.value.problems) <= 101
+    assert "2000 keys" in str(refusal.value.problems[-1])

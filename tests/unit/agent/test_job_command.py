@@ -1,0 +1,69 @@
+"""The command of one job: its line, its index, and the files that it writes and reads."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.wire.heartbeat import JobKey, JobSpec
+from headrace_agent.host.environment import job_environment
+from headrace_agent.job_command import job_command
+
+
+def key(index: int) -> JobKey:
+    return JobKey(OperationId("op"), index, 1)
+
+
+def a_spec(*argv: str, **more: object) -> JobSpec:
+    return JobSpec(OperationId("op"), list(argv), **more)  # type: ignore[arg-type]
+
+
+def seen(spec: JobSpec, index: int) -> dict[str, str]:
+    environment = job_environment({}, spec, key(index), AllocationId("a"), NodeName("n"))
+    return {name: environment[name] for name in ("HEADRACE_JOB_INDEX", "HEADRACE_LINE") if name in environment}
+
+
+def run(spec: JobSpec, index: int, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(job_command(spec, key(index)), cwd=folder, text=True, capture_output=True, check=False)
+
+
+def test_a_line_stands_in_the_command_and_in_the_environment_as_it_is() -> None:
+    lines = ["plain", 'it\'s "quoted" $HOME {}', "", "žluť"]
+    spec = a_spec("echo", "{}", "x={}", lines=lines, job_count=4)
+    assert [job_command(spec, key(index)) for index in range(4)] == [["echo", line, f"x={line}"] for line in lines]
+    assert seen(spec, 1) == {"HEADRACE_JOB_INDEX": "1", "HEADRACE_LINE": lines[1]}
+    assert seen(spec, 2)["HEADRACE_LINE"] == ""
+
+
+def test_without_lines_braces_stay_and_indexes_are_what_the_jobs_see() -> None:
+    spec = a_spec("echo", "{}", indexes="5-7:2,1", job_count=3)
+    assert job_command(spec, key(0)) == ["echo", "{}"]
+    assert [seen(spec, number) for number in range(3)] == [{"HEADRACE_JOB_INDEX": each} for each in ("5", "7", "1")]
+    with_lines = a_spec("{}", indexes="2,0", lines=["a", "b", "c"], job_count=2)
+    assert [job_command(with_lines, key(number)) for number in range(2)] == [["c"], ["a"]]
+
+
+def test_output_goes_to_files_whose_folders_are_made_and_each_run_replaces_them(tmp_path: Path) -> None:
+    spec = a_spec("sh", "-c", "echo out; echo err >&2", output="a b/%i.txt", error="e/%i", indexes="9", job_count=1)
+    for _ in range(2):
+        assert run(spec, 0, tmp_path).stdout == ""
+    assert (tmp_path / "a b/9.txt").read_text() == "out\n"
+    assert (tmp_path / "e/9").read_text() == "err\n"
+
+
+def test_one_file_may_take_both_and_stdin_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("given\n")
+    spec = a_spec("sh", "-c", "cat; echo err >&2; exit 3", output="both", error="both", stdin="in.txt")
+    assert run(spec, 0, tmp_path).returncode == 3
+    assert (tmp_path / "both").read_text() == "given\nerr\n"
+
+
+@pytest.mark.parametrize("files", [{"output": "/proc/no"}, {"stdin": "missing"}, {"error": "/dev/null/x"}])
+def test_a_file_that_cannot_be_opened_fails_the_job_and_is_named(files: dict[str, str], tmp_path: Path) -> None:
+    ended = run(a_spec("echo", "ran", **files), 0, tmp_path)
+    assert ended.returncode
+    assert "ran" not in ended.stdout
+    assert next(iter(files.values())).split("/x")[0] in ended.stderr

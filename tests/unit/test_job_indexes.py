@@ -1,0 +1,40 @@
+"""Indexes of jobs as people write them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import BadInput
+from headrace.job_indexes import indexes_text, parse_indexes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("7", [7]),
+        ("0-3", [0, 1, 2, 3]),
+        ("1-9:4,200", [1, 5, 9, 200]),
+        ("1-8:4, 3", [1, 5, 3]),
+        ("5-5", [5]),
+    ],
+)
+def test_numbers_and_ranges_with_steps_in_the_order_in_which_they_stand(text: str, expected: list[int]) -> None:
+    found = parse_indexes(text)
+    assert [found.of_job(number) for number in range(len(found))] == expected
+    assert found.highest() == max(expected)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "3-1", "1,,2", "1-3:0", "-1", "1,1", "1-5,3", "0-1000001", "1000000001", "1-", "1:2", "1-3:"]
+)
+def test_anything_else_is_refused_with_what_is_accepted(text: str) -> None:
+    with pytest.raises(BadInput, match="indexes"):
+        parse_indexes(text)
+
+
+@given(st.sets(st.integers(0, 300)).filter(bool))
+def test_written_indexes_are_read_back(indexes: set[int]) -> None:
+    found = parse_indexes(indexes_text(sorted(indexes)))
+    assert [found.of_job(number) for number in range(len(found))] == sorted(indexes)
