@@ -27,6 +27,7 @@ from headrace.wire.operations import OperationOrder, OperationState, OperationVi
 from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, NotFound
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES, size_bytes
+from headrace_admission.state.ledger import Ledger
 from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.spec_size import without_command
@@ -400,6 +401,11 @@ def most_failed_runs(spec: OperationSpec) -> int:
     return spec.max_failed_job_count
 
 
+def failed_for_good(ledger: Ledger) -> int:
+    """Return the number of jobs that failed and are not retried, without those that timed out."""
+    return ledger.given_up - ledger.counts[JobResult.TIMED_OUT]
+
+
 def failure_words(operation: Operation) -> str:
     """Return the reason of an operation that fails because too many attempts of its jobs have failed, or because of timed-out jobs."""
     spec, ledger = operation.spec, operation.ledger
@@ -413,8 +419,8 @@ def failure_words(operation: Operation) -> str:
         if timed_out:
             limit = f", the time limit is {exact_duration(spec.time_limit_ms)}" if spec.time_limit_ms else ""
             given_up.append(f"{timed_out} of {counted(jobs, 'job')} timed out{limit}")
-        if ledger.failed_for_good:
-            given_up.append(f"{ledger.failed_for_good} of {counted(jobs, 'job')} failed, tries is {spec.tries}")
+        if failed := failed_for_good(ledger):
+            given_up.append(f"{failed} of {counted(jobs, 'job')} failed, tries is {spec.tries}")
         words = "; ".join(given_up)
     if operation.ledger.failures:
         words += (

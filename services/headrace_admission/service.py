@@ -29,7 +29,7 @@ from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.happenings import GetOperationHistory
-from headrace.wire.log import Event, concerned
+from headrace.wire.log import Event, OperationStateChanged, concerned
 from headrace.wire.logs import AskLogReader
 from headrace.wire.lost_work import GetLostWork
 from headrace.wire.refusals import Busy, NotReady, NotRecorded
@@ -484,7 +484,11 @@ class AdmissionService:
                 self._recorder.note(self.engine.on_retries_due(self._shell.now()).effects)
             if self.engine.state.limited:
                 await self._checkpointing.until_open()
-                self._recorder.note(self.engine.on_time_limits_due(self._shell.now()).effects)
+                due = self.engine.on_time_limits_due(self._shell.now()).effects
+                for event in due:
+                    if isinstance(event, OperationStateChanged):
+                        self._log.info("operation over its time limit", operation=event.operation, why=event.reason)
+                self._recorder.note(due)
 
     async def _scan_queues(self) -> None:
         while True:

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+import headrace
 from tests.support.headrace_up import Up
 
 _LONG = ("sh", "-c", "echo up; exec sleep 600")
@@ -101,6 +102,20 @@ def test_an_interruptible_job_is_told_its_deadline_and_goes_on_in_its_next_run(u
     assert (over["completed_jobs"], over["timed_out_jobs"], over["aborted_jobs"]) == (1, 0, 1)
     assert float((up.state / "deadline").read_text()) > 0
     assert "state saved for a retry; time limit of 2s reached" in up.run("op", "history", operation).stdout
+
+
+async def test_the_client_sets_and_changes_time_limits(up: Up) -> None:
+    async with headrace.connect(state=up.state) as client:
+        slow = await client.run(["sleep", "600"], cpu=0.5, time_limit="1s", jobs=2)
+        operation = await client.run(["sleep", "600"], cpu=0.5, operation_time_limit="1d")
+        changed = await client.update(operation.id, operation_time_limit="1s")
+        assert changed.spec.operation_time_limit_ms == 1_000
+
+        timed_out, over = await slow.wait(), await operation.wait()
+
+    assert (timed_out.timed_out_jobs, timed_out.given_up_jobs) == (2, 2)
+    assert timed_out.reason.startswith("2 of 2 jobs timed out, the time limit is 1s")
+    assert over.reason == "the time limit of the operation, 1s, is reached"
 
 
 def test_under_a_frozen_agent_the_job_is_gone_all_the_same(up: Up) -> None:

@@ -345,9 +345,9 @@ class World:
                     self.allocator.on_release_failed(effect.operations, self.now)
 
     def _look_at_times(self) -> None:
-        events = self.admission.on_time_limits_due(self.now).effects
-        if events:
-            self.log.append(list(events))
+        ended = self.admission.on_time_limits_due(self.now).effects
+        if ended:
+            self.log.append(list(ended))
 
     def _live(self) -> list[LiveOperation]:
         return [queries.live_operation(operation, TREE) for operation in self.admission.state.live.values()]

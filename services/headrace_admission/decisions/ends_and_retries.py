@@ -31,7 +31,7 @@ from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.promotion import admit, offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
-from headrace_admission.queries import failure_words, most_failed_runs
+from headrace_admission.queries import failed_for_good, failure_words, most_failed_runs
 from headrace_admission.state.index_owners import MOST_RUNS, runs_of
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict
 from headrace_admission.state.life import is_ending, is_final
@@ -271,8 +271,8 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
     if operation.ledger.all_done:
         end_operation(transaction, operation, StateCause.JOBS_DONE)
     elif must_fail(operation, failed_jobs):
-        only_slow = not has_failed_too_often(operation, failed_jobs) and not operation.ledger.failed_for_good
-        cause = StateCause.TIME_LIMIT if only_slow else StateCause.TOO_MANY_FAILURES
+        any_failed = has_failed_too_often(operation, failed_jobs) or failed_for_good(operation.ledger)
+        cause = StateCause.TOO_MANY_FAILURES if any_failed else StateCause.TIME_LIMIT
         end_operation(transaction, operation, cause, failure_words(operation))
     return impossible
 

@@ -14,7 +14,7 @@ from headrace_admission.decisions.limits import move_limit, unfit_pool
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.rights import may_move, no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
-from headrace_admission.decisions.time_limits import misfit
+from headrace_admission.decisions.time_limits import refused_limit
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.life import may_change_parameters
 from headrace_admission.state.operation import Operation
@@ -55,7 +55,7 @@ def plan_move(
     if targets or asked_ms is not None:
         pools = {tree: each.pool for tree, each in operation.placements.items()}
         pools |= {tree: target.nearest_existing for tree, target in targets.items()}
-        too_long = misfit(state, spec, pools)
+        too_long = refused_limit(state, spec, pools)
         if too_long is not None:
             return too_long
     return _over_limit(state, operation, targets) or targets

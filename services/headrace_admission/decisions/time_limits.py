@@ -53,7 +53,7 @@ def limits_of(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolNa
     return TimeLimits(*limits)
 
 
-def misfit(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolName]) -> BadRequest | None:
+def refused_limit(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolName]) -> BadRequest | None:
     """Return the refusal of a live operation's time limits in these existing pools, or None if they are within all maxima."""
     refusals = (
         too_long(tree, state.books[tree], pool, name, _limit_in(spec, name))

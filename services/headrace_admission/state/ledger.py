@@ -148,11 +148,6 @@ class Ledger:
         """True if every job is completed or given up."""
         return self.done_count + self.given_up == self.job_count
 
-    @property
-    def failed_for_good(self) -> int:
-        """Return the number of jobs that failed and are not retried, without those that timed out."""
-        return self.given_up - self.counts[JobResult.TIMED_OUT]
-
     def nodes_without_start(self) -> list[str]:
         """Return the nodes of the kept failures, if no attempt that ended could be started; else an empty list."""
         if self._not_started < sum(self.counts.values()):

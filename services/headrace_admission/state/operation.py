@@ -79,6 +79,14 @@ class Operation(_Fields, kw_only=True, eq=False):
         return self.spec.is_vanilla
 
     @property
+    def ends_by_ms(self) -> int:
+        """Return the Unix time in milliseconds at which its time limit is reached; 0 without a limit, and unless it runs."""
+        limit_ms = self.spec.operation_time_limit_ms
+        if limit_ms is None or self.state is not OperationState.RUNNING:
+            return 0
+        return (self.runs_since_ms or self.started_at_ms) + limit_ms
+
+    @property
     def is_held_back(self) -> bool:
         """True if the operation is not placed in any queue, because it waits for other operations."""
         return any(placement.blocked_by == UPSTREAM for placement in self.placements.values())
@@ -97,14 +105,6 @@ class Operation(_Fields, kw_only=True, eq=False):
             return self.state in (OperationState.PENDING, OperationState.RUNNING)
         has_job = self.ledger.owners is None or self.ledger.owners.free > 0
         return self.is_held_back and not self.awaits and has_job
-
-    @property
-    def ends_by_ms(self) -> int:
-        """Return the Unix time in milliseconds at which its time limit is reached; 0 without a limit, and unless it runs."""
-        limit_ms = self.spec.operation_time_limit_ms
-        if limit_ms is None or self.state is not OperationState.RUNNING:
-            return 0
-        return (self.runs_since_ms or self.started_at_ms) + limit_ms
 
     def to_record(self) -> OperationRecord:
         placements = list(self.placements.values())

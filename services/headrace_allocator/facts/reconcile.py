@@ -201,8 +201,9 @@ class _Reconciliation:
             self._touch(operation.id)
             # Jobs that fail at once say nothing about the length of other jobs. If they did, allocations on other nodes would get many jobs
             # ahead, and operations that have none would wait.
-            says_nothing = end.result is JobResult.FAILED and self._facts.failing.is_on
-            if end.result in _WHOLE_RUNS and not says_nothing and end.ended_at_ms >= end.started_at_ms > 0:
+            has_failed_at_once = end.result is JobResult.FAILED and self._facts.failing.is_on
+            has_length = end.result in _WHOLE_RUNS and not has_failed_at_once
+            if has_length and end.ended_at_ms >= end.started_at_ms > 0:
                 operation.note_length(end.ended_at_ms - end.started_at_ms)
 
     def _settle_sent(self) -> None:

@@ -15,7 +15,7 @@ from headrace.bus import Bus, PermissionRefused
 from headrace.client.admission import DryRuns, Files, Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at_once
 from headrace.client.errors import Unanswered
-from headrace.client.failure_rule import failure_rule
+from headrace.client.failure_rule import FailureWishes, failure_rule
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine, LogWishes
@@ -129,9 +129,6 @@ class Client:
         working_directory: str | None = None,
         title: str = "",
         weight: float = 1.0,
-        tries: int | None = None,
-        keep_going: bool | None = None,
-        max_failed_job_count: int | None = None,
         time_limit: str | None = None,
         operation_time_limit: str | None = None,
         files: Archive | None = None,
@@ -139,13 +136,13 @@ class Client:
         after: Sequence[str | Operation] = (),
         after_each: str | Operation | None = None,
         timeout_s: float = START_TIMEOUT_S,
+        **failures: Unpack[FailureWishes],
     ) -> Operation:
         """Start an operation of `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs.
 
         Without a pool the tree chooses it, as for `headrace run`.
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
-        `tries`, `keep_going`, `max_failed_job_count`, `time_limit` ("2h") and `operation_time_limit` are as for `headrace run`; None
-        is the default.
+        `tries`, `keep_going`, `max_failed_job_count` and the time limits ("2h") are as for `headrace run`; None is the default.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
         `after` names operations that must complete before this operation runs; `"ID:failed"` and `"ID:any"` wait for other ends.
         `after_each` names an operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
@@ -159,19 +156,12 @@ class Client:
             pool=pool_name(pool) if pool else PoolName(""),
             argv=list(argv),
             job_count=jobs,
-            resources=Resources(
-                user_slots=1,
-                cpu=parse_amount("cpu", cpu),
-                gpu=parse_amount("gpu", gpu),
-                memory=parse_amount("memory", memory),
-            ),
+            resources=_resources(cpu, memory, gpu),
             environment=dict(environment or {}),
             working_directory=working_directory,
             title=title,
             weight=weight,
-            **failure_rule(
-                jobs, is_gang=False, tries=tries, keep_going=keep_going, max_failed_job_count=max_failed_job_count
-            ),
+            **failure_rule(jobs, is_gang=False, **failures),
             retry_backoff_ms=RETRY_BACKOFF_MS,
             time_limit_ms=parse_time_limit_ms(time_limit, "time_limit"),
             operation_time_limit_ms=parse_time_limit_ms(operation_time_limit, "operation_time_limit"),
@@ -479,6 +469,16 @@ class Operation:
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
         """Yield the output of its jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)
+
+
+def _resources(cpu: str | float, memory: str | int, gpu: int) -> Resources:
+    """Return the resources of each job. Raises `BadInput`."""
+    amounts = {
+        "cpu": parse_amount("cpu", cpu),
+        "gpu": parse_amount("gpu", gpu),
+        "memory": parse_amount("memory", memory),
+    }
+    return Resources(user_slots=1, **amounts)
 
 
 def _id_of(operation: str | Operation) -> str:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from headrace.errors import BadInput
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT, TRIES
 
 
-def failure_rule(
-    job_count: int, *, is_gang: bool, tries: int | None, keep_going: bool | None, max_failed_job_count: int | None
-) -> dict[str, Any]:
-    """Return the fields `tries`, `keep_going` and `max_failed_job_count` of a spec; None stands for the default.
+class FailureWishes(TypedDict, total=False):
+    """What a person says of failed jobs; None and what is missing stand for the default."""
+
+    tries: int | None
+    keep_going: bool | None
+    max_failed_job_count: int | None
+
+
+def failure_rule(job_count: int, *, is_gang: bool, **wishes: Unpack[FailureWishes]) -> dict[str, Any]:
+    """Return the fields `tries`, `keep_going` and `max_failed_job_count` of a spec.
 
     By default each job has `TRIES` tries, and an operation of several jobs goes on when one of them is given up. With only
     `max_failed_job_count`, as in YTsaurus, a single job has no limit of its own. A gang cannot go on without one of its jobs.
     Raises `BadInput`.
     """
+    tries, keep_going = wishes.get("tries"), wishes.get("keep_going")
+    max_failed_job_count = wishes.get("max_failed_job_count")
     if tries is None and max_failed_job_count is not None:
         if keep_going:
             raise BadInput("keep_going", "", "tries as well: with only max_failed_job_count no job is given up")

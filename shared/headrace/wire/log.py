@@ -35,7 +35,7 @@ class StateCause(enum.StrEnum):
     TREE_REMOVED = "tree_removed"
     COMPLETED_BY_USER = "completed_by_user"
     UPSTREAM_FAILED = "upstream_failed"
-    #: The time limit of the operation is reached, or no job but those that timed out is left.
+    #: The time limit of the operation is reached, or the operation fails because of jobs that timed out.
     TIME_LIMIT = "time_limit"
 
 

@@ -11,15 +11,19 @@ from headrace.wire.happenings import JobEnded, OperationChanged
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operations import JobRow, OperationExplanation, OperationState, OperationView
+from headrace.wire.start_plans import StartPlanned
+from headrace_cli.commands.operations.dry_run_page import show_planned_start
 from headrace_cli.commands.operations.event_lines import happening_words, history_table
 from headrace_cli.commands.operations.explain_page import explanation
 from headrace_cli.commands.operations.job_list import JobWishes
 from headrace_cli.commands.operations.key_values import parse_settings
 from headrace_cli.commands.operations.run import JobOptions
-from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts
+from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.commands.operations.time_limits import operation_left_words
+from headrace_cli.show.screen import Screen
 from headrace_cli.slurm_words import time_as_title
 from tests.unit.cli.test_render import OPERATION, a_view, shown
+from tests.unit.cli.test_top import a_report, drawn
 
 HOUR = 3_600_000
 NOW_MS = 100 * HOUR
@@ -95,7 +99,9 @@ def test_history_and_events_say_that_a_job_timed_out_and_that_a_limit_was_change
 
 
 def test_the_last_failure_of_a_page_may_be_a_job_that_timed_out() -> None:
-    end = JobEnd(OPERATION, 4, 1, "1-1", JobResult.TIMED_OUT, signal=15, reason="time limit of 2h reached")  # type: ignore[arg-type]
+    end = JobEnd(
+        OPERATION, 4, 1, AllocationId("1-1"), JobResult.TIMED_OUT, signal=15, reason="time limit of 2h reached"
+    )
 
     assert failure_lines(end) == ["job 4 timed out: signal 15, time limit of 2h reached"]
 
@@ -140,3 +146,21 @@ def test_a_title_that_is_a_time_of_slurm_is_pointed_out(title: str) -> None:
 @pytest.mark.parametrize("title", ["", "train 2:00", "run-1", "v1.2"])
 def test_other_titles_are_not(title: str) -> None:
     assert time_as_title(title) == ""
+
+
+def test_top_and_lists_show_what_is_left_and_how_many_jobs_timed_out() -> None:
+    report = msgspec.structs.replace(a_report(), at_ms=NOW_MS, operations=[limited()])
+    [row] = [line for line in drawn(report, width=160) if line.startswith(OPERATION)]
+
+    assert "(2 failed) (2 timed out)" in row
+    assert ", 3h left" in row
+    assert "2, 2 timed out" in "\n".join(shown(operation_table([limited()], NOW_MS), 200))
+
+
+def test_a_dry_run_says_which_limits_would_be_in_force(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = StartPlanned([], time_limit_ms=2 * HOUR, operation_time_limit_ms=24 * HOUR)
+    show_planned_start(Screen(), a_view().spec, planned, {})
+
+    said = capsys.readouterr().err
+    assert "the time limit of each run of a job would be 2h" in said
+    assert "the time limit of the operation would be 1d" in said

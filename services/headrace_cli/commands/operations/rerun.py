@@ -15,7 +15,7 @@ from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.screen import Screen
 
 #: Results of jobs that did not do their work.
-_NOT_DONE = (JobResult.FAILED, JobResult.ABORTED, JobResult.LOST)
+_NOT_DONE = (JobResult.FAILED, JobResult.ABORTED, JobResult.LOST, JobResult.TIMED_OUT)
 
 
 def rerun(

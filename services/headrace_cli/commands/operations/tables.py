@@ -102,7 +102,7 @@ def operation_table(
             "waits for": idle.get(view.operation, waiting_words(view)),
             "user": view.user,
             "done": f"{view.completed_jobs}/{view.spec.job_count}",
-            "failed": str(view.failed_jobs) if view.failed_jobs else "–",
+            "failed": _failed_words(view),
             "started": time_of_day(view.started_at_ms, now_ms),
             "time": time_words(view, now_ms),
             "each job": amounts(view.spec.resources, leave_out=("user_slots",)),
@@ -110,6 +110,12 @@ def operation_table(
         }
         made.add_row(*(cells[column] for column in columns))
     return made
+
+
+def _failed_words(view: OperationView) -> str:
+    parts = [str(view.failed_jobs)] if view.failed_jobs else []
+    parts += [f"{view.timed_out_jobs} timed out"] if view.timed_out_jobs else []
+    return ", ".join(parts) or "–"
 
 
 def operation_facts(
@@ -163,6 +169,16 @@ def operation_facts(
     return facts
 
 
+def _heaviest_reason(view: OperationView, reasons: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield why jobs wait, and where the other reasons are told."""
+    for reason in reasons[:1]:
+        # A pending operation waits for a running slot, which the row "waits for" says already.
+        if view.state is not OperationState.PENDING:
+            yield "waits because", reason
+        more = f"{len(reasons) - 1} more, and " if len(reasons) > 1 else ""
+        yield "", f"{more}what would end the waiting: headrace op explain {view.operation}"
+
+
 def _command_facts(view: OperationView) -> Iterator[tuple[str, str]]:
     """Yield the facts about the command, the indexes, the lines and the files of the jobs, each with its name."""
     spec = view.spec
@@ -185,16 +201,6 @@ def _add_words(facts: Table, label: str, words: str) -> None:
     """Add a row, unless there are no words for it."""
     if words:
         facts.add_row(label, Text(words))
-
-
-def _heaviest_reason(view: OperationView, reasons: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield why jobs wait, and where the other reasons are told."""
-    for reason in reasons[:1]:
-        # A pending operation waits for a running slot, which the row "waits for" says already.
-        if view.state is not OperationState.PENDING:
-            yield "waits because", reason
-        more = f"{len(reasons) - 1} more, and " if len(reasons) > 1 else ""
-        yield "", f"{more}what would end the waiting: headrace op explain {view.operation}"
 
 
 def _tree_words(placement: TreePlacement, places: OperationPlaces | None) -> str:
