@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -122,6 +123,8 @@ REFUSED = [
     (("pool", "set", "lab", "wieght="), "wieght cannot be used; did you mean weight?"),
     (("pool", "remove", "lab", "two words"), "Unexpected words: 'two words'"),
     (("service", "figures", "alocator"), "no role begins with 'alocator': did you mean allocator.default?"),
+    (("run", "--env", "A=1", "B=2", "--", "true"), "for a variable of the jobs, --env B=2, once for each"),
+    (("run", "--env", "A B=1", "--", "true"), "without blanks in the name"),
     (("run", "--", "echo a | wc"), "expected separate words, or sh -c 'echo a | wc': no shell reads the command"),
     (("plan", "nofile"), "expected a file that can be read"),
     (("up", "--state", "/dev/null"), "a file is there"),
@@ -136,6 +139,17 @@ def test_a_refusal_says_what_would_do(up: Up, words: tuple[str, ...], told: str)
     assert done.returncode in (2, 4)
     assert told in done.stderr
     assert "Errno" not in done.stderr
+
+
+def test_a_script_of_this_folder_and_a_folder_that_is_gone_are_refused_before_any_request(
+    up: Up, tmp_path: Path
+) -> None:
+    (tmp_path / "job.sh").write_text("#!/bin/sh\n#SBATCH -n 2\n")
+    assert "expected sh job.sh, or ./job.sh" in up.run("run", "job.sh", cwd=tmp_path, expect=2).stderr
+    leave = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    command = ["sh", "-c", leave, "sh", sys.executable, "-m", "headrace_cli", "run", "--", "true"]
+    done = subprocess.run(command, cwd=tmp_path, env=up.environment, text=True, capture_output=True, check=False)
+    assert (done.returncode, "the folder where you are was removed" in done.stderr) == (2, True), done.stderr
 
 
 def test_pools_are_imported_from_standard_input(up: Up) -> None:

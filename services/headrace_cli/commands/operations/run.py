@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -422,13 +424,7 @@ async def _completed(spec: OperationSpec, packed: Packed | None, client: Client)
 def _spec(
     command: Sequence[str], pool: PoolName, jobs: JobOptions, array: ArrayOptions, share: ShareOptions
 ) -> OperationSpec:
-    if not command:
-        raise BadInput(
-            "command", "", "a program and its arguments after `--`, such as: headrace run -- python3 work.py"
-        )
-    if len(command) == 1 and " " in command[0] and "/" not in command[0]:
-        near = f"separate words, or sh -c {shlex.quote(command[0])}: no shell reads the command"
-        raise BadInput("command", command[0], near)
+    _check_command(command)
     trees = parse_pool_trees(share.pool_tree or [])
     of_array = array.fields(jobs.count)
     return OperationSpec(
@@ -454,6 +450,29 @@ def _spec(
     )
 
 
+#: A word such as `B=2`, which belongs to `--env`.
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
+
+
+def _check_command(command: Sequence[str]) -> None:
+    """Refuse commands that no node can run as they are, with what was probably meant. Raises `BadInput`."""
+    if not command:
+        raise BadInput(
+            "command", "", "a program and its arguments after `--`, such as: headrace run -- python3 work.py"
+        )
+    program = command[0]
+    if len(command) == 1 and " " in program and "/" not in program:
+        near = f"separate words, or sh -c {shlex.quote(program)}: no shell reads the command"
+        raise BadInput("command", program, near)
+    if _ASSIGNMENT.match(program):
+        raise BadInput(
+            "command", program, f"a program; for a variable of the jobs, --env {shlex.quote(program)}, once for each"
+        )
+    if "/" not in program and Path(program).is_file() and shutil.which(program) is None:
+        here = f"sh {program}, or ./{program} if it is executable: a program without a slash is looked up in the PATH of the node"
+        raise BadInput("command", program, here)
+
+
 def read_lines(file: Path) -> list[str]:
     """Return the lines of a text file, or of stdin for `-`, without their ends. Raises `BadInput`, `OSError`."""
     data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
@@ -474,8 +493,8 @@ def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str,
     environment: dict[str, str] = {}
     for item in items:
         name, equals, value = item.partition("=")
-        if not name:
-            raise BadInput("--env", item, "NAME=VALUE or NAME")
+        if not name or any(letter.isspace() for letter in name):
+            raise BadInput("--env", item, "NAME=VALUE or NAME, without blanks in the name")
         if not equals:
             if name not in own:
                 raise BadInput("--env", name, "a variable of the environment here, or NAME=VALUE")
@@ -494,7 +513,11 @@ def _formula(text: str) -> str:
 
 def _folder(jobs: JobOptions) -> str:
     if jobs.cwd is None:
-        return "" if jobs.upload else str(Path.cwd())
+        try:
+            return "" if jobs.upload else str(Path.cwd())
+        except FileNotFoundError:
+            expected = "a folder: the folder where you are was removed"
+            raise BadInput("--cwd", "", expected) from None
     # This is a folder on the nodes. It need not exist on this host, so symbolic links are not resolved.
     return os.path.abspath(jobs.cwd)
 
