@@ -207,7 +207,7 @@ class Rows(Graph):
             out = [index for index in self.out(name) if self.random.random() < 0.7]
             ends = []
             for index in out:
-                result = self.random.choices(list(JobResult), [60, 4, 3, 3])[0]
+                result = self.random.choices(list(JobResult), [60, 4, 3, 3, 3])[0]
                 attempt = operation.ledger.attempts[index] or 1
                 ends.append(ReportedEnd(NodeName("n"), JobEnd(oid(name), index, attempt, AllocationId("1-1"), result)))
             report = ReportEnds(TREE, 1, ends)
