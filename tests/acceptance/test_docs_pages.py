@@ -59,7 +59,7 @@ def test_arrays_are_run_as_the_page_says() -> None:
         said = typed(up, DOCS / "how-to" / "run-an-array.md")
 
     assert said["op logs array-one --job 7"] == "part 7 of 12\n"
-    assert said["op logs array-two --job 1"] == "river\n"
+    assert said["op logs array-two --job 1"] == "found river\n"
     assert "failed" in said["op get array-four --jobs"]
 
 

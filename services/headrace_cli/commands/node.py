@@ -199,7 +199,8 @@ def drain(
     at
         When it begins: a time such as 18:00 or 2026-12-01T18:00, or a duration from now, such as 2h. At once unless given.
     until
-        When jobs may start again: a time, or a duration from now. Unless given, the node stays drained until it is undrained.
+        When jobs may start again: a time, or a duration from the begin on, such as 2h. Unless given, the node stays drained until it is
+        undrained.
     abort_after
         How long after the begin jobs that still run are interrupted and requeued, such as 10m; 0: at once. Unless given, they run to
         their end.
@@ -207,10 +208,12 @@ def drain(
     if not nodes:
         raise BadInput("node drain", "", "at least one node, such as host-17")
     now_ms = SystemClock().wall_ms()
+    from_ms = parse_timestamp_ms(at, place="--at", now_ms=now_ms, is_future=True) if at else 0
+    begin_ms = max(now_ms, from_ms)
     wishes = DrainWishes(
         reason=reason,
-        from_ms=parse_timestamp_ms(at, place="--at", now_ms=now_ms, is_future=True) if at else 0,
-        until_ms=parse_timestamp_ms(until, place="--until", now_ms=now_ms, is_future=True) if until else 0,
+        from_ms=from_ms,
+        until_ms=parse_timestamp_ms(until, place="--until", now_ms=begin_ms, is_future=True) if until else 0,
         abort_after_ms=parse_duration_ms(abort_after, place="--abort-after") if abort_after else None,
     )
     return _change(nodes, NodeChange.DRAIN, "no new jobs start on it", common, **wishes)
