@@ -24,7 +24,7 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Switch
 from headrace_cli.show.screen import Screen
 
-app = App(name="cluster", help="Make credentials and settings for services in containers or on hosts.")
+app = App(name="cluster", help="Make credentials and settings for services, and have systemd run the services.")
 
 #: Folder of the systemd units.
 _UNIT_FOLDER: Final = Path("/etc/systemd/system")
