@@ -80,7 +80,7 @@ GROUPS: Final = {
         "agent": ("headrace_cli.agent.command:app", "Make this host a node."),
         "cluster": (
             "headrace_cli.cluster.command:app",
-            "Make credentials and settings for services in containers or on hosts.",
+            "Make credentials and settings for services, and have systemd run the services.",
         ),
         "user": ("headrace_cli.persons.users:app", "Admit people to a cluster, and remove them."),
         "bus": ("headrace_cli.commands.bus:app", "Make the buckets and streams that services need."),

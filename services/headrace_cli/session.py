@@ -175,13 +175,17 @@ def first_error(error: BaseException) -> BaseException:
 
 def exit_of(error: BaseException) -> int | None:
     """Return the exit status for an error that the user can act on, else None."""
+    from headrace.systemd.systemctl import NoSystemd
+    from headrace.systemd.unit_files import CannotInstall
     from headrace_cli.up.commands import NoServer
     from headrace_cli.up.state_folder import InUse
 
     match error:
         case NotRunning() | Unanswered():
             return Exit.NOT_RUNNING
-        case Refused() | InUse() | NotAdmitted() | NotTrusted() | NotYours() | NoServer():
+        case (
+            Refused() | InUse() | NotAdmitted() | NotTrusted() | NotYours() | NoServer() | CannotInstall() | NoSystemd()
+        ):
             return Exit.REFUSED
         case BadInput() | Defects() | UnusableFile():
             return Exit.USAGE

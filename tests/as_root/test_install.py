@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.systemd.unit_files import CannotInstall
 from headrace_agent.host.state_folder import FolderHolder, claim
-from headrace_agent.install.installation import CannotInstall, InstallLocation, check, own_folder, uninstall
+from headrace_agent.install.installation import InstallLocation, check, own_folder, uninstall
 from tests.support.systemctl import SystemctlFolder
 
 AGENT, RUNNER = "headrace-agent-host-17.service", "headrace-runner-host-17.service"

@@ -26,9 +26,11 @@ INLINE = re.compile(r"`(?:\w+=\S+ )*headrace ([^`]+)`")
 ELSEWHERE = {
     "docs/how-to/accounts-of-jobs.md": "tests/as_root/test_accounts.py",
     "docs/how-to/cluster.md": "tests/containers/test_stack.py",
+    "docs/how-to/cluster-without-containers.md": "tests/as_root/test_cluster_under_systemd.py",
     "docs/how-to/gpus.md": "tests/acceptance/test_gpus.py",
     "docs/how-to/hosts.md": "tests/acceptance/test_hosts.py",
     "docs/how-to/integral-guarantees.md": "tests/acceptance/test_docs_integral.py",
+    "docs/how-to/maintenance.md": "tests/acceptance/test_nodes.py",
     "docs/how-to/people.md": "tests/acceptance/test_people.py",
     "docs/how-to/upgrade.md": "tests/containers/test_backup.py",
     "docs/how-to/watch.md": "tests/acceptance/test_cli_top.py",

@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import pwd
-import stat
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput
+from headrace.systemd.systemctl import is_true, systemctl
+from headrace.systemd.unit_files import (
+    CannotInstall,
+    check_reach,
+    check_root,
+    check_unit_folder,
+    give,
+    installed_text,
+    write_unit,
+)
+from headrace.systemd.unit_text import SystemdUnit
 from headrace.wire.nodes import StopMode
-from headrace_agent.host import facts
 from headrace_agent.host.account_mapping import AGENT, SAME, UsersSetting, parse_accounts
 from headrace_agent.host.state_folder import FolderHolder, claim
 from headrace_agent.install import units
-from headrace_agent.install.systemd import is_true, systemctl
-from headrace_agent.install.units import SystemdUnit
 from headrace_agent.runner.host.accounts import account_named
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.process import runner_command
-
-#: Python code that runs as the account, to check that it reaches the programs and the folder.
-_REACHES: Final = "import os, sys, headrace_agent; os.chdir(sys.argv[1])"
-
 
 #: The holders of a state folder's locks, with the names of their units.
 _HOLDERS: Final[dict[FolderHolder, Callable[[str], str]]] = {
     "agent": units.agent_unit_name,
     "runner": units.runner_unit_name,
 }
-
-
-class CannotInstall(HeadraceError):
-    """The units cannot be installed on this host. Nothing was changed."""
 
 
 class InstallLocation(msgspec.Struct, frozen=True):
@@ -63,23 +59,17 @@ def units_of(settings: AgentSettings, config: Path, account: str) -> list[System
 
 def check(place: InstallLocation, users: UsersSetting, users_place: str, folder: Path) -> None:
     """Check in advance whether the units can be installed and run. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
-    if not facts.is_root():
-        raise CannotInstall("only root can install systemd units: try again with `sudo`")
+    check_root("install")
     if place.account:
         if users:
             raise BadInput(users_place, users, f"no value together with `--account`: all jobs run as {place.account}")
-        _check_reach(account_named(place.account).uid, place.account, folder)
+        check_reach(account_named(place.account).name, folder)
     elif not users:
         expected = f"`{SAME}`, PERSON=ACCOUNT,… or `{AGENT}`, for jobs of an agent that is root; or `--account NAME` for agent and jobs"
         raise BadInput(users_place, "", expected)
     else:
         parse_accounts(users)
-    systemctl("show", "--property=Version")
-    try:
-        with tempfile.NamedTemporaryFile(dir=place.unit_folder, prefix=".headrace-"):
-            pass
-    except OSError as error:
-        raise CannotInstall(f"no unit can be written to {place.unit_folder}: {error.strerror}") from None
+    check_unit_folder(place.unit_folder)
 
 
 def install(settings: AgentSettings, config: Path, place: InstallLocation, *, restart: bool) -> Iterator[str]:
@@ -103,13 +93,13 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
             # Any present owner of the folder is accepted: the administrator asked for it, and `own_folder` takes the folder
             # over.
             os.close(claim(str(state), holder, state.stat().st_uid if state.exists() else None))
-    changed = {unit.name for unit in wanted if _text(place, unit) != unit.text}
+    changed = {unit.name for unit in wanted if installed_text(place.unit_folder, unit.name) != unit.text}
     owned = own_folder(state, place.account)
     if owned:
         yield f"{state} now belongs to {place.account or 'root'}, and no other account can read it"
     for unit in wanted:
         if unit.name in changed:
-            yield from _write(place, unit)
+            yield from write_unit(place.unit_folder, unit)
     if changed:
         systemctl("daemon-reload")
     if not is_true("is-enabled", agent.name):
@@ -134,8 +124,7 @@ def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
     if not there:
         yield f"no unit of node {node} is in {place.unit_folder}: nothing to change"
         return
-    if not facts.is_root():
-        raise CannotInstall("only root can remove systemd units: try again with `sudo`")
+    check_root("remove")
     # The agent first: it interrupts the jobs, reports their ends, and ends the runner.
     systemctl("stop", agent)
     systemctl("stop", runner)
@@ -145,52 +134,6 @@ def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
         yield f"{file} is removed"
     systemctl("daemon-reload")
     yield f"its state folder stays, and the node stays in the cluster until `headrace node remove {node}`"
-
-
-def _check_reach(uid: int, account: str, folder: Path) -> None:
-    above = next(each for each in (folder.parent, *folder.parents) if each.exists())
-    found = pwd.getpwuid(uid)
-    command: Sequence[str] = [sys.executable, "-c", _REACHES, str(above)]
-    groups = os.getgrouplist(found.pw_name, found.pw_gid)
-    try:
-        done = subprocess.run(
-            command,
-            cwd="/",
-            env={},
-            user=uid,
-            group=found.pw_gid,
-            extra_groups=groups,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        why = done.stderr.strip().splitlines()[-1:] if done.returncode else []
-    except OSError as error:
-        why = [error.strerror or str(error)]
-    if why:
-        raise CannotInstall(f"account {account} cannot reach both {sys.executable} and {above}: {why[0]}")
-
-
-def _text(place: InstallLocation, unit: SystemdUnit) -> str | None:
-    """Return the text of the installed unit, or None if it is not installed."""
-    try:
-        return (place.unit_folder / unit.name).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return None
-
-
-def _write(place: InstallLocation, unit: SystemdUnit) -> Iterator[str]:
-    file, before = place.unit_folder / unit.name, _text(place, unit)
-    if before is not None:
-        lines = difflib.unified_diff(
-            before.splitlines(), unit.text.splitlines(), f"{file}", f"{file} (new)", lineterm=""
-        )
-        yield from lines
-    new = file.with_name(f".{file.name}.new")
-    new.write_text(unit.text, encoding="utf-8")
-    new.chmod(0o644)
-    new.replace(file)
-    yield f"{file} is {'written' if before is None else 'replaced'}"
 
 
 def own_folder(state: Path, account: str) -> int:
@@ -207,26 +150,8 @@ def own_folder(state: Path, account: str) -> int:
             )
     strange = [path for path in paths if path.lstat().st_uid != uid]
     for path in strange:
-        _give(path, uid, gid)
+        give(path, uid, gid)
     is_open = bool(state.stat().st_mode & 0o077)
     if is_open:
         state.chmod(0o700)
     return len(strange) + is_open
-
-
-def _give(path: Path, uid: int, gid: int) -> None:
-    """Give a file or folder to an account that may have written in the folder.
-
-    Raises `CannotInstall` for a file with another hard link.
-    """
-    fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        status = os.fstat(fd)
-        if stat.S_ISLNK(status.st_mode):
-            os.chown(path, uid, gid, follow_symlinks=False)
-            return
-        if not stat.S_ISDIR(status.st_mode) and status.st_nlink > 1:
-            raise CannotInstall(f"{path} is a link to a file elsewhere: remove it, and try again")
-        os.chown(f"/proc/self/fd/{fd}", uid, gid)
-    finally:
-        os.close(fd)

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from headrace.errors import BadInput
+from headrace.systemd.unit_text import SystemdUnit, command_line
 
 #: The slice of both units; the path of the runner's cgroup depends on it.
 _SLICE: Final = "system.slice"
@@ -69,13 +67,6 @@ RestartSec=1
 """
 
 
-class SystemdUnit(msgspec.Struct, frozen=True):
-    """A unit: its name and its text."""
-
-    name: str
-    text: str
-
-
 def agent_unit_name(node: str) -> str:
     """Return the name of the unit of a node's agent."""
     return f"headrace-agent-{node}.service"
@@ -102,7 +93,7 @@ def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms:
             name=agent_unit_name(node),
             node=node,
             runner=runner_unit_name(node),
-            command=_command_line(command),
+            command=command_line(command),
             account=_user(account),
             slice=_SLICE,
             stop_s="infinity" if stop_timeout_ms is None else -(-stop_timeout_ms // 1000) + _AGENT_STOP_S,
@@ -117,7 +108,7 @@ def runner_unit(node: str, command: Sequence[str], account: str) -> SystemdUnit:
         _RUNNER.format(
             name=runner_unit_name(node),
             node=node,
-            command=_command_line(command),
+            command=command_line(command),
             account=_user(account),
             slice=_SLICE,
             stop_s=_RUNNER_STOP_S,
@@ -127,15 +118,3 @@ def runner_unit(node: str, command: Sequence[str], account: str) -> SystemdUnit:
 
 def _user(account: str) -> str:
     return f"User={account}\n" if account else ""
-
-
-def _command_line(words: Sequence[str]) -> str:
-    """Return the words quoted for systemd. Raises `BadInput` for words that no unit can contain."""
-    return " ".join(map(_quoted, words))
-
-
-def _quoted(word: str) -> str:
-    if not word.isprintable():
-        raise BadInput("a path or setting for the unit", word, "printable characters")
-    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
-    return f'"{escaped}"' if escaped != word or " " in word or "'" in word or ";" in word or not word else word

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from headrace.errors import HeadraceError
+from headrace.systemd.systemctl import systemctl
 from headrace_agent.host import facts
 from headrace_agent.install import units
-from headrace_agent.install.systemd import systemctl
 from headrace_agent.settings import AgentSettings
 
 #: Prefixes of unit settings that are not copied: what is run, how often and how long. The rest is about account and limits.

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio
 from cyclopts import App, Parameter
 
+from headrace.access.routes import PartyKind
+from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.counted import counted
 from headrace.ids import node_name
 from headrace.server_urls import parse_server_urls
+from headrace.systemd.unit_files import check_root
+from headrace_cli.cluster import installation as installing
 from headrace_cli.cluster.folder import ADMINISTRATOR, ClusterFolder, ClusterOptions
 from headrace_cli.cluster.push import tell_server
+from headrace_cli.cluster.units import SERVICES_ACCOUNT
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.session import Switch
 from headrace_cli.show.screen import Screen
 
-app = App(name="cluster", help="Make credentials and settings for services in containers or on hosts.")
+app = App(name="cluster", help="Make credentials and settings for services, and have systemd run the services.")
+
+#: Folder of the systemd units.
+_UNIT_FOLDER: Final = Path("/etc/systemd/system")
 
 Nodes = Annotated[list[str] | None, Parameter(negative=())]
 
@@ -130,11 +141,128 @@ def init(
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
     cluster, hosts = ClusterFolder(folder.absolute()), [*map(node_name, servers.split(","))]
     options = ClusterOptions(url, listen, health, hosts, cluster.administrators(administrators))
+    following = [] if cluster.options() else _next_commands(folder, options, has_operator=operator)
     known = cluster.write(options, nodes, inside, has_operator=operator, tls=tls)
+    _say_written(folder, options, known, following)
+    return Exit.DONE
+
+
+@app.command
+def install(
+    folder: Path,
+    /,
+    *,
+    only: str = "",
+    account: str = SERVICES_ACCOUNT,
+    unit_folder: Path = _UNIT_FOLDER,
+    dry_run: Switch = False,
+) -> int:
+    """Have systemd run the NATS server and the services on this host, now and whenever the host starts.
+
+    The folders of the server and of the services are given to the account, and no other account can read them.
+    Running it again changes nothing. If existing units differ, the differences are printed, the units are replaced, and what they
+    run is restarted.
+
+    Examples:
+
+        headrace cluster install /srv/headrace/cluster
+
+        headrace cluster install /srv/headrace/cluster --only nats
+
+        headrace cluster install /srv/headrace/cluster --only admission,fair_share,integral,allocator
+
+    Parameters
+    ----------
+    folder
+        The folder of the cluster, or the part of it that this host needs, at the path at which `headrace cluster init` made it.
+    only
+        The server and services that run on this host, separated by commas, by the names of their folders. Default: all in FOLDER.
+    account
+        Account of the server and the services.
+    unit_folder
+        Folder of the units.
+    dry_run
+        Only print the units.
+    """
+    screen = Screen()
+    if not dry_run:
+        # First, because other accounts cannot even see which services the folder has.
+        check_root("install")
+    installation = _installation(folder, only, account, unit_folder)
+    if dry_run:
+        for unit in installation.units():
+            screen.print_raw(f"# {installation.unit_folder}/{unit.name}\n{unit.text}")
+        return Exit.DONE
+    for line in installing.install(installation):
+        screen.print_raw(line)
+    return Exit.DONE
+
+
+@app.command
+def uninstall(folder: Path, /, *, only: str = "", unit_folder: Path = _UNIT_FOLDER) -> int:
+    """Stop the services and the NATS server on this host, and remove their systemd units. The folder of the cluster stays.
+
+    Jobs continue on their hosts until the lease of the nodes ends.
+
+    Examples:
+
+        headrace cluster uninstall /srv/headrace/cluster
+
+    Parameters
+    ----------
+    folder
+        The folder of the cluster.
+    only
+        The server and services whose units are removed, separated by commas. Default: all in FOLDER.
+    unit_folder
+        Folder of the units.
+    """
+    check_root("remove")
+    for line in installing.uninstall(_installation(folder, only, "", unit_folder)):
+        Screen().print_raw(line)
+    return Exit.DONE
+
+
+def _installation(folder: Path, only: str, account: str, unit_folder: Path) -> installing.ClusterInstallation:
+    names = [name for each in only.split(",") if (name := each.strip())]
+    cluster = folder.absolute()
+    processes = installing.chosen_processes(cluster, names)
+    return installing.ClusterInstallation(cluster, processes, account, unit_folder.absolute())
+
+
+def _say_written(folder: Path, options: ClusterOptions, known: Sequence[str], following: Iterable[str]) -> None:
+    """Print which nodes are admitted and who administers, then the lines that follow."""
     screen = Screen()
     screen.out.print(f"{folder}: credentials of the services, of people, and of {counted(len(known), 'node')}", *known)
     say_administrators(screen, options, folder)
-    return Exit.DONE
+    for line in following:
+        screen.say(line, whole=True)
+
+
+def _next_commands(folder: Path, options: ClusterOptions, *, has_operator: bool) -> Iterator[str]:
+    """Yield the commands that start a new cluster and let the first host and the first person in."""
+    path, client = folder.absolute(), shlex.quote(str(folder.absolute() / "client"))
+    install, servers = f"  headrace cluster install {shlex.quote(str(path))}", options.servers
+    yield "next, as root on the host of the server and the services, with the folder at the same path:"
+    yield f"  useradd --system --no-create-home --shell /usr/sbin/nologin {SERVICES_ACCOUNT}"
+    if len(servers) == 1:
+        yield install
+    else:
+        yield from (f"{install} --only {server}    # on the host {server}" for server in servers)
+        yield f"{install} --only {','.join(kind.value for kind in PartyKind if kind.is_service)}"
+    yield "then here:"
+    provisioner = shlex.quote(str(path / PartyKind.PROVISIONER.value / CREDENTIAL_FILE))
+    replicas = f" --replicas {options.replicas}" if options.replicas > 1 else ""
+    yield f"  headrace bus provision --state {client} --credential-file {provisioner}{replicas}"
+    yield f"  headrace service list --state {client}"
+    if has_operator:
+        yield f"  headrace node token host-17 --state {client}    # for `headrace agent join --token -` on the host"
+    else:
+        yield f"  headrace cluster init {shlex.quote(str(folder))} --node host-17 …    # with all options as before"
+    yield f"  headrace user add ada --cluster {shlex.quote(str(folder))}    # makes the folder of a person"
+    yield f"  headrace login {shlex.quote(options.url)} --credential-file {CREDENTIAL_FILE}    # the person, in that folder"
+    yield "or without this folder, all in containers, from a checkout of Headrace:"
+    yield "  docker compose -f compose/compose.yaml up -d --build"
 
 
 def say_administrators(screen: Screen, options: ClusterOptions, folder: Path) -> None:

@@ -33,7 +33,10 @@ from headrace_cli.up.configuration import Table, nats_configuration, server_tls,
 from headrace_cli.up.state_folder import StateFolder
 
 _TREE: Final = TreeName("default")
-_SETTINGS: Final = "settings.toml"
+#: File names of the settings of a service and of the configuration of a server, and the folder of what a server stores.
+SETTINGS_FILE: Final = "settings.toml"
+SERVER_FILE: Final = "nats.conf"
+STORE_FOLDER: Final = "store"
 _ACCOUNT_AUTHORITY: Final = "authority.json"
 _ROUTES_PORT: Final = 6222
 _OPTIONS: Final = "client/cluster.json"
@@ -58,6 +61,11 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     def administrator_names(self) -> list[str]:
         """Return the users who may do everything."""
         return [name for each in self.administrators.split(",") if (name := each.strip())]
+
+    @property
+    def replicas(self) -> int:
+        """Return how many servers keep each bucket and stream: all of three or five servers, otherwise one."""
+        return len(self.servers) if len(self.servers) in (3, 5) else 1
 
     @property
     def everybody_administers(self) -> bool:
@@ -137,14 +145,15 @@ class ClusterFolder:
         folder = self._folder(self._path / provisioner.value)
         self._let_in(Party(kind=provisioner), folder, provisioner.value)
         self._write_authority(folder, authority)
-        common = {"nats_url": url, "tree": _TREE, "administrators": options.administrators}
+        common: Table = {"nats_url": url, "tree": _TREE, "administrators": options.administrators}
+        common = {**common, "replicas": options.replicas} if options.replicas > 1 else common
         for kind in (kind for kind in PartyKind if kind.is_service):
             folder = self._folder(self._path / kind.value)
             tree = "*" if kind is PartyKind.ADMISSION else _TREE
             credential = self._let_in(Party(kind=kind, tree=tree), folder, kind.value)
             trust = {**self._write_authority(folder, authority), **self._hand_over_keys(kind, folder)}
             own = {kind.value: {"credential_file": str(credential), **trust}}
-            self._write(folder / _SETTINGS, service_settings(common, own))
+            self._write(folder / SETTINGS_FILE, service_settings(common, own))
         handed_out, inside = self._folder(client / "nodes"), self._folder(self._path / "nodes")
         known = [*self._known_or_new(handed_out, nodes), *self._known_or_new(inside, beside)]
         names = [NodeName(folder.name) for folder in known]
@@ -179,7 +188,7 @@ class ClusterFolder:
         if common is not None:
             relative = {name: Path(path).name for name, path in ca_file.items()}
             agent = {"node": folder.name, "credential_file": credential.name, **relative}
-            self._write(folder / _SETTINGS, to_toml({**common, "agent": agent}))
+            self._write(folder / SETTINGS_FILE, to_toml({**common, "agent": agent}))
 
     def operator(self) -> Operator:
         """Return the operator with its keys, and make missing keys. Raises OSError, `BadInput`."""
@@ -213,8 +222,10 @@ class ClusterFolder:
             named = {"cert_file": certificate, "key_file": key, "ca_file": server / AUTHORITY_FILE}
             files = ", ".join(f"{name}: {json.dumps(str(file))}" for name, file in named.items())
             more += self._routes(options.servers, f"  tls {{ {files}, timeout: 10 }}\n" if has_tls else "")
-        text = nats_configuration(server / "store", options.listen, self._proofs.server_part(server), more, name=host)
-        self._write(server / "nats.conf", text)
+        text = nats_configuration(
+            server / STORE_FOLDER, options.listen, self._proofs.server_part(server), more, name=host
+        )
+        self._write(server / SERVER_FILE, text)
 
     def _write_authority(self, folder: Path, authority: str) -> dict[str, str]:
         """Write the authority's certificate, if there is one, and return the setting that names the file."""

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import BadInput
+from headrace.systemd.unit_text import SystemdUnit
 from headrace.wire.nodes import StopMode
 from headrace_agent.install.installation import units_of
-from headrace_agent.install.units import SystemdUnit, agent_unit, runner_unit
+from headrace_agent.install.units import agent_unit, runner_unit
 from headrace_agent.runner.settings import parse
 from headrace_agent.selftest.in_unit import properties_of
 from headrace_agent.settings import AgentSettings

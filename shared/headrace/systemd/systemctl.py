@@ -32,6 +32,6 @@ def _run(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
         )
     except OSError as error:
         raise NoSystemd(
-            f"systemctl cannot be run ({error.strerror}): `--install` is for hosts with systemd; "
-            "on other hosts `headrace agent join --no-start` prints the command for their service manager"
+            f"systemctl cannot be run ({error.strerror}): only hosts with systemd have units; on other hosts "
+            "`headrace agent join --no-start` and `headrace cluster install --dry-run` print the commands for their service manager"
         ) from None

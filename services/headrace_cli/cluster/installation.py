@@ -1,0 +1,210 @@
+"""Has systemd run the NATS server and the services of a cluster folder on this host. A second run changes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+import socket
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.access.routes import PartyKind
+from headrace.client.places.endpoint import CREDENTIAL_FILE
+from headrace.errors import BadInput
+from headrace.near import hint
+from headrace.systemd.systemctl import is_true, systemctl
+from headrace.systemd.unit_files import (
+    CannotInstall,
+    check_reach,
+    check_unit_folder,
+    give,
+    installed_text,
+    write_unit,
+)
+from headrace.systemd.unit_text import SystemdUnit
+from headrace_cli.cluster.folder import SERVER_FILE, SETTINGS_FILE, STORE_FOLDER
+from headrace_cli.cluster.units import ClusterProcess, cluster_unit
+from headrace_cli.up.commands import find_nats_server
+
+#: The address in a server's configuration at which it listens for clients.
+_LISTEN: Final = re.compile(r'^listen: "(.*):([0-9]+)"$', re.MULTILINE)
+#: Folders that a unit of this kind replaces by folders of its own.
+_PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"), Path("/dev"))
+
+
+class ClusterInstallation(msgspec.Struct, frozen=True):
+    """The processes of a cluster that systemd runs on this host, their account, and the folder of the units."""
+
+    cluster: Path
+    processes: Sequence[ClusterProcess]
+    account: str
+    unit_folder: Path
+
+    def units(self) -> list[SystemdUnit]:
+        """Return the units, the server's first. Raises `BadInput`, also if several servers are to run on this host."""
+        names = [each.name for each in self.processes]
+        if sum(each.is_server for each in self.processes) > 1:
+            expected = (
+                "the processes of this host, with at most one of the servers, since each server has a host of its own"
+            )
+            raise BadInput("--only", ",".join(names), expected)
+        servers = [each.unit_name for each in _processes(self.cluster) if each.is_server]
+        return [cluster_unit(each, self.cluster, self.account, servers) for each in self.processes]
+
+
+def chosen_processes(cluster: Path, only: Collection[str]) -> list[ClusterProcess]:
+    """Return the processes with these names whose folders are in the folder `cluster`; all if `only` is empty. Raises `BadInput`."""
+    found = _processes(cluster)
+    if not found:
+        expected = (
+            f"a folder made by `headrace cluster init`, with nats/{SERVER_FILE} or the {SETTINGS_FILE} of a service"
+        )
+        raise BadInput("FOLDER", str(cluster), expected)
+    names = [each.name for each in found]
+    for name in only:
+        if name not in names:
+            raise BadInput("--only", name, hint(name, names))
+    return [each for each in found if not only or each.name in only]
+
+
+def install(installation: ClusterInstallation) -> Iterator[str]:
+    """Install the units and start the processes, as root. Yield what was done, and a diff before a unit file is replaced.
+
+    Raises `CannotInstall`, `NoSystemd`, `BadInput`, OSError.
+    """
+    wanted = installation.units()
+    owner = _check(installation)
+    place = installation.unit_folder
+    for process in installation.processes:
+        folder = installation.cluster / process.name
+        if _own(folder, owner):
+            yield f"{folder} now belongs to {owner.pw_name}, and no other account can read it"
+    changed = {unit.name for unit in wanted if installed_text(place, unit.name) != unit.text}
+    for unit in wanted:
+        if unit.name in changed:
+            yield from write_unit(place, unit)
+    if changed:
+        systemctl("daemon-reload")
+    for unit in wanted:
+        yield _start(unit.name, has_changed=unit.name in changed)
+
+
+def uninstall(installation: ClusterInstallation) -> Iterator[str]:
+    """Stop the processes, the services first, and remove their units, as root. Raises `NoSystemd`, OSError."""
+    place = installation.unit_folder
+    names = [each.unit_name for each in reversed(installation.processes)]
+    there = [name for name in names if (place / name).exists()]
+    if not there:
+        yield f"no unit of {installation.cluster} is in {place}: nothing to change"
+        return
+    for name in there:
+        systemctl("stop", name)
+        systemctl("disable", name)
+        (place / name).unlink()
+        yield f"{place / name} is removed"
+    systemctl("daemon-reload")
+    yield f"{installation.cluster} stays, with the state of the cluster"
+
+
+def _processes(cluster: Path) -> list[ClusterProcess]:
+    """Return all processes whose folders are in the folder `cluster`, the servers first. Raises `NoServer`."""
+    configurations = sorted(cluster.glob(f"*/{SERVER_FILE}"))
+    found = [
+        ClusterProcess(file.parent.name, is_server=True, command=[find_nats_server(), "-c", str(file)])
+        for file in configurations
+    ]
+    for name in (kind.value for kind in PartyKind if kind.is_service):
+        file = cluster / name / SETTINGS_FILE
+        if file.exists():
+            command = [sys.executable, "-m", f"headrace_{name}", "--config", str(file)]
+            found.append(ClusterProcess(name, is_server=False, command=command))
+    return found
+
+
+def _start(name: str, *, has_changed: bool) -> str:
+    """Enable a unit and start it, or restart it if its text changed. Return what was done. Raises `NoSystemd`."""
+    is_enabled = is_true("is-enabled", name)
+    if not is_enabled:
+        systemctl("enable", name)
+    if not is_true("is-active", name):
+        systemctl("start", name)
+        return f"{name} is enabled and started"
+    if has_changed:
+        systemctl("restart", name)
+        return f"{name} is restarted"
+    return f"{name} is installed and runs: nothing to change" if is_enabled else f"{name} is enabled"
+
+
+def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
+    """Check what would keep the units from running, and return their account. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
+    name, cluster = installation.account, installation.cluster
+    try:
+        owner = pwd.getpwnam(name)
+    except (KeyError, ValueError):
+        raise CannotInstall(
+            f"this host has no account {name}: make it with "
+            f"`useradd --system --no-create-home --shell /usr/sbin/nologin {name}`, or name another account by `--account`"
+        ) from None
+    if owner.pw_uid == 0:
+        raise CannotInstall(f"account {name} is the superuser's: name an account without rights by `--account`")
+    if ":" in str(cluster) or any(cluster.is_relative_to(each) for each in _PRIVATE):
+        folders = ", ".join(map(str, _PRIVATE))
+        raise BadInput("FOLDER", str(cluster), f"a folder without «:» in its path that is not below one of {folders}")
+    if Path(sys.executable).is_relative_to(cluster):
+        raise BadInput("FOLDER", str(cluster), f"a folder that does not contain the program {sys.executable}")
+    check_unit_folder(installation.unit_folder)
+    for process in installation.processes:
+        folder = cluster / process.name
+        file, named = (SERVER_FILE, STORE_FOLDER) if process.is_server else (SETTINGS_FILE, CREDENTIAL_FILE)
+        text = (folder / file).read_text(encoding="utf-8")
+        if json.dumps(str(folder / named)) not in text:
+            raise CannotInstall(
+                f"{folder / file} names files in another folder: move the folder of the cluster to the path at which "
+                "`headrace cluster init` made it, or run `headrace cluster init` again with the folder that it has now"
+            )
+        check_reach(name, folder)
+        if process.is_server and not is_true("is-active", process.unit_name):
+            _check_address(text)
+    return owner
+
+
+def _check_address(configuration: str) -> None:
+    """Check that a server can listen at its address, which another server may use. Raises `CannotInstall`."""
+    for host, port in _LISTEN.findall(configuration):
+        address = host.strip("[]")
+        try:
+            with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as trial:
+                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                trial.bind((address, int(port)))
+                trial.listen()
+        except OSError as error:
+            raise CannotInstall(
+                f"the server cannot listen at {host}:{port} ({error.strerror}): stop the server that runs there already, or "
+                "give another address by `headrace cluster init … --listen`"
+            ) from None
+
+
+def _own(folder: Path, owner: pwd.struct_passwd) -> bool:
+    """Give a folder and all that it contains to an account, and close it to other accounts. True if anything was changed.
+
+    Raises `CannotInstall`, OSError.
+    """
+    changed = False
+    for _, folders, files, descriptor in os.fwalk(folder):
+        for name in (".", *folders, *files):
+            # A server that runs may have removed a file since the folder was listed.
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid != owner.pw_uid:
+                    give(Path(name), owner.pw_uid, owner.pw_gid, dir_fd=descriptor)
+                    changed = True
+    if folder.stat().st_mode & 0o077:
+        folder.chmod(0o700)
+        changed = True
+    return changed

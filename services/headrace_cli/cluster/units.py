@@ -1,0 +1,86 @@
+"""The texts of the systemd units that run the NATS server and the services of a cluster folder. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace.systemd.unit_text import SystemdUnit, command_line, quoted
+
+#: Account of the server and the services unless another is named.
+SERVICES_ACCOUNT: Final = "headrace"
+#: Name of the server of a cluster with one server, and of its folder.
+_ONLY_SERVER: Final = "nats"
+
+_UNIT: Final = """\
+# Written by `headrace cluster install`. Put changes of your own into a drop-in: systemctl edit {name}
+[Unit]
+Description={description}
+Wants=network-online.target
+After={after}
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+ExecStart={command}
+{more}User={account}
+UMask=0077
+Restart=always
+RestartSec=1
+TimeoutStopSec=20
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+LockPersonality=yes
+PrivateDevices=yes
+PrivateTmp=yes
+ProtectControlGroups=yes
+ProtectHome=read-only
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+ProtectSystem=strict
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK
+RestrictNamespaces=yes
+RestrictSUIDSGID=yes
+# Of the folder of the cluster, the process sees only its own part.
+TemporaryFileSystem={cluster}:ro
+{bind}={folder}
+
+[Install]
+WantedBy=multi-user.target
+"""
+_RELOAD: Final = "ExecReload=/bin/kill -HUP $MAINPID\n"
+
+
+class ClusterProcess(msgspec.Struct, frozen=True):
+    """A process of a cluster on this host: the NATS server, or a service."""
+
+    #: Name of its folder, such as `nats` or `fair_share`.
+    name: str
+    is_server: bool
+    command: Sequence[str]
+
+    @property
+    def unit_name(self) -> str:
+        """The name of its systemd unit."""
+        is_further = self.is_server and self.name != _ONLY_SERVER
+        return f"headrace-{f'{_ONLY_SERVER}-' if is_further else ''}{self.name.replace('_', '-')}.service"
+
+
+def cluster_unit(process: ClusterProcess, cluster: Path, account: str, servers: Sequence[str]) -> SystemdUnit:
+    """Return the unit of a process of the folder `cluster`. A service starts after the units `servers`. Raises `BadInput`."""
+    network = "network-online.target"
+    text = _UNIT.format(
+        name=process.unit_name,
+        description=f"Headrace: {'NATS server' if process.is_server else 'service'} {process.name}",
+        after=network if process.is_server else " ".join([network, *servers]),
+        command=command_line(process.command),
+        more=_RELOAD if process.is_server else "",
+        account=account,
+        cluster=quoted(str(cluster)),
+        bind="BindPaths" if process.is_server else "BindReadOnlyPaths",
+        folder=quoted(str(cluster / process.name)),
+    )
+    return SystemdUnit(process.unit_name, text)
