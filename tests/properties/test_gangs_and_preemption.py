@@ -127,7 +127,7 @@ def a_gang_first(guarantee: int, wanted: int = 12) -> GangFleet:
 def test_a_graceful_gang_is_not_asked_for_what_it_has_above_its_share() -> None:
     fleet = a_fleet(a_pool("gangs"), a_pool("others"))
     fleet.run_gang("gang", "gangs", 8, 600.0, cores(1), preemption_mode=PreemptionMode.GRACEFUL)
-    pass_seconds(fleet, 4)
+    pass_seconds(fleet, 6)  # new hosts start few jobs at first
     assert fleet.running("gang") == 8
     fleet.run("many", "others", 12, 600.0, cores(1))
     pass_seconds(fleet, 15)
