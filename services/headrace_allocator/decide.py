@@ -67,7 +67,7 @@ class HeartbeatDecision(msgspec.Struct):
     preemptions: list[Preemption] = []
     #: Further preemptions that would happen if pools with `preemption=observe` allowed preemption.
     observed: list[Preemption] = []
-    #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
+    #: Operations of which no job fitted, although for each resource taken alone some job would have fitted.
     refused: set[OperationId] = set()
     #: The reason for which no further job starts in the free resources; None if nothing may start or too little is left.
     room_left: RoomLeft | None = None

@@ -206,7 +206,7 @@ class IntegralEngine:
             return BadRequest("version.term", str(request.version.term), f"at most {self.term + LARGEST_JUMP}")
         if request.version <= request.previous or request.version.term == 0:
             return BadRequest(
-                "version", str(request.version), f"a version after {request.previous}, of a term that was taken"
+                "version", str(request.version), f"a version after {request.previous}, with a term of at least 1"
             )
         if request.previous.term != request.version.term and request.dt_us:
             return BadRequest("dt_us", str(request.dt_us), "0 in the first advance of a term")

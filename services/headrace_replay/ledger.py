@@ -31,7 +31,8 @@ from headrace_replay.account import ReplayAccount
 from headrace_replay.recording import Action, JobRun, Recording
 
 A = TypeVar("A")
-#: The limit of all users together. Limits of services are not part of a tree's configuration, so a replay has none.
+#: The limit of operations of all users together. It is a setting of admission and no part of a tree's configuration, so a replay has no
+#: such limit.
 _NO_LIMIT = 10**9
 _NO_BYTES_LIMIT = 2**62
 

@@ -123,7 +123,7 @@ class Joining:
 
 
 def _why_not(known: NodeRecord | None, tree: str) -> WrongState | None:
-    """Return the refusal of a token for an existing node that is in another tree, or that no token let in; else None."""
+    """Return the refusal of a token for an existing node, if the node is in another tree or did not join by a token; else None."""
     if known is None or (known.tree == tree and known.key):
         return None
     state = (

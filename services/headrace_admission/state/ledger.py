@@ -81,10 +81,10 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     not_retried_bits: bytes = b""
     attempt_pages: dict[int, bytes] = {}
     exit_code_pages: dict[int, bytes] = {}
-    #: Numbers of failed attempts, in two parts as `attempts` and `attempt_pages`; and the times at which failed jobs are
-    #: retried.
+    #: Number of failed attempts of each job: `failed_runs` has the numbers that are too large for `failed_run_pages`.
     failed_runs: dict[int, int] = {}
     failed_run_pages: dict[int, bytes] = {}
+    #: Unix time in milliseconds at which each failed job is retried.
     pausing: dict[int, int] = {}
     #: Number of failures whose job was never started. None in older records: only the kept failures are known to be of this kind.
     not_started: int | None = None

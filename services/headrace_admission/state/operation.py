@@ -38,7 +38,8 @@ class _Fields(msgspec.Struct, kw_only=True):
     upstream_failure: str = ""
     #: True if `spec.after_each` has not ended yet.
     awaits_jobs: bool = False
-    #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now; 0: none yet, or older than time limits.
+    #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now. 0: it had none yet, or a version without
+    #: time limits recorded it.
     runs_since_ms: int = 0
 
     def note_entry(self, sequence: int) -> None:

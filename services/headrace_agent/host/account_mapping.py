@@ -27,7 +27,7 @@ class AccountMapping(msgspec.Struct, frozen=True):
     is_same: bool = False
     #: Account of everyone else; empty: the agent's own; `NO_ACCOUNT`: none, so their jobs do not start.
     of_others: str = ""
-    #: Smallest uid of an account that a person has by name alone; 0: any except the superuser's.
+    #: Smallest uid that an account may have if a person gets it because it has their name; 0: any uid but the superuser's.
     lowest_uid: int = 0
 
     def account_of(self, person: str) -> str:

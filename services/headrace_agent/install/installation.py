@@ -81,7 +81,7 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
         raise BadInput(
             f"{config}: [agent] state_folder",
             "",
-            "the state folder of the node, because a unit does not know the folder of a person",
+            "the state folder of the node: under systemd there is no home folder to take it from",
         )
     state = Path(settings.state())
     check(place, settings.users, f"{config}: [agent] users", state)

@@ -71,7 +71,7 @@ class _Place(msgspec.Struct, eq=False):
 
     entry: Entry
     pool: PoolOrder
-    #: All that the class of the operation's jobs is computed from, unless the operation has limits of its own.
+    #: The values from which the class of the operation's jobs is computed. An operation with limits of its own has a class of its own.
     made_of: _MadeOf
     job_class: JobClass
     number: int

@@ -159,7 +159,7 @@ def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
     """Return the text of why a gang cannot start, whatever other jobs end."""
     words = f"a gang of {reason.jobs} jobs that cannot start, even if all other jobs end"
     if reason.limit_of is None:
-        return f"{words}: all nodes that take its jobs have resources for {reason.most} of them"
+        return f"{words}: all nodes that take its jobs together have resources for {reason.most} of its jobs"
     whose = f"resource_limits of pool {reason.limit_of}" if reason.limit_of else "the operation's own resource_limits"
     return f"{words}: {whose} allow {reason.most} of its jobs"
 

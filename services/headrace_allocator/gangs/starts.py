@@ -271,7 +271,7 @@ class GangStarts:
         self._ranking.refresh(operation)
 
     def _next_in_turn(self) -> Iterator[OperationId]:
-        """Yield one gang that may gather resources now, so that nodes are nudged for it. The gang that is owed most then gets its turn."""
+        """Yield one gang that may gather resources now: its nodes are asked for heartbeats. Whichever gang is owed most gets the turn."""
         some = islice(self._facts.gangs.of.items(), _MOST_LOOKED_AT)
         yield from islice((name for name, each in some if self._may_take_its_turn(each)), 1)
 

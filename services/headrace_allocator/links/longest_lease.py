@@ -85,7 +85,7 @@ async def _bucket_with_copies(bus: Bus) -> CopiedBucket:
 
 
 def _read(value: bytes) -> LongestLeaseRecord:
-    """Decode a record. A record that cannot be decoded has no copy either, and counts as lost: an empty record is returned."""
+    """Decode a record. A record that cannot be decoded counts as lost, and an empty record is returned: there is no second copy to read."""
     try:
         return msgspec.json.decode(value, type=LongestLeaseRecord)
     except msgspec.DecodeError as error:

@@ -148,7 +148,7 @@ def packed(parts: Iterable[Text], room: int) -> Iterator[Text]:
 
 
 def _leads_below(names: Sequence[str]) -> Iterator[str]:
-    """Yield for each name in a tree the branches that continue below it. For names without branches, yield an empty string."""
+    """Yield the lines of the drawn tree that continue below each name; an empty string for names without such lines."""
     leads = [found[0] if (found := _BRANCHES.match(name)) and "─" in found[0] else "" for name in names]
     for lead, following in pairwise([*leads, ""]):
         own = lead.replace("├─", "│ ").replace("└─", "  ")

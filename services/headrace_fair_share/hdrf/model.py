@@ -62,7 +62,7 @@ class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     infer_weight_multiplier: float | None = None
     #: Used only by the service that advances the volumes, like `saturation_period_s`.
     distribute_free_volume: bool = False
-    #: True: as upstream, a relaxed pool with empty volume is charged for its last grant forever. False: it is not charged.
+    #: True: a relaxed pool with empty volume is charged for its last grant forever, as in YTsaurus. False: it is not charged.
     charge_skipped_relaxed_pools: bool = False
 
 

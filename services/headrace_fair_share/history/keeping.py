@@ -52,7 +52,9 @@ async def term_of_history(bus: Bus, tree: TreeName, options: HistoryOptions) -> 
     try:
         last = await (await _records_of(bus, tree, options)).last()
     except BusError as error:
-        logger().info("the term of the history cannot be read", tree=tree, error=str(error))
+        logger().info(
+            "the number of the leader that wrote the history last cannot be read", tree=tree, error=str(error)
+        )
         return 0
     return _term_of(last.data)
 

@@ -288,7 +288,7 @@ class _Operations:
         return self._places.get(name or "", 0)
 
     def _wishes(self, read: PlannedOperation, place: str) -> tuple[Resources, Resources, int]:
-        """Return demand, usage and number of pending jobs, from jobs of one size or as given."""
+        """Return demand, usage and number of pending jobs: computed from jobs of one size, or as the file states them."""
         by_jobs = [key for key in ("resources", "job_count", "running_jobs") if getattr(read, key) is not None]
         outright = [key for key in ("resource_demand", "resource_usage") if getattr(read, key) is not None]
         if by_jobs and outright:

@@ -31,7 +31,7 @@ _ROUNDING: Final = 1e-6
 
 
 class PoolResults(msgspec.Struct, frozen=True):
-    """The results of a pool that its share item does not hold."""
+    """Results of a pool that are not part of its item in the share snapshot."""
 
     usage: Resources = ZERO
     demand: Resources = ZERO

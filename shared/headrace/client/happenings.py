@@ -73,7 +73,7 @@ class Happenings:
             request = ReadEvents(page.next)
 
     async def since(self, since_ms: int, wanted: HappeningFilter) -> AsyncIterator[Happening]:
-        """Yield the selected events that the log keeps since a Unix time in milliseconds: of operations, and ends of jobs.
+        """Yield the selected events since a Unix time in milliseconds that the log keeps: changes of operations, and ends of jobs.
 
         Raises `Refused`, `Unanswered`.
         """

@@ -257,7 +257,7 @@ def test_for_a_gang_of_more_jobs_than_all_nodes_have_room_for_no_room_is_held() 
     fleet.gather()
     fleet.say_all()
 
-    assert fleet.reasons("large") == [f"{NEVER}all nodes that take its jobs have resources for 6 of them"]
+    assert fleet.reasons("large") == [f"{NEVER}all nodes that take its jobs together have resources for 6 of its jobs"]
     assert (fleet.phase("large"), fleet.runs("small")) == (GangPhase.WAITING, 4)
     wanted = {item.operation: item.pending for item in fleet.cut_usage().items}
     assert wanted[OperationId("large")] == ZERO, "what nobody can run is no demand"
@@ -276,7 +276,7 @@ def test_a_gang_that_never_fitted_starts_once_a_node_more_takes_its_jobs_and_wai
 
     fleet.say("a", state=NodeState.DRAINING)
     fleet.refresh()
-    assert fleet.reasons(GANG)[0] == f"{NEVER}all nodes that take its jobs have resources for 4 of them"
+    assert fleet.reasons(GANG)[0] == f"{NEVER}all nodes that take its jobs together have resources for 4 of its jobs"
     fleet.say("a")
     fleet.refresh()
     fleet.gather()
@@ -306,7 +306,7 @@ def test_nothing_starts_in_less_room_than_the_tree_spares_so_that_fewer_jobs_of_
     fleet.gather()
     fleet.say_all()
 
-    assert fleet.reasons("large")[0].endswith("have resources for 9 of them")
+    assert fleet.reasons("large")[0].endswith("have resources for 9 of its jobs")
     assert fleet.runs("fits") == 9
 
 

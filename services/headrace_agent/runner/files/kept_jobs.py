@@ -99,7 +99,7 @@ def has_jobs(files: LinuxFiles, state: str) -> bool:
 
 
 class KeptJobs:
-    """The folder `jobs` in the state folder, with `spoiled` beside it."""
+    """The folder `jobs` in the state folder. Files that cannot be read are moved to the folder `spoiled` beside it."""
 
     def __init__(self, files: LinuxFiles, state: str) -> None:
         self._files = files

@@ -204,7 +204,7 @@ def tree(*, operations: Switch = False, watching: Watching | None = None, common
         terminal = screen.out.is_terminal
         screen.print(tree_table(answer, screen.width, bars=terminal, ascii_only=not draws_more_than_ascii(screen.out)))
         if answer.operations_left_out:
-            screen.say(f"not shown: {counted(answer.operations_left_out, 'operation')} beyond the size of an answer")
+            screen.say(f"{counted(answer.operations_left_out, 'more operation')} not shown: the answer is full")
         await _say_troubles(screen, client, answer)
 
     return talk(common, work, watching=watching)
@@ -234,6 +234,6 @@ def starving(*, watching: Watching | None = None, common: InTree | None = None) 
         else:
             screen.say("nothing starves")
         if answer.operations_left_out:
-            screen.say(f"not shown: {counted(answer.operations_left_out, 'operation')} beyond the size of an answer")
+            screen.say(f"{counted(answer.operations_left_out, 'more operation')} not shown: the answer is full")
 
     return talk(common, work, watching=watching)

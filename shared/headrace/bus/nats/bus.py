@@ -290,8 +290,9 @@ def _answering(compose: Callable[[], bytes]) -> Handler:
 
 
 def _put_if_said_there(inbox: Mailbox, subject: str, message: Message) -> None:
-    """Put a message into an inbox if its own subject matches the subscription. Otherwise a stream delivered it there, and
-    it is dropped.
+    """Put a message into an inbox if the message was published on a subject of the subscription.
+
+    Otherwise a stream delivered the message to the inbox, and the message is dropped.
 
     A message's own subject shows where it was published, by a party with the right to do so.
     """

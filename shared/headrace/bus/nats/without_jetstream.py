@@ -25,7 +25,7 @@ class Header(StrEnum):
 
 
 class _StandIn(ModuleType):
-    """A placeholder for the object of its name, which it imports when an attribute is requested that the placeholder lacks."""
+    """A placeholder for a module. It imports the module when an attribute is requested that the placeholder does not have."""
 
     def __getattr__(self, name: str) -> object:
         from pkgutil import resolve_name

@@ -1,6 +1,6 @@
 """Reading a stream from a given position to its end, in batches that the reader requests.
 
-So little data is on its way, however slow the reader is.
+A slow reader therefore never has more than one batch on the way.
 """
 
 from __future__ import annotations
