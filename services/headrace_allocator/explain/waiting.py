@@ -326,7 +326,11 @@ def _failing_nodes(facts: Facts, operation: Operation) -> Iterator[why.NodeHeldB
         is_suspect, count = failures.is_suspect, failures.run.failures
         yield why.NodeHeldBack(could[0].record.node, is_suspect, count, len(failures.of), left_s, len(could) - 1)
     pairs = {} if operation.outcomes is None else operation.outcomes.failing_on
-    avoided = [(name, pair) for name, pair in pairs.items() if pair.is_held]
+    avoided = [
+        (name, pair)
+        for name, pair in pairs.items()
+        if pair.is_held and name in facts.nodes and facts.failing.turns_away(facts.nodes[name], operation)
+    ]
     if avoided:
         name, pair = avoided[0]
         left_s = max(0.0, pair.until_s - facts.failing.now_s)

@@ -31,6 +31,8 @@ _DOUBT_S: Final = 1.0
 #: First pause before a single job is tried, how much longer each pause is than the pause before, and the longest pause, in seconds.
 FIRST_PAUSE_S: Final = 30.0
 _GROWTH: Final = 4
+#: Number of times that a pause grows until it is the longest.
+_MOST_GROWTHS: Final = 4
 _LONGEST_PAUSE_S: Final = 3600.0
 
 
@@ -96,7 +98,10 @@ class FailureRun:
         return Turn.SINGLE if self.is_held else Turn.ANY
 
     def note_start(self, now_s: float) -> None:
-        """Record that a job starts. During a hold the next job is tried only after a longer pause."""
-        if self.is_held:
+        """Record that a job starts. During a hold the next job is tried only after a longer pause.
+
+        A job that starts within a pause, because no other node could take it, is no trial.
+        """
+        if self.is_held and now_s >= self.until_s:
             self.tried += 1
-            self.until_s = now_s + min(FIRST_PAUSE_S * _GROWTH**self.tried, _LONGEST_PAUSE_S)
+            self.until_s = now_s + min(FIRST_PAUSE_S * _GROWTH ** min(self.tried, _MOST_GROWTHS), _LONGEST_PAUSE_S)

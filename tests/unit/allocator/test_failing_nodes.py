@@ -14,6 +14,7 @@ from headrace.wire.nodes import NodeRecord
 from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.effects import SuspectNode
 from headrace_allocator.facts.failing_nodes import ANYTHING
+from headrace_allocator.facts.failure_runs import FIRST_PAUSE_S, FailureRun
 from tests.support.failing_fleet import FailingFleet
 
 BAD = "bad"
@@ -274,3 +275,18 @@ def test_a_removed_node_is_forgotten() -> None:
     assert NodeName(BAD) not in fleet.facts.nodes
     assert not fleet.facts.failing.held
     assert not fleet.facts.failing.suspect
+
+
+def test_jobs_that_start_within_a_pause_let_it_not_grow_and_a_pause_ends_however_many_were_tried() -> None:
+    run = FailureRun()
+    for _ in range(5):
+        run.fail(0.0)
+    run.judge(5, 0.0)
+    for _ in range(2_000):
+        run.note_start(1.0)
+    assert run.until_s == FIRST_PAUSE_S
+    now_s = run.until_s
+    for _ in range(2_000):
+        run.note_start(now_s)
+        assert now_s < run.until_s <= now_s + 3_600.0
+        now_s = run.until_s
