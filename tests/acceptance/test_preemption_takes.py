@@ -115,7 +115,7 @@ def test_a_big_job_gets_onto_a_fragmented_node_by_aggressive_preemption_only(up:
 def test_a_limit_that_was_lowered_is_repaid(up: Up) -> None:
     operation = staying(up, "research", 4, 1)
 
-    up.run("pool", "set", "research", "resource_limits={cpu: 2}")
+    up.run("pool", "set", "research", "resource_limits={cpu: 2}", "--yes")
 
     found = until_preempted(up, operation, 2)
     assert [each["reason"] for each in found] == ["resource_limits_violated"] * 2

@@ -102,7 +102,7 @@ class Facts:
         #: Tags and sizes of the nodes that accept jobs.
         self.shapes = NodeShapes()
         self.tagged_rooms = TaggedRooms()
-        self.failing = FailingNodes(self.nodes, self.operations, self.pools, self.shapes)
+        self.failing = FailingNodes(self.nodes, self.operations, self.pools, self.shapes, self.gangs.of)
 
     def lead(self, term: int, timing: Timing) -> None:
         """Make this allocator the leader with the given term."""

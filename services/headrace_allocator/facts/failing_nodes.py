@@ -8,7 +8,7 @@
   therefore makes no node suspect.
 
 A node that has completed nothing yet starts two jobs first, then twice as many as it has, so that few jobs fail before the first failure
-is known. Nothing is saved: after a restart the runs begin anew.
+is known; in a tree with gangs there is no such bound. Nothing is saved: after a restart the runs begin anew.
 
 Cost: a look at the operations that fail on the node, and nothing for other nodes. Bounds: `_MOST_OPERATIONS` for each node,
 `_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.
@@ -97,11 +97,13 @@ class FailingNodes:
         operations: Mapping[OperationId, Operation],
         pools: PoolStates,
         shapes: NodeShapes,
+        gangs: Mapping[OperationId, Operation],
     ) -> None:
         self._nodes = nodes
         self._operations = operations
         self._pools = pools
         self._shapes = shapes
+        self._gangs = gangs
         #: Time of the last heartbeat or tick (steady-clock seconds).
         self.now_s = 0.0
         #: Nodes that are held back, and nodes that are suspect.
@@ -192,7 +194,7 @@ class FailingNodes:
             return ANYTHING
         failures = node.failures
         if failures is None:
-            return Allowed(max(_FIRST_STARTS, 2 * len(node.allocations)), one_job=True)
+            return Allowed(self._first_starts(node), one_job=True)
         if failures.of or failures.run.is_held:
             self._judge(node, failures)
         turn = failures.turn(self.now_s)
@@ -205,11 +207,15 @@ class FailingNodes:
         if turn is Turn.SINGLE or (is_new and failures.counted):
             most = 1
         elif is_new:
-            most = max(_FIRST_STARTS, 2 * len(node.allocations))
+            most = self._first_starts(node)
         if most is None and not (failures.counted or failures.pairs):
             return ANYTHING
         allowed = Allowed(most, is_held=turn is Turn.SINGLE, one_job=is_new or failures.counted > 0)
         return self._with_operations(node, failures, allowed) if failures.pairs else allowed
+
+    def _first_starts(self, node: Node) -> int | None:
+        """Return how many jobs start on a node that has completed nothing. A tree with gangs has no bound: their jobs start together."""
+        return None if self._gangs else max(_FIRST_STARTS, 2 * len(node.allocations))
 
     def turns_away(self, node: Node, operation: Operation) -> bool:
         """True if no job of the operation may start on the node now."""
