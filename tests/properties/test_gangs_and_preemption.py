@@ -240,8 +240,9 @@ class RandomGangs(GangFleet):
                 self.apart_s.pop(name, None)
             else:
                 assert self.now_s - self.apart_s.setdefault(name, self.now_s) < 40, f"{name} runs {running} jobs"
+        # A gang may keep its turn until the jobs that were preempted for it have had their time to end.
         for name, since_s in self.taken_for_s.items():
-            assert self.now_s - since_s < 40, f"work was lost for {name}, which does not start"
+            assert self.now_s - since_s < 60, f"work was lost for {name}, which does not start"
 
     def look_again_at_kept_places(self, host: str) -> None:
         """The rule that is named for a gang's allocation is the rule that the stage goes by."""
