@@ -34,7 +34,9 @@ def claim(state: str, holder: FolderHolder, uid: int | None = None) -> int:
     With `uid` the folder may belong to that account. Raises `StateInUse`, `ForeignState`, and OSError if the folder cannot be
     used.
     """
-    os.makedirs(state, mode=0o700, exist_ok=True)
+    # A link that the kernel does not follow counts as existing; whose it is, is looked at next.
+    with suppress(FileExistsError):
+        os.makedirs(state, mode=0o700, exist_ok=True)
     try:
         take_own_folder(state, 0o700, uid)
     except ForeignFolder as error:
