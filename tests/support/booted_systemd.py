@@ -72,6 +72,7 @@ printf '127.0.0.1 localhost %s\\n' "$name" >etc/hosts
 # The tested programs may be below /tmp, which the units would not see.
 mkdir -p etc/systemd/system/headrace-.service.d
 ln -sf /dev/null etc/systemd/system/tmp.mount
+ln -sf /dev/null etc/tmpfiles.d/tmp.conf
 case " $* " in *' /tmp '*) printf '[Service]\\nPrivateTmp=no\\n' >etc/systemd/system/headrace-.service.d/test.conf ;; esac
 ip link set lo up
 exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin container=test chroot . /lib/systemd/systemd --unit=basic.target
