@@ -150,7 +150,7 @@ def filled(text: str) -> str:
 
 
 def plan(example: str) -> str:
-    """What `headrace plan` prints of an example."""
+    """Return the output of `headrace plan` for an example."""
     words = [sys.executable, "-m", "headrace_cli", "plan", f"docs/examples/{example}"]
     done = subprocess.run(words, cwd=ROOT_FOLDER, capture_output=True, text=True, check=True)
     return done.stdout

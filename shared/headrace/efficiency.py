@@ -1,4 +1,4 @@
-"""What the jobs of an operation asked for and what their runs used: the unused part, and what to ask for the next time. Pure."""
+"""Comparison of the resources that jobs requested with those that they used, and a suggestion for the next request. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CPU_STEP: Final = 50
 class Efficiency(msgspec.Struct, frozen=True):
     """The usage of the completed runs of an operation's jobs, next to what each job asked for."""
 
-    #: What each job asked for.
+    #: Resources that each job requested.
     asked: Resources
     #: Usage of the measured runs, by their result.
     used: dict[JobResult, RunUsage]

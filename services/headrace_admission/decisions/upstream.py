@@ -23,7 +23,7 @@ MOST_FOLLOWERS: Final = 16
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """What is known of the operations that a new operation waits for."""
+    """The state of the operations that a new operation waits for."""
 
     #: The operations that have not ended.
     awaits: list[OperationId]

@@ -107,7 +107,7 @@ class Ledger:
         self.attempts = IndexedNumbers()
         #: Number of attempts that ended with each result.
         self.counts: dict[JobResult, int] = dict.fromkeys(JobResult, 0)
-        #: What the measured runs that ended with each result used.
+        #: Usage of the measured runs, by their result.
         self.used: dict[JobResult, RunUsage] = {}
         self.failures: list[JobEnd] = []
         self._failures_bytes = 0

@@ -96,7 +96,7 @@ class View(msgspec.Struct, frozen=True):
     some_gang_gathers: bool = False
     #: The operation for which the node is reserved.
     reserved: Operation | None = None
-    #: What may start on the node, by the failures of jobs there.
+    #: Jobs that may start on the node, given the failures there.
     allowed: Allowed = ANYTHING
     #: Batches that regular stages go through, by whether they are of high priority; empty if the tree has no batches.
     batches: Mapping[bool, Sequence[Batch]] = {}

@@ -51,7 +51,7 @@ _FIRST_STARTS: Final = 2
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """What may start on a node on one heartbeat."""
+    """The jobs that may start on a node on one heartbeat."""
 
     #: Upper bound of the allocations that start; None: no bound.
     most_starts: int | None = None

@@ -37,7 +37,7 @@ _LONGEST_PAUSE_S: Final = 3600.0
 
 
 class Turn(enum.Enum):
-    """What may start."""
+    """The number of jobs that may start."""
 
     #: As many jobs as fit.
     ANY = "any"

@@ -9,7 +9,7 @@ from headrace.wire.operation_spec import LARGEST_JOB_COUNT, TRIES
 
 
 class FailureWishes(TypedDict, total=False):
-    """What a person says of failed jobs; None and what is missing stand for the default."""
+    """Options of a person for failed jobs; None and a missing key stand for the default."""
 
     tries: int | None
     keep_going: bool | None

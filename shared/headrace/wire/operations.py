@@ -125,7 +125,7 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What the measured runs of an operation's jobs used together, of those runs that ended with one result.
+    """Usage of the measured runs of an operation's jobs that ended with one result, summed up.
 
     Sums stop at `LARGEST_SUM`.
     """

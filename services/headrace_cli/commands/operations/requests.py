@@ -1,4 +1,4 @@
-"""What `op list`, `op get` and `op explain` ask about operations: the share of an operation, and why it runs no job."""
+"""Requests of `op list`, `op get` and `op explain`: for the share of an operation, and for the reasons why it runs no job."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Confirming:
     def __init__(self, options: ChangeOptions | None) -> None:
         options = options or ChangeOptions()
         self._dry_run, self._is_confirmed = options.dry_run, options.yes
-        #: What the user must confirm; empty: nothing.
+        #: Question that the user must answer; empty: none.
         self.question = ""
 
     async def request(
