@@ -112,9 +112,10 @@ def test_logs_are_followed_to_the_end(up: Up) -> None:
 
 
 def test_several_operations_are_suspended_resumed_and_waited_for_in_one_command(up: Up) -> None:
-    names = [up.start_operation("--", "sleep", "0.5") for _ in range(2)]
+    names = [up.start_operation("--", "sh", "-c", "until [ -e resumed ]; do sleep 0.05; done") for _ in range(2)]
     assert [view["suspended"] for view in answer(up, "op", "suspend", *names)["operations"]] == [True, True]
     assert [view["suspended"] for view in answer(up, "op", "resume", *names)["operations"]] == [False, False]
+    (up.state / "resumed").touch()
     bad = up.start_operation("--max-failed-job-count", "1", "--", "false")
     told = up.run("op", "wait", *names, bad, expect=1).stderr
     assert all(f"{name} completed" in told for name in names)

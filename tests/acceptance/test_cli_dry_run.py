@@ -128,11 +128,11 @@ def test_a_gang_is_told_whether_it_can_ever_start(up: Up) -> None:
     assert "a gang: all at once or none" in fits
     assert "cannot start" not in fits
     assert (
-        "a gang of 7 jobs that cannot start, even if all other jobs end: all nodes that take its jobs have resources for 6"
-        in too_many
+        "a gang of 7 jobs that cannot start, even if all other jobs end: "
+        "all nodes that take its jobs together have resources for 6 of its jobs" in too_many
     )
     assert (
-        "a gang of 3 jobs that cannot start, even if all other jobs end: resource_limits of pool small allow 2"
+        "a gang of 3 jobs that cannot start, even if all other jobs end: resource_limits of pool small allow 2 of its jobs"
         in over_the_limit
     )
 
