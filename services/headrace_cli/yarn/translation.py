@@ -127,9 +127,8 @@ class _Translation:
             "max_running_operation_count": (
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
-            # Off, as in YARN, for which the file was written.
+            # Off, as in YARN, for which the file was written. Nodes on which jobs fail stay held back: applications of YARN avoid them too.
             "node_reservation_time": None,
-            "hold_back_failing_nodes": None,
             "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
             "yarn/memory_only": (self._policies[ROOT] == "fair") or None,

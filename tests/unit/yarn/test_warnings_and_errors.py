@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headrace.errors import BadInput
 from headrace.ids import PoolName
 from headrace.pools import TREE_ATTRIBUTES, TreeOptions
+from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.resources import Resources
 from headrace.tree_file.problems import FileProblem, Problems, UnusableFile
 from headrace_cli.yarn import elements
@@ -450,6 +451,16 @@ def test_lists_that_yarn_does_not_look_at_are_warned_of(enabled: bool) -> None:
     _, warnings = translated(text, YarnSite(acls=enabled))
 
     assert (("W15", "access lists") in [(each.code, each.place) for each in warnings.found]) is not enabled
+
+
+def test_nodes_on_which_jobs_fail_are_held_back_as_before_the_import() -> None:
+    found, _ = translated(inside("<queue name='a'/>"))
+    before = TREE_ATTRIBUTES.changed(TreeOptions(), NEW_TREE_OPTIONS).value
+    after = TREE_ATTRIBUTES.changed(before, found.options).value
+
+    assert before.hold_back_failing_nodes
+    assert after.hold_back_failing_nodes
+    assert after.node_reservation_time == 0
 
 
 def test_what_an_earlier_file_said_of_the_tree_does_not_stay() -> None:
