@@ -26,16 +26,16 @@ from headrace.wire.log import (
 from headrace.wire.operation_spec import OnLostNode, OperationSpec
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import Refusal
-from headrace_admission.decisions.blocks import refused_term
 from headrace_admission.decisions.configuration import take_held_back
+from headrace_admission.decisions.index_leases import refused_term
 from headrace_admission.decisions.promotion import admit, offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
 from headrace_admission.queries import failed_for_good, failure_words, most_failed_runs
 from headrace_admission.state.index_owners import MOST_RUNS, runs_of
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict
-from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
+from headrace_admission.state.operation_states import is_ending, is_final
 
 _MOST_DOUBLINGS: Final = 40
 #: The tree of `IndexesReturned` when jobs need not wait for other jobs any more.

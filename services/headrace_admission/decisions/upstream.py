@@ -14,7 +14,7 @@ from headrace.ids import OperationId
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, Refusal, WrongState
 from headrace_admission import queries
-from headrace_admission.state.life import is_final
+from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.state import State
 from headrace_admission.state.upstream import uncompleted, unmet
 
