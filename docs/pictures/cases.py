@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.wire.snapshots import ShareItem
-from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.preemption_groups import Group
 from tests.conformance.allocation.heartbeats import Fleet
 from tests.conformance.allocation.scenario import Scenario
 from tests.conformance.allocation.updates import ShareSnapshot, update

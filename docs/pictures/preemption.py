@@ -13,7 +13,7 @@ from matplotlib import pyplot as plt
 
 from docs.pictures.cases import PAGE, Held, cases, moments
 from docs.pictures.fair_share import EDGE, GREY, panels
-from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.preemption_groups import Group
 
 __all__ = ["FOLDER", "PICTURES", "draw"]
 

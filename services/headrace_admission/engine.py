@@ -23,13 +23,13 @@ from headrace.wire.log import ClockMoved, Event
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import not_allowed
 from headrace_admission.decisions import (
-    blocks,
     configuration,
     ends_and_retries,
+    index_leases,
+    operation_changes,
     promotion,
     starts,
     time_limits,
-    updates,
 )
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.book_checks import pools_to_check
@@ -96,19 +96,19 @@ class AdmissionEngine:
         return self._decide(now, starts.start, request, user)
 
     def on_update(self, request: wire.UpdateOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(now, updates.update, request, user)
+        return self._decide(now, operation_changes.update, request, user)
 
     def on_abort(self, request: wire.AbortOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(now, updates.abort, request, user)
+        return self._decide(now, operation_changes.abort, request, user)
 
     def on_complete(self, request: wire.CompleteOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(now, updates.complete, request, user)
+        return self._decide(now, operation_changes.complete, request, user)
 
     def on_suspend(self, request: wire.SuspendOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(now, updates.suspend, request, user)
+        return self._decide(now, operation_changes.suspend, request, user)
 
     def on_resume(self, request: wire.ResumeOperation, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(now, updates.resume, request, user)
+        return self._decide(now, operation_changes.resume, request, user)
 
     def on_scan_asked(self, _request: wire.ScanQueues, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
         """Scan the queues now, outside of the usual period, for an administrator."""
@@ -123,13 +123,13 @@ class AdmissionEngine:
     # --- allocators ------------------------------------------------------------------------------------------------
 
     def on_attach(self, request: ledger.Attach, now: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(now, blocks.attach, request, self._term)
+        return self._decide(now, index_leases.attach, request, self._term)
 
     def on_draw(self, request: ledger.DrawBlock, now: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(now, blocks.draw, request)
+        return self._decide(now, index_leases.draw, request)
 
     def on_return(self, request: ledger.ReturnIndexes, now: Moment) -> Outcome[msgspec.Struct, Event]:
-        return self._decide(now, blocks.return_indexes, request)
+        return self._decide(now, index_leases.return_indexes, request)
 
     def on_allocator_gone(self, tree: TreeName, now: Moment) -> Outcome[None, Event]:
         """Record as lost the jobs of a tree whose nodes had no allocator for their whole lease."""

@@ -16,7 +16,7 @@ from headrace.counted import counted
 from headrace.durations import exact_duration
 from headrace.efficiency import unused
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
-from headrace.near import near
+from headrace.suggestions import near
 from headrace.wire import operations as wire
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -28,8 +28,8 @@ from headrace.wire.placements import PoolHolder, PoolLevel, TreePlacement, Waiti
 from headrace.wire.refusals import BadRequest, NotFound
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES, size_bytes
 from headrace_admission.state.ledger import Ledger
-from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
+from headrace_admission.state.operation_states import is_ending, is_final
 from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook

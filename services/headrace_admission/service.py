@@ -13,18 +13,18 @@ import anyio
 import msgspec
 from msgspec.structs import replace
 
-from headrace.beats import until_beat
 from headrace.bus import AppenderFenced, Log
+from headrace.common_wakeups import until_beat
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.obs.tracing import start_of_operation
+from headrace.runtime.concurrent_calls import together
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import SLOW_AT_ONCE, Caller, CallerKind
 from headrace.runtime.engine import Figure, Moment, Outcome
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
-from headrace.runtime.together import together
 from headrace.wire import ledger as ledger_wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
@@ -43,7 +43,7 @@ from headrace_admission.files.requests import FileRequests
 from headrace_admission.gone_allocators import LeaseSilence, is_gone
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
-from headrace_admission.log.pages import history_answer, log_page
+from headrace_admission.log.history_pages import history_answer, log_page
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import LogFollower, highest_recorded_term
 from headrace_admission.nodes.requests import NodeRequests, read_authority

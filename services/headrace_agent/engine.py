@@ -44,15 +44,15 @@ from headrace.wire.heartbeat import (
 from headrace.wire.nodes import StopMode
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
+from headrace_agent.agent_stop import Stopping
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.allocations.starts_to_tell import UnsentStartRecords
+from headrace_agent.allocations.unreported_starts import UnsentStartRecords
 from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Leave, LogRecord, SendToRunner, Trouble
 from headrace_agent.files.operation_files import FilesFailure, OperationFiles
+from headrace_agent.heartbeat_timing import Pulse
 from headrace_agent.host_faults import HostFaults
-from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease, Recalled, Started, ToAgent
 from headrace_agent.starts_and_ends import StartsAndEnds
-from headrace_agent.stopping import Stopping
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
 
 #: Upper bound of unacknowledged job ends; at this number no further job starts.

@@ -18,7 +18,7 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.decision.walk import RoomLeft, next_in_line, why_room_is_left
 from headrace_allocator.preemption.audit.deactivations import Deactivations, of_regular_stages
 from headrace_allocator.preemption.audit.observing import would_be_preempted
-from headrace_allocator.preemption.repairs import asked_gracefully, victims_of_overcommit
+from headrace_allocator.preemption.overcommit_and_limits import asked_gracefully, victims_of_overcommit
 from headrace_allocator.preemption.stages import StageOutcome, run_stages
 from headrace_allocator.preemption.victims import Preemption, groups_of
 from headrace_allocator.preemption.yarn.execution import carried_out

@@ -38,25 +38,31 @@ from headrace_allocator.explain.answers import AnswerToQuestion, Question, answe
 from headrace_allocator.explain.words import ends_of_lost
 from headrace_allocator.explain.words_of_failing import suspects_reported
 from headrace_allocator.facts.facts import Facts, filter_nodes
-from headrace_allocator.facts.ledger import OperationNews, drawing_terms, forget_untold, learn_events, learn_live
+from headrace_allocator.facts.job_slots import not_given_out
+from headrace_allocator.facts.ledger_reports import (
+    OperationNews,
+    drawing_terms,
+    forget_untold,
+    learn_events,
+    learn_live,
+)
 from headrace_allocator.facts.lost_jobs import lose_doubtful
 from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.facts.reconcile import Findings, reconcile
-from headrace_allocator.facts.slots import not_given_out
 from headrace_allocator.gangs.starts import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
+from headrace_allocator.heartbeat_pace import Pace
 from headrace_allocator.index_leasing import next_lease, pending_returns, set_aside_to_return, wants
 from headrace_allocator.lost_nodes import LostNodes, runs_nothing
-from headrace_allocator.pace import Pace
 from headrace_allocator.preemption.audit.alarms import PreemptionAlarms
 from headrace_allocator.preemption.gang_resources import GangResourceSearch
 from headrace_allocator.preemption.yarn.passes import YarnPasses
 from headrace_allocator.reserving.node_reservations import NodeReservations
+from headrace_allocator.start_watchdog import Watchdog
 from headrace_allocator.unmet_guarantees import UnmetGuarantees
 from headrace_allocator.usage_changes import UsageChanges, UsageCollector
-from headrace_allocator.watchdog import Watchdog
 
 #: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
 _MOST_RELEASED: Final = 4_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
+from headrace_allocator.decision.start_limits import held_back, pool_limit_reached
 from headrace_allocator.effects import Draw, Effect, Return, Want
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, Returning

@@ -11,8 +11,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import msgspec
 
-from headrace.beats import until_beat
 from headrace.bus import Bus, BusError, Entry, Message, Mirror, Newest, Subscription, YieldBudget
+from headrace.common_wakeups import until_beat
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
@@ -21,7 +21,7 @@ from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Outcome
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed, slices
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
@@ -61,12 +61,12 @@ from headrace_allocator.explain.answers import Question
 from headrace_allocator.facts.nodes import refused_incarnation
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.links.enrolled_nodes import EnrolledNodes
+from headrace_allocator.links.garbage_collection import YoungObjects
 from headrace_allocator.links.heartbeat_log import HeartbeatLog
 from headrace_allocator.links.ledger_link import LedgerLink
-from headrace_allocator.links.longest_lease import LongestLease, term_of_longest_lease
-from headrace_allocator.links.pictures import PictureReader
+from headrace_allocator.links.node_reports import PictureReader
+from headrace_allocator.links.successor_record import LongestLease, term_of_longest_lease
 from headrace_allocator.links.usage_publisher import UsagePublisher
-from headrace_allocator.links.young_objects import YoungObjects
 from headrace_allocator.pool_metrics import pool_figures
 from headrace_allocator.preemption_passes import PreemptionPasses
 from headrace_allocator.settings import AllocatorSettings

@@ -10,7 +10,7 @@ import msgspec
 from headrace.wire.integral import Advance
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Term
-from headrace_fair_share.configuration.tree_configuration import Change
+from headrace_fair_share.configuration.change_decisions import Change
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.update.update_facts import UpdateFacts
 

@@ -27,8 +27,8 @@ from headrace.wire.refusals import NotReady, Refusal, StaleTerm
 from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace.wire.version import Term
 from headrace.wire.what_if import WhatIf
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree, TreeConfiguration, takes_away
 from headrace_fair_share.configuration.rules import TreeBounds
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration, takes_away
 from headrace_fair_share.effects import (
     Compute,
     Effect,
@@ -40,9 +40,9 @@ from headrace_fair_share.effects import (
     UpdateSooner,
     WriteTree,
 )
+from headrace_fair_share.facts.changed_operations import News
 from headrace_fair_share.facts.ephemeral_pools import ReportedEphemeralPools, ephemeral_pools_of, misplaced
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer, KnownVolumes
-from headrace_fair_share.facts.news import News
 from headrace_fair_share.facts.operations import KnownOperations
 from headrace_fair_share.facts.pool_inputs import sharing_of
 from headrace_fair_share.facts.usage import KnownUsage, SeenTo, UsageChange
@@ -51,9 +51,9 @@ from headrace_fair_share.hdrf.model import Sharing
 from headrace_fair_share.starvation.clocks import NO_TIME, Age, Ages, Clocks, CountedTime, clocks_of
 from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.results import PoolResults, check_shares
-from headrace_fair_share.update.run import FailedUpdate, Update, WrongTree
 from headrace_fair_share.update.schedule import UpdateSchedule
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import FailedUpdate, Update, WrongTree
 from headrace_fair_share.what_if.supposing import Supposed, supposed
 from headrace_fair_share.yarn.shortage import YarnState
 

@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName, UserName
-from headrace.near import near
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.suggestions import near
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import (
     Division,

@@ -19,7 +19,7 @@ from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Figure, Outcome, counter
 from headrace.runtime.feeds import OperationsFeed, SnapshotFeed, slices
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import LengthsOfTime, Shell
@@ -44,11 +44,11 @@ from headrace.wire.snapshots import (
     WholeRequest,
 )
 from headrace.wire.version import Term
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.requests import ConfigurationRequests
 from headrace_fair_share.configuration.store import PoolStore
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 from headrace_fair_share.effects import (
     Compute,
     Effect,
@@ -69,7 +69,7 @@ from headrace_fair_share.pool_figures import pool_figures
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.saved_clocks import ClockStore, term_of_clocks
 from headrace_fair_share.update.broken_trees import keep_broken_tree
-from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.update.updater import Update, Updater
 from headrace_fair_share.view import pool_list
 from headrace_fair_share.what_if.requests import WhatIfRequests
 

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.near import near
 from headrace.pools import IntegralType, PoolConfig
+from headrace.suggestions import near
 from headrace.wire.integral import Volume
 from headrace.wire.pools import GetPools, PoolList, PoolView, ResourceDistribution
 from headrace.wire.refusals import NotFound

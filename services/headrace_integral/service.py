@@ -13,7 +13,7 @@ from headrace.ids import TreeName, tree_name
 from headrace.obs.logging import logger
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Figure, counter
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell

@@ -14,7 +14,7 @@ import msgspec
 from headrace.bus import KeyValue
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
-from headrace.runtime.fenced import FencedKey
+from headrace.runtime.fenced_writes import FencedKey
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode, runs_within
 from headrace.wire.integral import PAGE_BYTES, PoolVolume

@@ -11,9 +11,9 @@ from headrace.pools import Person, Tree
 from headrace.resources import Resources
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.replay import Agreement, ComparedPool, Replay, ReplayedPool, ReplayRefused, ReplayTask
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
-from headrace_replay.account import Counted, ReplayAccount, Stretches, UsageSeries, hours, upwards
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree, TreeConfiguration
 from headrace_replay.recording import JobRun, Recording
+from headrace_replay.results import Counted, ReplayAccount, Stretches, UsageSeries, hours, upwards
 from headrace_replay.world import World
 
 #: Reports the fraction of the work that is done, from 0 to 1.

@@ -14,7 +14,7 @@ from headrace.wire.heartbeat import Heartbeat, JobEnd, JobKey, JobResult, Nudge,
 from headrace.wire.replay import ReplayNode
 from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Reconnect, SendToRunner
 from headrace_agent.engine import AgentEngine
-from headrace_agent.pulse import Pulse
+from headrace_agent.heartbeat_timing import Pulse
 from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, KeptJob, Run, Started
 
 #: Milliseconds from the signal to the end of an interrupted job.

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
 
-from headrace.archives import defect_of_link, defect_of_name
+from headrace.archive_names import defect_of_link, defect_of_name
 from headrace.errors import HeadraceError
 from headrace.wire.files import LARGEST_CONTENT_BYTES, MOST_FILES
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace_cli.up import marks
+from headrace_cli.up import process_marks
 from tests.support.headrace_up import HEADRACE
 
 
@@ -50,11 +50,11 @@ def test_ctrl_c_ends_the_demo_and_leaves_nothing() -> None:
             if "of 60 jobs done" in line:
                 break
         state = next(Path(folder).iterdir())
-        assert marks.find(state) != []
+        assert process_marks.find(state) != []
 
         demo.send_signal(signal.SIGINT)
         demo.communicate()
 
         assert demo.returncode == 130
-        assert marks.find(state) == []
+        assert process_marks.find(state) == []
         assert os.listdir(folder) == []

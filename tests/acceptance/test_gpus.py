@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace_cli.up import marks
+from headrace_cli.up import process_marks
 from tests.support.headrace_up import Up
 
 #: A job that holds a lock for each of its devices, which the kernel releases at its end, however it ends.
@@ -99,7 +99,7 @@ def test_devices_of_running_jobs_are_disjoint_while_agent_and_runner_are_killed(
     chance = random.Random(1)
     for role in ("agent", "runner", "agent", "agent", "runner", "agent"):
         time.sleep(chance.uniform(0.3, 1.5))
-        marks.kill(up.state, frozenset({role}))
+        process_marks.kill(up.state, frozenset({role}))
     for operation in operations:
         up.run("op", "wait", operation)
 

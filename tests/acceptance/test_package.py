@@ -22,7 +22,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from headrace_cli.up import marks
+from headrace_cli.up import process_marks
 
 ROOT = Path(__file__).parents[2]
 #: All that an installation brings along by its own wish. One more is for a reader of changes to see.
@@ -160,5 +160,5 @@ def test_an_operation_runs_where_nothing_but_the_package_is(programs: Path) -> N
                 assert up.wait() == 0
             finally:
                 up.kill()
-                marks.kill(state)
-                marks.end_leftovers(state, leave_jobs=False, agents_time_s=0.0)
+                process_marks.kill(state)
+                process_marks.end_leftovers(state, leave_jobs=False, agents_time_s=0.0)

@@ -13,8 +13,8 @@ from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import StarvationStatus, UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import STARVATION
-from headrace_fair_share.update.run import Updater
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import Updater
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 
 OPERATIONS, POOLS, JOBS = 10_000, 1_000, 100

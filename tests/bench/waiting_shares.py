@@ -18,8 +18,8 @@ from headrace.wire.placements import EphemeralPool
 from headrace.wire.snapshots import MovedShare, ShareFrame, ShareItem, SharePart, UsageItem, WholeRequest
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_fair_share.facts.operations import KnownOperation
-from headrace_fair_share.update.run import Updater
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import Updater
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.allocating import Desk, an_operation, cores
 

@@ -18,7 +18,7 @@ from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.refusals import OverLimit, WrongState
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
-from headrace_admission.state.life import may_change_parameters
+from headrace_admission.state.operation_states import may_change_parameters
 from headrace_admission.state.rules import GlobalRules, rules_of
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Problem, only_keys

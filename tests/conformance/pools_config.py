@@ -37,11 +37,11 @@ from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.rules import rules_of
 from headrace_admission.state.tree_book import TreeBook
 from headrace_fair_share.configuration.between_trees import Ask, move_to_tree
-from headrace_fair_share.configuration.changes import Draft
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree, TreeConfiguration
+from headrace_fair_share.configuration.draft import Draft
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.rules import TreeBounds
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.pool_inputs import pool_input
 from headrace_fair_share.hdrf.model import ErrorKind, OperationInput, PoolInput, TreeInput

@@ -12,7 +12,7 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import PoolFlow, PoolVolume
 from headrace.wire.version import Version
-from headrace_fair_share.facts.advances import AdvanceChain
+from headrace_fair_share.facts.unconfirmed_advances import AdvanceChain
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, UpdateOptions
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.conformance.engines import Engine

@@ -45,7 +45,7 @@ from headrace_fair_share.hdrf.model import (
     TreeInput,
 )
 from headrace_fair_share.update.results import PoolResults
-from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.update.updater import Update, Updater
 from headrace_fair_share.view import pool_list
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.conformance.reporting import Unsupported

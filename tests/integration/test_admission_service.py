@@ -72,7 +72,7 @@ from headrace.wire.refusals import (
 )
 from headrace.wire.rights import GetRights
 from headrace.wire.services import ListServices, ServiceView
-from headrace_admission.decisions import updates
+from headrace_admission.decisions import operation_changes
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log import checkpointing
@@ -521,7 +521,7 @@ async def test_a_decision_that_fails_half_way_ends_the_process_and_its_successor
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it had applied and not recorded would go on: the state and the log would tell two stories."""
-    whole = updates.abort
+    whole = operation_changes.abort
 
     def half(transaction: Transaction, asked: AbortOperation, user: str) -> object:
         raise ZeroDivisionError(whole(transaction, asked, user))
@@ -530,7 +530,7 @@ async def test_a_decision_that_fails_half_way_ends_the_process_and_its_successor
     with pytest.RaisesGroup(pytest.RaisesExc(Deposed, match="ZeroDivisionError"), flatten_subgroups=True):
         async with killed(server, SETTINGS, serve, "first"):
             await request(server, "op.start", a_start(), StartAnswer)
-            monkeypatch.setattr(updates, "abort", half)
+            monkeypatch.setattr(operation_changes, "abort", half)
             with anyio.fail_after(20):
                 with suppress(BusError):
                     await request(server, "op.abort", abort, OperationView)

@@ -45,7 +45,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import SharePart, UsagePart, WholeRequest
 from headrace_admission.service import serve as serve_admission
 from headrace_admission.settings import AdmissionSettings
-from headrace_allocator.links.young_objects import YoungObjects
+from headrace_allocator.links.garbage_collection import YoungObjects
 from headrace_allocator.service import AllocatorService
 from headrace_allocator.service import serve as serve_allocator
 from headrace_allocator.settings import AllocatorSettings

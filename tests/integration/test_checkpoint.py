@@ -7,7 +7,7 @@ import pytest
 from headrace.bus import KeyValue
 from headrace.ids import OperationId, PoolName
 from headrace.resources import Resources
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.wire import operations as wire
 from headrace.wire.codec import BadMessage
 from headrace.wire.ledger import Attach

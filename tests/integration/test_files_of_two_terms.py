@@ -12,11 +12,11 @@ import pytest
 
 from headrace.bus import BusError, KeyValue
 from headrace.bus.nats.bus import NatsBus
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.wire import subjects
 from headrace.wire.files import Archive
 from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
-from headrace_admission.files.archive_buckets import KeptArchives
+from headrace_admission.files.archive_pieces import KeptArchives
 from tests.support.nats_server import nats_server
 from tests.support.tree_services import a_bus
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace.ids import TreeName
-from headrace.runtime.fenced import KeyFenced
-from headrace_allocator.links.longest_lease import LongestLease
+from headrace.runtime.fenced_writes import KeyFenced
+from headrace_allocator.links.successor_record import LongestLease
 from tests.contract.both_worlds import World, on_both_worlds
 
 TREE = TreeName("default")

@@ -11,7 +11,7 @@ from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import ZERO, Resources, Share
 from headrace_allocator.facts.allocations import Allocation, Rest
-from headrace_allocator.facts.groups import AllocationGroups, Group, GroupBorder, Protection
+from headrace_allocator.facts.preemption_groups import AllocationGroups, Group, GroupBorder, Protection
 
 TOTAL = Resources(user_slots=40, cpu=4_000, gpu=0, memory=40_000)
 STEPS = 60

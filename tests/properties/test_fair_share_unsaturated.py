@@ -22,16 +22,16 @@ from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.configuration.change_decisions import StoredTree
 from headrace_fair_share.effects import Compute
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.starvation.clocks import Clocks
-from headrace_fair_share.update.input import InputMaker
-from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.update.algorithm_input import InputMaker
 from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS, UnsaturatedResults, unsaturated_outcome
 from headrace_fair_share.update.unsaturated.resting import RestingOperations
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import Update, Updater
 from tests.support.effort import few_or_many
 from tests.support.tree_services import live
 

@@ -20,13 +20,13 @@ from headrace.wire.log import OperationStateChanged, ParametersChanged, StateCau
 from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem, UsageFrame, UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.configuration.change_decisions import StoredTree
 from headrace_fair_share.effects import Compute
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.update.results import MAX_REBUILT_ITEMS
-from headrace_fair_share.update.run import Updater
 from headrace_fair_share.update.unsaturated.outcome import MOST_ELEMENTS
+from headrace_fair_share.update.updater import Updater
 from tests.support.effort import few_or_many
 from tests.support.tree_services import live
 

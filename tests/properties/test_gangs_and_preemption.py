@@ -17,7 +17,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.explain.protected import protecting_rule
-from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.gang_victims import is_owed_room_of
 from headrace_allocator.preemption.victims import candidates
 from tests.support.allocating import cores

@@ -19,9 +19,9 @@ from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import entry_of
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.pool_tree import PoolState
-from headrace_allocator.preemption import gang_victims, legacy, stages
+from headrace_allocator.facts.preemption_groups import Group
+from headrace_allocator.preemption import gang_victims, legacy_victims, stages
 from headrace_allocator.preemption.victims import Preemption
 from tests.properties.test_allocation_order import OlderTree, report
 from tests.properties.test_gangs_and_preemption import RandomGangs
@@ -183,7 +183,7 @@ FAULTS: Final[dict[str, tuple[Plant, Callable[[int], None]]]] = {
         fleets(RandomFleet),
     ),
     "young jobs are preempted": (instead(Allocation, "exempt_ms", lambda *_: 0), fleets(RandomFleet)),
-    "shielded pools lose jobs": (instead(legacy, "shield_of", lambda *_: None), fleets(OlderRules)),
+    "shielded pools lose jobs": (instead(legacy_victims, "shield_of", lambda *_: None), fleets(OlderRules)),
     "what may be preempted counts against limits": (instead(view, "added_below", added_without_going), older_trees),
     "gangs are preempted for anything": (instead(gang_victims, "is_owed_room_of", lambda *_: True), gangs),
     "all operations are asked gracefully": (instead(decide, "asked_gracefully", ask_all), fleets(RandomFleet)),

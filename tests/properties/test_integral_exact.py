@@ -10,7 +10,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.resources import Resources
 from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow, Volume
-from headrace_fair_share.facts.advances import AdvanceChain
+from headrace_fair_share.facts.unconfirmed_advances import AdvanceChain
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from headrace_integral.volumes import Refill, refilled
 from tests.support.clocks import NOW

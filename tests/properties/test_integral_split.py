@@ -19,7 +19,7 @@ from headrace.wire.refusals import StaleTerm
 from headrace.wire.version import Version
 from headrace_fair_share.effects import Compute
 from headrace_fair_share.hdrf.model import TreeInput
-from headrace_fair_share.update.input import InputMaker
+from headrace_fair_share.update.algorithm_input import InputMaker
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.support.clocks import NOW
 from tests.support.effort import few_or_many

@@ -13,7 +13,7 @@ import pytest
 from headrace.pools import IntegralType
 from headrace.resources import ZERO, Resources
 from headrace_fair_share.hdrf.arrays import column
-from headrace_fair_share.hdrf.integral import ratio_by_volume
+from headrace_fair_share.hdrf.integral_shares import ratio_by_volume
 from headrace_fair_share.hdrf.model import IntegralState, TreeInput
 from tests.reference import volumes as twin
 from tests.reference.elements import grow

@@ -57,8 +57,8 @@ from headrace.wire.trees import CreateTree, ListTrees, TreeList
 from headrace.wire.version import WhoAnswer, WhoRequest
 from headrace.wire.what_if import WhatIf, WhatIfAnswer
 from headrace_admission.files.archive_book import ArchiveRecord
-from headrace_admission.files.archive_buckets import HASH_BYTES
-from headrace_admission.nodes.keys import Token
+from headrace_admission.files.archive_pieces import HASH_BYTES
+from headrace_admission.nodes.join_tokens import Token
 from headrace_fair_share.configuration.store import LARGEST_TREE_BYTES
 from tests.support.largest import admission, agent, allocator, fair_share
 from tests.support.largest.bounds import most_bytes

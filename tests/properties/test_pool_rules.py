@@ -12,8 +12,8 @@ from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import PoolMode, PoolTree, Tree, read_tree
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree, TreeConfiguration
 from headrace_fair_share.configuration.rules import TreeBounds, broken_options, broken_rules, invalid_values, misplaced
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from tests.support.effort import few_or_many
 from tests.support.pool_trees import ANYBODY, create, move, remove, set_, set_options, transfer
 

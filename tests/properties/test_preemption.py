@@ -25,9 +25,9 @@ from headrace_allocator.decide import HeartbeatDecision
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.explain.protected import protecting_rule
 from headrace_allocator.explain.reasons import KeptBy
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import is_owed_a_job
-from headrace_allocator.preemption.legacy import held_for
+from headrace_allocator.facts.preemption_groups import Group
+from headrace_allocator.preemption.legacy_victims import held_for
 from headrace_allocator.preemption.victims import candidates
 from tests.support.allocating import an_operation, cores
 from tests.support.effort import seeds

@@ -22,7 +22,7 @@ from headrace.pools import Pool, PoolConfig, TreeOptions
 from headrace.pools.amounts import PartialResources
 from headrace.resources import EPS
 from headrace.wire.snapshots import StarvationStatus
-from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.preemption_groups import Group
 from tests.support.allocating import an_operation, cores
 from tests.support.effort import seeds
 from tests.support.preempting import Fleet

@@ -27,11 +27,11 @@ from headrace.wire.snapshots import ShareFrame, ShareItem
 from headrace_fair_share.explain import Shares, explain_pool
 from headrace_fair_share.facts.operations import Demand
 from headrace_fair_share.hdrf.model import Limits, OperationInput, PoolInput, TreeInput
+from headrace_fair_share.update.algorithm_input import UpdateInput
 from headrace_fair_share.update.elements import elements_of
-from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import items_of
-from headrace_fair_share.update.run import results_of, share_updater
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import results_of, share_updater
 from tests.support.effort import few_or_many
 
 TOTAL: Final = Resources(user_slots=99_991, cpu=1_000_003, memory=1_000_000_007)

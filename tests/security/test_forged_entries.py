@@ -24,7 +24,7 @@ from headrace.ids import OperationId, PoolName
 from headrace.pools import Tree, TreeOptions
 from headrace.resources import Resources
 from headrace.runtime.copied_bucket import CopiedBucket
-from headrace.runtime.fenced import FencedRecords
+from headrace.runtime.fenced_writes import FencedRecords
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.happenings import GetOperationHistory, OperationHistory
@@ -42,7 +42,7 @@ from headrace.wire.refusals import NotFound
 from headrace.wire.replay import LogPage, ReadEvents
 from headrace_admission.service import serve
 from headrace_admission.settings import AdmissionSettings
-from headrace_allocator.links.longest_lease import LongestLease
+from headrace_allocator.links.successor_record import LongestLease
 from tests.support.guarded import Guarded, everybody, guarded_server
 from tests.support.tree_services import PATIENCE_S, TREE, ask, running_on
 

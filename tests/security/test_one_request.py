@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.near import MOST_COMPARED, hint, is_misspelt, near
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Defects, Person, Pool, PoolConfig, PoolTree, Tree
 from headrace.resources import Resources
+from headrace.suggestions import MOST_COMPARED, hint, is_misspelt, near
 from headrace.wire.pool_changes import ChangePools, Create, Move, PoolChange, Remove, Set, SetOptions
 from headrace.wire.refusals import BrokenRules
-from headrace_fair_share.configuration.tree_configuration import StoredTree, TreeConfiguration
+from headrace_fair_share.configuration.change_decisions import StoredTree, TreeConfiguration
 
 MALLORY: Final = Person("mallory")
 POOLS: Final = [Pool(PoolName(f"pool-number-{number}"), ROOT_POOL, PoolConfig()) for number in range(1_000)]

@@ -23,7 +23,7 @@ from headrace.runtime.terms import TermBook
 from headrace.wire.codec import BadMessage
 from headrace.wire.heartbeat import Forget
 from headrace.wire.log import AllocatorAttached, IndexRun
-from headrace_admission.decisions import blocks, ends_and_retries
+from headrace_admission.decisions import ends_and_retries, index_leases
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.state import Restored, State
@@ -61,7 +61,7 @@ def no_in_doubt_rule() -> Patches:
 
 def no_term_check() -> Patches:
     """Nobody refuses the word of a former leader, nor does one look whether it was succeeded."""
-    on_heartbeat, refused_term = AllocatorEngine.on_heartbeat, blocks.refused_term
+    on_heartbeat, refused_term = AllocatorEngine.on_heartbeat, index_leases.refused_term
 
     def refuses_nobody(transaction: Transaction, tree: TreeName, term: int) -> None:
         refused_term(transaction, tree, term)
@@ -87,7 +87,7 @@ def no_term_check() -> Patches:
                 orders, msgspec.structs.replace(awaited, term=0), held
             ),
         ),
-        _replaced(blocks, "refused_term", refuses_nobody),
+        _replaced(index_leases, "refused_term", refuses_nobody),
         _replaced(ends_and_retries, "refused_term", refuses_nobody),
         _replaced(TermBook, "believes", believed),
         _replaced(Role, "until_sure", sure),

@@ -29,7 +29,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareSnapshot
-from headrace_allocator.links.pictures import PictureReader
+from headrace_allocator.links.node_reports import PictureReader
 from headrace_allocator.usage_changes import UsageChanges
 from tests.support.clocks import at
 

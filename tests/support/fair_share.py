@@ -8,10 +8,10 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import POOL_ATTRIBUTES, PoolConfig, Tree
 from headrace.runtime.engine import Moment
 from headrace.wire.pool_changes import ChangePools, Create, Remove, Set
-from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.configuration.change_decisions import StoredTree
 from headrace_fair_share.effects import Compute
 from headrace_fair_share.engine import FairShareEngine
-from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.update.updater import Update, Updater
 
 __all__ = ["computed", "create_pool", "remove_pool", "set_pool", "stored", "updated"]
 

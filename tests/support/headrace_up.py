@@ -22,7 +22,7 @@ from headrace.bus.nats.bus import NatsBus
 from headrace.client import find_place
 from headrace.client.connecting import open_bus
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.up import marks
+from headrace_cli.up import process_marks
 from tests.support.forked_commands import Forked, begin_forked, run_forked
 
 __all__ = ["HEADRACE", "Up"]
@@ -60,8 +60,8 @@ class Up:
             if self.process is not None and self.process.stdout is not None:
                 self.process.stdout.close()
         finally:
-            marks.kill(self.state)  # an orderly end would only take longer
-            marks.end_leftovers(self.state, leave_jobs=False, agents_time_s=0.0)
+            process_marks.kill(self.state)  # an orderly end would only take longer
+            process_marks.end_leftovers(self.state, leave_jobs=False, agents_time_s=0.0)
             if self._own:
                 shutil.rmtree(self.state, ignore_errors=True)
 
@@ -158,9 +158,9 @@ class Up:
                     break
             follower.kill()
 
-    def processes(self) -> list[marks.Found]:
+    def processes(self) -> list[process_marks.Found]:
         """What of it runs, except `up` itself."""
-        return marks.find(self.state)
+        return process_marks.find(self.state)
 
     def cpu_s(self) -> float:
         """Seconds of processor time that its processes have used so far, jobs excepted."""

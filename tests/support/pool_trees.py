@@ -19,7 +19,7 @@ from headrace.pools import (
     TreeOptions,
 )
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
-from headrace_fair_share.configuration.changes import Draft
+from headrace_fair_share.configuration.draft import Draft
 from headrace_fair_share.configuration.rules import TreeBounds
 
 __all__ = ["ANYBODY", "a_tree", "create", "drafted", "move", "remove", "set_", "set_options", "settings", "transfer"]

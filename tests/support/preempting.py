@@ -31,7 +31,7 @@ from headrace_allocator.effects import Effect, Report
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.updater import Updater
 from tests.support.allocating import TREE, Desk
 from tests.support.fair_share import stored, updated
 

@@ -14,7 +14,7 @@ import msgspec
 
 from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput
 from headrace_fair_share.plan.writing import written
-from headrace_fair_share.update.run import FAULTS
+from headrace_fair_share.update.updater import FAULTS
 from tests.support.update_result import update
 
 __all__ = ["fault_of", "main", "reduced"]

@@ -18,11 +18,11 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace.wire.version import Version
-from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.configuration.change_decisions import StoredTree
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.update.updater import Update, Updater
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from tests.support.clocks import NOW
 from tests.support.fair_share import computed

@@ -26,7 +26,7 @@ from headrace.wire.snapshots import ShareItem, StarvationStatus, UsageFrame, Usa
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.run import Update, Updater
+from headrace_fair_share.update.updater import Update, Updater
 from tests.support.clocks import at
 from tests.support.fair_share import stored, updated
 from tests.support.simulated_tree import SimulatedTree

@@ -1,4 +1,4 @@
-"""Random trees in which operations can run on some nodes only, as `update.input` makes them of filters."""
+"""Random trees in which operations can run on some nodes only, as `update.algorithm_input` makes them of filters."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ from headrace_allocator.effects import Draw, NudgeNode, Release, Report, StepDow
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareSnapshot
-from headrace_allocator.links.pictures import PictureReader
+from headrace_allocator.links.node_reports import PictureReader
 from tests.support.allocating import nothing_owed
 
 __all__ = ["World"]

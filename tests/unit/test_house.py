@@ -27,7 +27,7 @@ ALLOWED: dict[str, dict[str, str]] = {
     "big_classes": {
         "headrace_admission.engine:AdmissionEngine": "one method for each message, as every engine has",
         "headrace_allocator.engine:AllocatorEngine": "one method for each message, as every engine has",
-        "headrace_allocator.facts.slots:JobSlots": "one method for each way of a job from place to place, and the counts",
+        "headrace_allocator.facts.job_slots:JobSlots": "one method for each way of a job from place to place, and the counts",
     },
     "folders": {
         "headrace.wire": "one module for the messages of each subject, flat so that an import says the subject",

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from headrace.beats import until_beat
+from headrace.common_wakeups import until_beat
 from headrace.runtime.endpoints import Endpoints
 from headrace.runtime.engine import Check, Figure, Histogram, Outcome, counter, run_checks
 from headrace.runtime.role import Deposed, Deposition, Role

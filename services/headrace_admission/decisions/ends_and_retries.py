@@ -7,7 +7,6 @@ before its retry (`retry_at_ms`), and the wait grows with its failures.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from headrace.ids import AllocationId, NodeName, OperationId, TreeName
@@ -26,20 +25,17 @@ from headrace.wire.log import (
 from headrace.wire.operation_spec import OnLostNode, OperationSpec
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import Refusal
-from headrace_admission.decisions.blocks import refused_term
-from headrace_admission.decisions.configuration import take_held_back
-from headrace_admission.decisions.promotion import admit, offer_slots
+from headrace_admission.decisions.freed_slots import end_and_offer_slots
+from headrace_admission.decisions.index_leases import refused_term
 from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.decisions.upstream import judge_held_back, release_jobs
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
 from headrace_admission.queries import failed_for_good, failure_words, most_failed_runs
-from headrace_admission.state.index_owners import MOST_RUNS, runs_of
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict
-from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
+from headrace_admission.state.operation_states import is_ending, is_final
 
 _MOST_DOUBLINGS: Final = 40
-#: The tree of `IndexesReturned` when jobs need not wait for other jobs any more.
-NO_TREE: Final = TreeName("")
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
@@ -188,22 +184,9 @@ def end_operation(transaction: Transaction, operation: Operation, cause: StateCa
     When the operation ends, its running slots are offered to waiting operations, a configuration that waited for its end is
     applied, and operations that were held back until its end are judged.
     """
-    has_changed = _end(transaction, operation, cause, reason)
+    has_changed = end_and_offer_slots(transaction, operation, cause, reason)
     judge_held_back(transaction)
     return has_changed
-
-
-def judge_held_back(transaction: Transaction) -> None:
-    """Start the operations whose wait for other operations is over, and fail those that can never run."""
-    due = transaction.state.upstream.due
-    # An operation that fails here may end the wait of more operations.
-    while due:
-        operation = transaction.state.live[next(iter(due))]
-        if operation.upstream_failure:
-            # Jobs that run already are ended: the operation cannot complete.
-            _end(transaction, operation, StateCause.UPSTREAM_FAILED, operation.upstream_failure)
-        else:
-            admit(transaction, operation)
 
 
 def complete_decisions(transaction: Transaction) -> None:
@@ -218,25 +201,8 @@ def complete_decisions(transaction: Transaction) -> None:
         if operation.awaits_jobs and operation.spec.after_each is not None and operation.ledger.owners is not None:
             upstream = transaction.state.live[operation.spec.after_each]
             waiting = operation.ledger.owners.waiting_in_vain(upstream.ledger.completed_bits())
-            _release_jobs(transaction, operation, waiting)
+            release_jobs(transaction, operation, waiting)
     judge_held_back(transaction)
-
-
-def _end(transaction: Transaction, operation: Operation, cause: StateCause, reason: str) -> bool:
-    state = transaction.state
-    chains = {
-        tree: list(state.books[tree].upwards(placement.pool))
-        for tree, placement in operation.placements.items()
-        if placement.blocked_by is None
-    }
-    if not transaction.change_state(operation, cause, reason):
-        return False
-    if is_final(operation.state):
-        for tree, chain in chains.items():
-            offer_slots(transaction, tree, chain)
-        for tree in operation.placements:
-            take_held_back(transaction, tree)
-    return True
 
 
 def abort_without_command(transaction: Transaction) -> None:
@@ -282,17 +248,6 @@ def _record(transaction: Transaction, operation: Operation, new: dict[int, Logge
         transaction.record(JobsEnded(operation=operation.id, ends=ends, at_ms=transaction.now_ms))
         completed = sorted(one.end.index for one in ends if one.end.result is JobResult.COMPLETED)
         for name in transaction.state.upstream.waiting_for_jobs_of(operation.id):
-            _release_jobs(transaction, transaction.state.live[name], completed)
+            release_jobs(transaction, transaction.state.live[name], completed)
     judge_held_back(transaction)
     new.clear()
-
-
-def _release_jobs(transaction: Transaction, operation: Operation, completed: Iterable[int]) -> None:
-    """Let those jobs run that wait for completed jobs of another operation."""
-    owners = operation.ledger.owners
-    assert owners is not None, "only jobs with owners wait for other jobs"
-    runs = runs_of(index for index in completed if owners.awaits(index))
-    for start in range(0, len(runs), MOST_RUNS):
-        piece = runs[start : start + MOST_RUNS]
-        free = owners.free + sum(run.below - run.first for run in piece)
-        transaction.record(IndexesReturned(operation.id, NO_TREE, owners.changes + 1, free, piece))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import nsmallest
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.near import near
+from headrace.suggestions import near
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.placements import UPSTREAM, EphemeralPool
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, Refusal, WrongState

@@ -16,8 +16,8 @@ from headrace_admission.decisions.rights import may_move, no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
 from headrace_admission.decisions.time_limits import refused_limit
 from headrace_admission.decisions.transaction import Transaction
-from headrace_admission.state.life import may_change_parameters
 from headrace_admission.state.operation import Operation
+from headrace_admission.state.operation_states import may_change_parameters
 from headrace_admission.state.state import State
 
 

@@ -7,8 +7,8 @@ from collections.abc import Collection
 import msgspec
 
 from headrace.ids import PoolName, TreeName
-from headrace.near import hint, near
 from headrace.pools.placement_rules import RuleName
+from headrace.suggestions import hint, near
 from headrace.wire.operations import OperationSpec, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, Refusal
 from headrace_admission.decisions.limits import (

@@ -18,12 +18,11 @@ from headrace.wire.placements import UPSTREAM, EphemeralPool, TreePlacement, Wai
 from headrace.wire.refusals import BadRequest, Exists, Refusal
 from headrace.wire.start_plans import PlannedPlace, StartPlanned
 from headrace.wire.trace import read_trace
-from headrace_admission.decisions.ends_and_retries import judge_held_back
 from headrace_admission.decisions.limits import blocking_pool
 from headrace_admission.decisions.start_plan import StartPlan, plan_start
 from headrace_admission.decisions.target_pool import Target
 from headrace_admission.decisions.transaction import Transaction
-from headrace_admission.decisions.upstream import refused_upstream, standing
+from headrace_admission.decisions.upstream import judge_held_back, refused_upstream, standing
 from headrace_admission.log.byte_budget import LARGEST_SPEC_BYTES, size_bytes
 from headrace_admission.queries import Queues
 from headrace_admission.state.operation import Operation

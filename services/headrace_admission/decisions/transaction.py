@@ -8,8 +8,8 @@ from headrace.wire.log import Event, OperationPlaced, OperationStateChanged, Sta
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
 from headrace_admission.log.byte_budget import encode_event
-from headrace_admission.state.life import next_state
 from headrace_admission.state.operation import Operation
+from headrace_admission.state.operation_states import next_state
 from headrace_admission.state.state import State
 
 

@@ -1,4 +1,4 @@
-"""Starts of operations that wait for other operations (`run --after`, `run --after-each`): what is refused, and what is known.
+"""Operations that wait for other operations (`run --after`, `run --after-each`): which starts are refused, and when the wait ends.
 
 An operation can name only operations that exist, and never names more later, so no cycle can arise but an operation that names
 itself.
@@ -6,20 +6,29 @@ itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-from headrace.ids import OperationId
+from headrace.ids import OperationId, TreeName
+from headrace.wire.log import IndexesReturned, StateCause
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, Refusal, WrongState
 from headrace_admission import queries
-from headrace_admission.state.life import is_final
+from headrace_admission.decisions.freed_slots import end_and_offer_slots
+from headrace_admission.decisions.promotion import admit
+from headrace_admission.decisions.transaction import Transaction
+from headrace_admission.state.index_owners import MOST_RUNS, runs_of
+from headrace_admission.state.operation import Operation
+from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.state import State
 from headrace_admission.state.upstream import uncompleted, unmet
 
 #: Most live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
 MOST_FOLLOWERS: Final = 16
+#: The tree of `IndexesReturned` when jobs need not wait for other jobs any more.
+NO_TREE: Final = TreeName("")
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -70,6 +79,30 @@ def standing(state: State, request: StartOperation) -> Standing:
         else:
             failures.append(uncompleted(upstream, count))
     return Standing(awaits, next(filter(None, failures), ""), awaits_jobs, free)
+
+
+def judge_held_back(transaction: Transaction) -> None:
+    """Start the operations whose wait for other operations is over, and fail those that can never run."""
+    due = transaction.state.upstream.due
+    # An operation that fails here may end the wait of more operations.
+    while due:
+        operation = transaction.state.live[next(iter(due))]
+        if operation.upstream_failure:
+            # Jobs that run already are ended: the operation cannot complete.
+            end_and_offer_slots(transaction, operation, StateCause.UPSTREAM_FAILED, operation.upstream_failure)
+        else:
+            admit(transaction, operation)
+
+
+def release_jobs(transaction: Transaction, operation: Operation, completed: Iterable[int]) -> None:
+    """Let those jobs run that wait for completed jobs of another operation."""
+    owners = operation.ledger.owners
+    assert owners is not None, "only jobs with owners wait for other jobs"
+    runs = runs_of(index for index in completed if owners.awaits(index))
+    for start in range(0, len(runs), MOST_RUNS):
+        piece = runs[start : start + MOST_RUNS]
+        free = owners.free + sum(run.below - run.first for run in piece)
+        transaction.record(IndexesReturned(operation.id, NO_TREE, owners.changes + 1, free, piece))
 
 
 def _refused_jobs(state: State, request: StartOperation, seen: set[OperationId]) -> Refusal | None:

@@ -16,7 +16,7 @@ from headrace.bus import BusError, MissingStore
 from headrace.obs.logging import logger
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Figure
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.runtime.role import Role
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
@@ -24,10 +24,10 @@ from headrace.wire.files import Archive, AskOver, FetchPiece, Over, Piece, Uploa
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, WrongState
 from headrace_admission.files.archive_book import ArchiveBook, ArchiveKey, Use
-from headrace_admission.files.archive_buckets import KeptArchives
 from headrace_admission.files.archive_checks import ArchiveChecks
+from headrace_admission.files.archive_pieces import KeptArchives
 from headrace_admission.settings import AdmissionSettings
-from headrace_admission.state.life import is_final
+from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.state import State
 
 _SWEEP_S: Final = 5.0

@@ -20,7 +20,7 @@ from anyio import lowlevel
 from headrace.bus import Entry, KeyValue
 from headrace.ids import OperationId, TreeName
 from headrace.obs.logging import logger
-from headrace.runtime.fenced import FencedKey
+from headrace.runtime.fenced_writes import FencedKey
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, runs_of_bytes, runs_within
 from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES

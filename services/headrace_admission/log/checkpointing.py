@@ -15,7 +15,7 @@ import anyio
 from headrace.bus import Bus, BusError, Log
 from headrace.obs.logging import logger
 from headrace.runtime.engine import Figure, counter, gauge
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.runtime.role import Role
 from headrace.wire import subjects
 from headrace_admission.log.checkpoint import Checkpoint, CheckpointStore

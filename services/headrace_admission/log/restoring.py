@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, gauge
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage

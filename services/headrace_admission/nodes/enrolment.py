@@ -10,11 +10,11 @@ import msgspec
 from headrace.bus import Bus, BusError, KeyValue, WrongRevision
 from headrace.errors import BadInput
 from headrace.ids import node_name
-from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Moment
+from headrace.suggestions import near
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.nodes import (

@@ -19,7 +19,7 @@ from headrace.wire.joining import Join, Joined, MakeToken, Renew, Renewed, Token
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import BadRequest, NotFound, Refusal, WrongState
 from headrace_admission.nodes.drains import record_in
-from headrace_admission.nodes.keys import Keys, Token
+from headrace_admission.nodes.join_tokens import Keys, Token
 from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
 

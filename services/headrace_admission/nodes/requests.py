@@ -14,18 +14,18 @@ from headrace.bus import BusError, NoResponders, NotConnected
 from headrace.bus.credential_files import read_secret
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
+from headrace.runtime.concurrent_calls import together
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.service import Runtime
-from headrace.runtime.together import together
 from headrace.wire import subjects
 from headrace.wire.joining import Join, MakeToken, Renew
 from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, NodeRecord
 from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState, not_allowed
 from headrace_admission.nodes.drains import Drains
 from headrace_admission.nodes.enrolment import GivingUp, change_node, enrol
+from headrace_admission.nodes.join_tokens import Keys
 from headrace_admission.nodes.joining import Joining
-from headrace_admission.nodes.keys import Keys
 from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
 

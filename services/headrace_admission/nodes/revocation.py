@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError
 from headrace.ids import NodeName
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
-from headrace_admission.nodes.keys import Keys, RevokedKey
+from headrace_admission.nodes.join_tokens import Keys, RevokedKey
 from headrace_admission.settings import AdmissionSettings
 
 _CONNECT_S: Final = 2.0

@@ -11,7 +11,7 @@ from headrace.ids import OperationId, TreeName
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace_admission.state.ledger import Ledger, LedgerRecord
-from headrace_admission.state.life import is_final
+from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.spec_size import texts_bytes
 
 

@@ -46,8 +46,8 @@ from headrace_admission.state.book_checks import check_pool, holds
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.ledger import Ledger, Verdict
-from headrace_admission.state.life import is_final
 from headrace_admission.state.operation import Operation, OperationBytes, OperationRecord
+from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.rules import Configuration, GlobalRules, HeldBack, TreeRules
 from headrace_admission.state.spec_size import spec_bytes, without_command
 from headrace_admission.state.tree_book import TreeBook

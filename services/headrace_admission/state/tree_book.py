@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
-from headrace.near import near
+from headrace.suggestions import near
 from headrace.wire.placements import UPSTREAM, EphemeralPool, TreePlacement
 from headrace_admission.state.counts import Counts, CountsOfTree
 from headrace_admission.state.ephemeral_pools import EphemeralPools

@@ -16,8 +16,8 @@ from headrace.errors import BadInput
 from headrace.obs.logging import configure, logger
 from headrace_agent.host.state_folder import ForeignState, StateInUse, claim
 from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
-from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.service import Runner
 from headrace_agent.runner.settings import Settings, parse
 

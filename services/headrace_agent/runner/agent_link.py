@@ -2,7 +2,7 @@
 
 A connection becomes the agent's with its `Hello`, and replaces the agent's connection before it. Until then the runner sends
 nothing on it. A connection that sends something else, or that belongs to another user, is closed and counted. The jobs are not
-affected. An order of the agent that cannot be read ends its own job: see `unreadable`.
+affected. An order of the agent that cannot be read ends its own job: see `unreadable_messages`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from headrace_agent.runner.protocol import (
     Started,
     ToRunner,
 )
-from headrace_agent.runner.unreadable import order_instead_of
+from headrace_agent.runner.unreadable_messages import order_instead_of
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8

@@ -12,12 +12,8 @@ Invariants (`check`):
 
 from __future__ import annotations
 
-import heapq
-import signal
 from collections import deque
 from collections.abc import Iterator
-
-import msgspec
 
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult, short_text
@@ -30,17 +26,15 @@ from headrace_agent.runner.effects import (
     Launch,
     RunnerEffect,
     SendToAgent,
-    Signal,
-    TellDeadline,
 )
-from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of, time_limit_stop
+from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of
+from headrace_agent.runner.job_interruptions import KILL_TIMEOUT_MS, JobInterruptions, LiveJob
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import (
     EndAll,
     Ended,
     FullReport,
     Interrupt,
-    KeptJob,
     NodeLease,
     Recall,
     Recalled,
@@ -51,36 +45,6 @@ from headrace_agent.runner.protocol import (
 
 #: Milliseconds between the request to end and the kill if no timeout was given: a log could not be written.
 _OWN_TIMEOUT_MS = 5_000
-#: Milliseconds after SIGKILL at which a process that is still there gets another SIGKILL. While all jobs are ended, the runner
-#: ends without the process after this time.
-KILL_TIMEOUT_MS = 10_000
-#: Entries of the heap of deadlines for each live job, beyond which the entries of ended jobs are dropped: short jobs with long time limits
-#: would otherwise fill the memory.
-_MOST_DEADLINES_OF_A_JOB = 8
-
-
-class _Job(msgspec.Struct):
-    run: Run
-    state: JobState = JobState.STARTING
-    started: Started | None = None
-    stop: Stop | None = None
-    #: CLOCK_BOOTTIME in nanoseconds of the request to end.
-    stopped_ns: int = 0
-    #: Milliseconds from the request to end to the first kill; None: the job was not killed.
-    killed_after_ms: int | None = None
-    #: CLOCK_BOOTTIME in nanoseconds of the next kill.
-    deadline_ns: int | None = None
-    #: CLOCK_BOOTTIME in nanoseconds at which the time limit of the job is reached; None: no limit, not started, or reached.
-    limit_ns: int | None = None
-    #: Queued jobs of its allocation, in order.
-    ahead: deque[Run] = msgspec.field(default_factory=deque)
-
-    def kept(self, started: Started, now: Moment) -> KeptJob:
-        """Return the job's entry in the full report, as a running job."""
-        if self.stop is None or self.deadline_ns is None:
-            return KeptJob(self.run, started)
-        left_ms = max(0, self.deadline_ns - now.steady_ns) // NS_PER_MS
-        return KeptJob(self.run, started, Interrupt(self.run.job, left_ms, self.stop.reason, self.stop.note))
 
 
 class RunnerEngine:
@@ -88,12 +52,11 @@ class RunnerEngine:
 
     def __init__(self, most_jobs: int = 100_000) -> None:
         self._most_jobs = most_jobs
-        self._live: dict[JobKey, _Job] = {}
+        self._live: dict[JobKey, LiveJob] = {}
         #: The newest live job of each allocation, by allocation id.
-        self._newest: dict[str, _Job] = {}
+        self._newest: dict[str, LiveJob] = {}
         self._ended: dict[JobKey, JobEnd] = {}
-        #: Heap of deadlines and time limits; an entry counts only while its job still has that deadline or limit.
-        self._deadlines: list[tuple[int, JobKey]] = []
+        self._interruptions = JobInterruptions(self._live)
         #: The latest lease; None: no agent has sent a lease.
         self._lease: NodeLease | None = None
         self._lease_enforced = False
@@ -171,10 +134,10 @@ class RunnerEngine:
             # A kill that came before the program began may have hit nothing, so it is repeated at once.
             was_killed = job.killed_after_ms is not None
             left_ms = 0 if was_killed else max(0, job.deadline_ns - now.steady_ns) // NS_PER_MS
-            stopping = self._stop_or_shorten_deadline(key, job, job.stop._replace(timeout_ms=left_ms), now)
+            stopping = self._interruptions.interrupt(key, job, job.stop._replace(timeout_ms=left_ms), now)
         if job.run.time_limit_ms is not None:
             job.limit_ns = now.steady_ns + job.run.time_limit_ms * NS_PER_MS
-            self._await_time(key, job.limit_ns)
+            self._interruptions.add(key, job.limit_ns)
         return Outcome(None, [SendToAgent(job.started), *stopping])
 
     def on_not_started(
@@ -235,7 +198,7 @@ class RunnerEngine:
             self._end_all = stop
         leave_ns = now.steady_ns + (order.timeout_ms + KILL_TIMEOUT_MS) * NS_PER_MS
         self._leave_ns = leave_ns if self._leave_ns is None else min(self._leave_ns, leave_ns)
-        return Outcome(None, self._stop_all(stop, now) + self._leave())
+        return Outcome(None, self._interruptions.interrupt_all(stop, now) + self._leave())
 
     def on_lease(self, lease: NodeLease, now: Moment) -> Outcome[None, RunnerEffect]:
         """Extend the lease. A lease that ends earlier than the present lease changes nothing."""
@@ -264,21 +227,14 @@ class RunnerEngine:
         if lease is not None and not self._lease_enforced and now.steady_ns >= lease.until_boottime_ns:
             self._lease_enforced = True
             effects += self._enforce_lease(lease, now)
-        while self._deadlines and self._deadlines[0][0] <= now.steady_ns:
-            due_ns, key = heapq.heappop(self._deadlines)
-            late = self._live.get(key)
-            if late is not None and late.limit_ns == due_ns:
-                late.limit_ns = None
-                effects += self._stop_or_shorten_deadline(key, late, time_limit_stop(late.run), now)
-            if late is not None and late.deadline_ns == due_ns:
-                effects += self._kill(key, late, now)
+        effects += self._interruptions.on_time(now)
         if self._leave_ns is not None and now.steady_ns >= self._leave_ns:
             effects.append(EndRunner())
         return Outcome(None, effects)
 
     def next_wake_ns(self) -> int | None:
         """Return the CLOCK_BOOTTIME in nanoseconds at which `on_time` may have something to do, or None."""
-        due = [due_ns for due_ns, _ in self._deadlines[:1]]
+        due = [due_ns for due_ns, _ in self._interruptions.awaited[:1]]
         if self._lease is not None and not self._lease_enforced and self._live:
             due.append(self._lease.until_boottime_ns)
         if self._leave_ns is not None:
@@ -299,7 +255,7 @@ class RunnerEngine:
             gauge(
                 "deadlines",
                 "deadlines",
-                len(self._deadlines),
+                len(self._interruptions.awaited),
                 "Time limits and kills of jobs that are awaited, with those of jobs that ended before.",
             ),
         ]
@@ -319,7 +275,7 @@ class RunnerEngine:
         gpus = [name for job in self._live.values() for name in job.run.gpus]
         if len(gpus) > len(set(gpus)):
             broken.append(f"a GPU device is held twice: {sorted(gpus)}")
-        awaited = set(self._deadlines)
+        awaited = set(self._interruptions.awaited)
         for key, job in self._live.items():
             dying = job.stop is not None
             rules = (
@@ -345,15 +301,15 @@ class RunnerEngine:
         return broken
 
     def _add(self, run: Run, ahead: deque[Run]) -> None:
-        self._live[run.job] = self._newest[run.allocation] = _Job(run, ahead=ahead)
+        self._live[run.job] = self._newest[run.allocation] = LiveJob(run, ahead=ahead)
 
-    def _remove(self, key: JobKey) -> _Job:
+    def _remove(self, key: JobKey) -> LiveJob:
         job = self._live.pop(key)
         if self._newest.get(job.run.allocation) is job:
             del self._newest[job.run.allocation]
         return job
 
-    def _go_on(self, job: _Job, now: Moment) -> Run | None:
+    def _go_on(self, job: LiveJob, now: Moment) -> Run | None:
         """Return the run that was queued behind a run that has ended, if it may start, else None. It counts as live from now on."""
         if not job.ahead or job.stop is not None or self._refusal(now) or self._host_fault(job.ahead[0]):
             return None
@@ -392,64 +348,11 @@ class RunnerEngine:
         if self._live and late_ms > 2 * lease.timeout_ms:
             self._leases_seen_late += 1
             reason += f"; the runner was stopped and noticed it {late_ms / 1000:.0f} s late, so the job may have run elsewhere too"
-        return self._stop_all(Stop(JobResult.ABORTED, reason, max(0, left_ms)), now)
+        return self._interruptions.interrupt_all(Stop(JobResult.ABORTED, reason, max(0, left_ms)), now)
 
     def _stop_live(self, key: JobKey, stop: Stop, now: Moment) -> list[RunnerEffect]:
         job = self._live.get(key)
-        return self._stop_or_shorten_deadline(key, job, stop, now) if job is not None else []
-
-    def _stop_or_shorten_deadline(self, key: JobKey, job: _Job, stop: Stop, now: Moment) -> list[RunnerEffect]:
-        """Stop a job. The first reason stays, the earliest deadline applies, and the newest note is kept for a later agent."""
-        job.stop = stop if job.stop is None else job.stop._replace(note=stop.note or job.stop.note)
-        due_ns = now.steady_ns + stop.timeout_ms * NS_PER_MS
-        effects: list[RunnerEffect] = []
-        if job.state is JobState.STARTING and (job.deadline_ns is None or due_ns < job.deadline_ns):
-            # The job gets the signal once its program runs. A process that is still starting at the deadline is killed.
-            job.stopped_ns = job.stopped_ns or now.steady_ns
-            self._set_deadline(key, job, due_ns)
-        if job.state is JobState.RUNNING:
-            job.state = next_state(job.state, JobEvent.INTERRUPT)
-            job.stopped_ns = now.steady_ns
-            effects += self._await(key, job, due_ns, now)
-            effects.append(Signal(key, signal.Signals[job.run.interrupt_signal]))
-        elif job.state is JobState.INTERRUPTED and job.deadline_ns is not None and due_ns < job.deadline_ns:
-            effects += self._await(key, job, due_ns, now)
-        is_asked = job.state in (JobState.STARTING, JobState.INTERRUPTED)
-        if is_asked and job.deadline_ns is not None and job.deadline_ns <= now.steady_ns:
-            effects += self._kill(key, job, now)
-        return effects
-
-    def _kill(self, key: JobKey, job: _Job, now: Moment) -> list[RunnerEffect]:
-        if job.killed_after_ms is None:
-            job.killed_after_ms = (now.steady_ns - job.stopped_ns) // NS_PER_MS
-        job.state = next_state(job.state, JobEvent.DEADLINE)
-        self._set_deadline(key, job, now.steady_ns + KILL_TIMEOUT_MS * NS_PER_MS)
-        return [Signal(key, signal.SIGKILL)]
-
-    def _await(self, key: JobKey, job: _Job, due_ns: int, now: Moment) -> list[RunnerEffect]:
-        """Set the deadline of the kill, and write it for the job if there is any time left."""
-        self._set_deadline(key, job, due_ns)
-        left_ms = (due_ns - now.steady_ns) // NS_PER_MS
-        return [TellDeadline(job.run.deadline_file, now.wall_ms + left_ms)] if job.run.deadline_file and left_ms else []
-
-    def _set_deadline(self, key: JobKey, job: _Job, due_ns: int) -> None:
-        job.deadline_ns = due_ns
-        self._await_time(key, due_ns)
-
-    def _await_time(self, key: JobKey, due_ns: int) -> None:
-        heapq.heappush(self._deadlines, (due_ns, key))
-        if len(self._deadlines) > _MOST_DEADLINES_OF_A_JOB * (1 + len(self._live)):
-            self._deadlines = [(at_ns, key) for at_ns, key in self._deadlines if self._is_awaited(at_ns, key)]
-            heapq.heapify(self._deadlines)
-
-    def _is_awaited(self, due_ns: int, key: JobKey) -> bool:
-        job = self._live.get(key)
-        return job is not None and due_ns in (job.deadline_ns, job.limit_ns)
-
-    def _stop_all(self, stop: Stop, now: Moment) -> list[RunnerEffect]:
-        return [
-            effect for key, job in self._live.items() for effect in self._stop_or_shorten_deadline(key, job, stop, now)
-        ]
+        return self._interruptions.interrupt(key, job, stop, now) if job is not None else []
 
     def _end(
         self,

@@ -7,7 +7,7 @@ runner too.
 
 `Hello` is the first frame of a connection. Only then does the connection replace another, and only then does the runner send
 anything on it. A frame that is too large, unreadable or out of turn closes the connection and changes nothing. The exception is
-an unreadable frame about a known run: that run ends with the reason, and the connection stays open (`unreadable`).
+an unreadable frame about a known run: that run ends with the reason, and the connection stays open (`unreadable_messages`).
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from headrace_agent.runner.files.kept_jobs import KeptJobs
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
-from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.jobs.isolation import choose_isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers, lost

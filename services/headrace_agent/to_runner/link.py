@@ -35,7 +35,7 @@ from headrace_agent.runner.protocol import (
     ToAgent,
     ToRunner,
 )
-from headrace_agent.runner.unreadable import order_frame, report_instead_of
+from headrace_agent.runner.unreadable_messages import order_frame, report_instead_of
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import hung_runner
 from headrace_agent.to_runner.hung_runner import Finding, RunnerProcess, RunnerSilence

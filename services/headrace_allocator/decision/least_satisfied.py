@@ -24,9 +24,9 @@ from headrace.runtime.engine import Check
 from headrace.satisfaction import INFINITE_SATISFACTION, Owed, local_satisfaction
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import PreemptionPriority, ShareItem
-from headrace_allocator.decision.holding_back import only_by_preemption
 from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket, JobClass, JobClasses, is_high_priority
 from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
+from headrace_allocator.decision.start_limits import only_by_preemption
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 

@@ -18,10 +18,10 @@ from typing import Final
 from headrace.ids import OperationId, PoolName
 from headrace.runtime.engine import Check, Figure, by_label, gauge
 from headrace.wire.snapshots import PreemptionPriority, ShareItem
-from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of
 from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.decision.scheduling_order import Batches
+from headrace_allocator.decision.start_limits import held_back
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.explain import reasons
 from headrace_allocator.explain.reasons import Reason

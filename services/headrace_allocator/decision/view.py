@@ -17,19 +17,19 @@ import msgspec
 from headrace.ids import OperationId, PoolName
 from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import AllocationState
-from headrace_allocator.decision.holding_back import held_back, pool_limit_reached
 from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of, entry_of_pool, satisfaction
 from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
 from headrace_allocator.decision.scheduling_order import Batch
+from headrace_allocator.decision.start_limits import held_back, pool_limit_reached
 from headrace_allocator.explain.reasons import Reason
 from headrace_allocator.facts.allocations import Allocation, rests_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.failing_nodes import ANYTHING, Allowed
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, is_owed_a_job, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
+from headrace_allocator.facts.preemption_groups import Group
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from headrace.ids import NodeName, OperationId
-from headrace.near import near
 from headrace.runtime.engine import Moment
+from headrace.suggestions import near
 from headrace.wire.codec import runs_within
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.nodes import (

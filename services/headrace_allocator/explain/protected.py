@@ -22,12 +22,12 @@ from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.explain.reasons import KeptBy, PlacesProtected
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, is_owed_a_job
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
-from headrace_allocator.preemption import legacy
-from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
+from headrace_allocator.facts.preemption_groups import Group
+from headrace_allocator.preemption import legacy_victims
+from headrace_allocator.preemption.crossing_fair_share import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
 from headrace_allocator.preemption.gang_victims import goes_whole, is_owed_room_of
 from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 
@@ -213,7 +213,7 @@ def _kept_as_a_whole(
     pools, pool = overlay.view.pools, operation.spec.pool
     policy = pools.options
     if policy.victim_rules is VictimRules.LEGACY:
-        shield = legacy.shield_of(overlay, operation, least)
+        shield = legacy_victims.shield_of(overlay, operation, least)
         if shield is not None and not _is_held_for(overlay, operation, allocation, shield, starving):
             return ProtectingRule(KeptBy.LEGACY_RULES, shield.name if isinstance(shield, PoolState) else pool)
     elif (
@@ -232,7 +232,7 @@ def _is_held_for(
 ) -> bool:
     """True if a pool shields the allocation but `starving` is below that pool, so that `starving` may have the allocation."""
     is_below = any(pool is shield for pool in overlay.view.pools.pool(starving.spec.pool).path())
-    return is_below and legacy.may_be_held(overlay, overlay.group(operation, allocation))
+    return is_below and legacy_victims.may_be_held(overlay, overlay.group(operation, allocation))
 
 
 def _set_by(pools: PoolStates, pool: PoolName, is_so: Callable[[EffectiveOptions], bool]) -> PoolName:

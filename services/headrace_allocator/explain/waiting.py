@@ -18,7 +18,9 @@ from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, Level
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
-from headrace_allocator.decision.holding_back import (
+from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of_pool, satisfaction
+from headrace_allocator.decision.pool_order import Entry
+from headrace_allocator.decision.start_limits import (
     demand_covered,
     fair_share_reached,
     fifo_count_reached,
@@ -28,8 +30,6 @@ from headrace_allocator.decision.holding_back import (
     own_limit_reached,
     pool_limits_reached,
 )
-from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of_pool, satisfaction
-from headrace_allocator.decision.pool_order import Entry
 from headrace_allocator.explain import reasons as why
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts

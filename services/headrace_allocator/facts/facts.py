@@ -23,6 +23,7 @@ from headrace.wire.heartbeat import Heartbeat, JobSlot, RunningJob
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec
 from headrace.wire.snapshots import UsageFrame
+from headrace_allocator.changed_operations import Unsettled
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.empty_nodes import EmptyNodes
 from headrace_allocator.facts.failing_nodes import FailingNodes
@@ -34,7 +35,6 @@ from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.reservations import ReservationEnd, Reservations
 from headrace_allocator.gangs.book import Gangs
-from headrace_allocator.unsettled import Unsettled
 
 #: Nodes judged in one call after the tree's node rules changed; they take about 1 ms.
 _FILTERED_AT_ONCE: Final = 50

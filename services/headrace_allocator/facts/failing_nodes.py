@@ -27,10 +27,10 @@ from headrace.pools.node_filter import matches
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_allocator.facts.failure_runs import Turn, least_suspect
+from headrace_allocator.facts.job_outcomes import NodeFailures, Outcomes, PairFailures
 from headrace_allocator.facts.node_shapes import NodeShapes
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.outcomes import NodeFailures, Outcomes, PairFailures
 from headrace_allocator.facts.pool_tree import PoolStates
 
 #: Upper bounds: operations that are known to fail on one node, nodes on which one operation is known to fail, and held back nodes that are

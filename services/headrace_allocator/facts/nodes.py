@@ -21,7 +21,7 @@ from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartRecord
 from headrace_allocator.facts.allocations import AgreedReport, Allocation
-from headrace_allocator.facts.outcomes import NodeFailures
+from headrace_allocator.facts.job_outcomes import NodeFailures
 
 
 class Timing(msgspec.Struct, frozen=True):

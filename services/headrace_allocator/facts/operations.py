@@ -22,10 +22,10 @@ from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import NO_RULES_YET, Allocation, Rest
-from headrace_allocator.facts.groups import AllocationGroups, Protection
-from headrace_allocator.facts.outcomes import Outcomes
+from headrace_allocator.facts.job_outcomes import Outcomes
+from headrace_allocator.facts.job_slots import JobSlots
 from headrace_allocator.facts.pool_tree import PoolStates
-from headrace_allocator.facts.slots import JobSlots
+from headrace_allocator.facts.preemption_groups import AllocationGroups, Protection
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.

@@ -30,11 +30,11 @@ from headrace.wire.heartbeat import (
 from headrace.wire.start_stages import StartRecord
 from headrace_allocator.facts.allocations import NO_OPERATION, Allocation, shown_indexes, shown_slots
 from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.job_slots import has_ended
 from headrace_allocator.facts.lost_jobs import LostJob, PlaceTaken, UnknownToNode, lose
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import settle_preemption, undo_preemption
-from headrace_allocator.facts.slots import has_ended
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.gangs.holds import restore_hold
 

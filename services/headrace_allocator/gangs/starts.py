@@ -20,6 +20,7 @@ from headrace.runtime.engine import Figure, Moment, by_label, counter, gauge
 from headrace_allocator.decision.ranking import Ranking
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
+from headrace_allocator.facts.job_slots import is_whole
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import (
     Operation,
@@ -31,7 +32,6 @@ from headrace_allocator.facts.operations import (
     waits_for_a_turn,
 )
 from headrace_allocator.facts.reservations import ReservationEnd
-from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.fitting import bounds_of_gangs
 from headrace_allocator.gangs.gang import Gang, GangPhase
 from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, release_ended, take_up

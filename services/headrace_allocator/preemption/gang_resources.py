@@ -23,10 +23,10 @@ from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.explain.waiting import gang_owed_too_little
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, members, never_fits
 from headrace_allocator.facts.pool_tree import exceeds
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.preemption.gang_victims import is_owed_room_of, may_go_whole, part_of
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage

@@ -24,14 +24,14 @@ from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import NO_POSITION, Allocation, Rest
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.preemption import legacy
-from headrace_allocator.preemption.at_bound import MOST_ASKED
+from headrace_allocator.facts.preemption_groups import Group
+from headrace_allocator.preemption import legacy_victims
 from headrace_allocator.preemption.audit.deactivations import Deactivations, of_preemptive_stage
+from headrace_allocator.preemption.crossing_fair_share import MOST_ASKED
 from headrace_allocator.preemption.gang_victims import start_in_room_of_gang
-from headrace_allocator.preemption.repairs import needs_repair, victims_above_limits
+from headrace_allocator.preemption.overcommit_and_limits import needs_repair, victims_above_limits
 from headrace_allocator.preemption.victims import (
     Candidates,
     Preemption,
@@ -204,7 +204,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, *, tried_to_start: bool) -> S
     more: list[Allocation] = []
     if tried_to_start:
         placement, of_gang, more = _start(overlay, stage, found, discount)
-        there = room + discount + legacy.most_held(overlay, found.held)
+        there = room + discount + legacy_victims.most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
     # If no operation starves, all victims repair the node or a limit. For a repair, even young jobs may be preempted.
@@ -249,7 +249,7 @@ def _start(
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
     """Return the start of a stage, the allocations of a gang that is preempted for it, and allocations that may be, for it alone."""
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
-        placement, more = legacy.start(overlay, stage.priority, stage.name, found.free, found.held)
+        placement, more = legacy_victims.start(overlay, stage.priority, stage.name, found.free, found.held)
     else:
         placement, more = _place_one(overlay, stage, discount), []
     if placement is not None:

@@ -24,11 +24,11 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import StarvationStatus
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState
-from headrace_allocator.preemption import legacy
-from headrace_allocator.preemption.at_bound import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
+from headrace_allocator.facts.preemption_groups import Group
+from headrace_allocator.preemption import legacy_victims
+from headrace_allocator.preemption.crossing_fair_share import crosses_bound, may_be_preempted_for, may_be_taken_at_bound
 from headrace_allocator.preemption.gang_victims import goes_whole, may_go_whole
 
 #: Constants, because looking up an enumeration member costs as much as ten comparisons.
@@ -129,7 +129,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
                 found.gangs.setdefault(operation, []).append(allocation)
         elif shield is None:
             found.free.append(allocation)
-        elif isinstance(shield, PoolState) and not exempt_ms and legacy.may_be_held(overlay, group):
+        elif isinstance(shield, PoolState) and not exempt_ms and legacy_victims.may_be_held(overlay, group):
             found.held.setdefault(shield.name, []).append(allocation)
         else:
             continue
@@ -190,7 +190,7 @@ def shielded_by(overlay: Overlay, operation: Operation, least: Group) -> Operati
     """Return what shields all allocations of an operation from a stage: the operation itself, or a pool above it. None if nothing does."""
     options = overlay.view.pools.options
     if options.victim_rules is VictimRules.LEGACY:
-        return legacy.shield_of(overlay, operation, least)
+        return legacy_victims.shield_of(overlay, operation, least)
     is_spared = operation.starvation is not _NON_STARVING and not options.allow_preemption_from_starving_operations
     return operation if is_spared else None
 

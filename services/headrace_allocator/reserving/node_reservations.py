@@ -27,9 +27,9 @@ from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
-from headrace_allocator.decision.holding_back import pool_limit_reached
 from headrace_allocator.decision.least_satisfied import satisfaction
 from headrace_allocator.decision.ranking import Ranking
+from headrace_allocator.decision.start_limits import pool_limit_reached
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.facts import Facts

@@ -18,7 +18,7 @@ import msgspec
 from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import BadInput
-from headrace.near import hint
+from headrace.suggestions import hint
 from headrace.systemd.systemctl import is_true, systemctl
 from headrace.systemd.unit_files import (
     CannotInstall,

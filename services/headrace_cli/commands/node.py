@@ -16,9 +16,9 @@ from headrace.client.place import find_place
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name, tree_name
-from headrace.near import near
 from headrace.resources import parse_amount
 from headrace.runtime.clock import SystemClock
+from headrace.suggestions import near
 from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
 from headrace.wire.refusals import NotFound, Refused

@@ -13,7 +13,7 @@ from headrace.client import Client
 from headrace.client.place import full_disk
 from headrace.durations import format_duration
 from headrace.ids import TreeName
-from headrace.near import hint
+from headrace.suggestions import hint
 from headrace.wire.figures import FiguresAnswer, Histogram
 from headrace.wire.services import ServiceView
 from headrace_cli.exit_statuses import Exit

@@ -20,7 +20,7 @@ from headrace_cli.demo.usage_watch import watch_usage
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import first_error
 from headrace_cli.show.screen import Screen
-from headrace_cli.up import marks
+from headrace_cli.up import process_marks
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.supervisor import Ready, run_up
 
@@ -45,7 +45,7 @@ def demo() -> int:
             return Exit.INTERRUPTED
         if outcome.crashes:
             show.troubles.append(f"{counted(outcome.crashes, 'process')} ended unexpectedly")
-        show.troubles.extend(f"still running: {process.role} {process.pid}" for process in marks.find(state))
+        show.troubles.extend(f"still running: {process.role} {process.pid}" for process in process_marks.find(state))
         keep = not outcome.ready or bool(show.troubles)
         for trouble in show.troubles:
             screen.say(f"problem: {trouble}", style="red")

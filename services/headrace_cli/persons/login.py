@@ -17,8 +17,8 @@ from headrace.client.places.kept import SavedServers
 from headrace.counted import counted
 from headrace.errors import BadInput
 from headrace.ids import user_name
-from headrace.near import hint
 from headrace.server_urls import parse_server_urls
+from headrace.suggestions import hint
 from headrace.wire.rights import Rights
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, talk

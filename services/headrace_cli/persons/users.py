@@ -11,7 +11,7 @@ from cyclopts import App
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
 from headrace.errors import BadInput
 from headrace.ids import user_name
-from headrace.near import hint
+from headrace.suggestions import hint
 from headrace_cli.cluster.command import say_administrators
 from headrace_cli.cluster.folder import ClusterFolder, ClusterOptions
 from headrace_cli.cluster.push import tell_server

@@ -7,8 +7,8 @@ from pathlib import Path
 from headrace.client import NotRunning, Refused, state_folder
 from headrace.client.place import find_place, traces_folder
 from headrace.errors import HeadraceError
-from headrace.near import near
 from headrace.obs.span_file import read_spans
+from headrace.suggestions import near
 from headrace.wire.refusals import NotFound
 from headrace.wire.trace import TRACED_JOBS
 from headrace_cli.commands.operations.operation_id import check_part, only_one

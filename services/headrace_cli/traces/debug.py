@@ -8,8 +8,8 @@ from cyclopts import App
 
 from headrace.client import Client, Refused
 from headrace.errors import BadInput
-from headrace.near import near
 from headrace.obs.span_file import read_spans
+from headrace.suggestions import near
 from headrace.wire.refusals import NotFound
 from headrace_cli.session import Common, talk
 from headrace_cli.show.screen import Screen

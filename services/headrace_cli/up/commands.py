@@ -22,9 +22,9 @@ from headrace_cli.up.configuration import (
     server_tls,
     service_settings,
 )
-from headrace_cli.up.engine import ProcessPlan, StopGroup
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.processes import Command
+from headrace_cli.up.restarts import ProcessPlan, StopGroup
 from headrace_cli.up.server_health import HEALTH, health_user
 from headrace_cli.up.state_folder import StateFolder
 

@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headrace_cli.up.marks import end_leftovers
+from headrace_cli.up.process_marks import end_leftovers
 
 #: Message from `up` to the guard: leave runners and jobs running.
 LEAVE_JOBS = b"L"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from headrace_cli.up.engine import AGENTS_TIME_S
+from headrace_cli.up.restarts import AGENTS_TIME_S
 
 
 class Command(msgspec.Struct, frozen=True):

@@ -23,11 +23,18 @@ from headrace.runtime.clock import SystemClock
 from headrace.runtime.engine import Moment
 from headrace.wire.nodes import NodeView, StopMode
 from headrace_cli.stores import PROVISIONER, keep_stores
-from headrace_cli.up import marks
+from headrace_cli.up import process_marks
 from headrace_cli.up.commands import NATS_SERVER, commands, scrubbed, write_configuration
 from headrace_cli.up.configuration import server_url
 from headrace_cli.up.damaged_buckets import have_buckets_checked
-from headrace_cli.up.engine import (
+from headrace_cli.up.forking import Nursery
+from headrace_cli.up.guard import LEAVE_JOBS
+from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
+from headrace_cli.up.log_sizes import keep_logs_small
+from headrace_cli.up.options import UpOptions
+from headrace_cli.up.processes import collect, describe_status, guard, open_log, spawn
+from headrace_cli.up.readiness import tell_pauses, tell_troubles, wait_ready
+from headrace_cli.up.restarts import (
     Effect,
     Ended,
     GiveUp,
@@ -41,13 +48,6 @@ from headrace_cli.up.engine import (
     Start,
     SupervisorEngine,
 )
-from headrace_cli.up.guard import LEAVE_JOBS
-from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
-from headrace_cli.up.log_sizes import keep_logs_small
-from headrace_cli.up.nursery import Nursery
-from headrace_cli.up.options import UpOptions
-from headrace_cli.up.processes import collect, describe_status, guard, open_log, spawn
-from headrace_cli.up.readiness import tell_pauses, tell_troubles, wait_ready
 from headrace_cli.up.server_health import HEALTH, Health, watch_health
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, naming_folder, port_is_free, take_lock
 
@@ -108,7 +108,7 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
                 )
             state = StateFolder(options.state)
             state.make()
-            left = marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
+            left = process_marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
             if left:
                 tell(f"ended {counted(len(left), 'process')} that a killed `headrace up` had left")
             # A client of a release without TLS would take a leftover `ca.pem` for that of a cluster.
@@ -140,7 +140,7 @@ class _Supervisor:
         entries = commands(state, options)
         self._commands = {plan.name: command for plan, command in entries}
         self._engine = SupervisorEngine([plan for plan, _ in entries])
-        self._environment = {**scrubbed(os.environ), marks.UP_MARK: str(state.path)}
+        self._environment = {**scrubbed(os.environ), process_marks.UP_MARK: str(state.path)}
         self._nursery = Nursery(self._commands, self._environment)
         #: Process ids by process name. The kernel does not reuse a process id before the process is reaped.
         self._running: dict[str, int] = {}
@@ -230,9 +230,9 @@ class _Supervisor:
                 case Recording():
                     self._tell("operations are recorded again")
                 case KillJobs():
-                    marks.kill(self._state.path, frozenset({"runner", "job"}))
+                    process_marks.kill(self._state.path, frozenset({"runner", "job"}))
                 case KillEverything():
-                    marks.kill(self._state.path)
+                    process_marks.kill(self._state.path)
                 case _:
                     assert_never(effect)
 
@@ -320,12 +320,12 @@ class _Supervisor:
     def _sweep(self) -> None:
         """End and log processes that are left after an orderly stop. Normally there are none."""
         spared = {"runner", "job"} if self._options.stop_mode is StopMode.LEAVE else set()
-        left = [process for process in marks.find(self._state.path) if process.role not in spared]
+        left = [process for process in process_marks.find(self._state.path) if process.role not in spared]
         if left:
             logger().warning(
                 "processes left after the stop", processes=[f"{process.role} {process.pid}" for process in left]
             )
-            marks.end_leftovers(self._state.path, leave_jobs=bool(spared), agents_time_s=0.0)
+            process_marks.end_leftovers(self._state.path, leave_jobs=bool(spared), agents_time_s=0.0)
 
 
 _STOP_WORDS = {

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from headrace.ids import PoolName
-from headrace.near import some
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolTree, PreemptionPolicy, Record, Schema, Support
 from headrace.pools.tree_options import TreeOptions, VictimRules
+from headrace.suggestions import some
 
 _NEVER: Final = {
     Support.KEPT: "kept, but not in force",

@@ -14,8 +14,8 @@ from headrace.pools import TreeOptions
 from headrace.pools.tree_conflicts import judge_trees
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import BadRequest, NotReady, Refusal
+from headrace_fair_share.configuration.change_decisions import Change
 from headrace_fair_share.configuration.store import read_stored
-from headrace_fair_share.configuration.tree_configuration import Change
 
 
 class NodeFilters:

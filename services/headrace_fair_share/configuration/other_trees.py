@@ -10,20 +10,20 @@ import msgspec
 from headrace.bus import BusError, Entry, KeyValue
 from headrace.errors import BadInput
 from headrace.ids import TreeName, tree_name
-from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools import Person, PoolTree, Tree
 from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace.resources import ZERO
 from headrace.runtime.clock import Clock
+from headrace.suggestions import near
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
 from headrace.wire.refusals import Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.trees import CreateTree, RemoveTree, TreeList, TreeView
+from headrace_fair_share.configuration.change_decisions import Change, TreeConfiguration, configuration_warnings
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.rights import to_make_trees, to_remove_trees
 from headrace_fair_share.configuration.rules import TreeBounds, as_refusal
 from headrace_fair_share.configuration.store import Judge, PoolStore, read_stored
-from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration, configuration_warnings
 
 _PAGE_BYTES: Final = 256 * 1024
 _LONGEST_TROUBLE: Final = 4_096

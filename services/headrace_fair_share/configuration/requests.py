@@ -14,21 +14,21 @@ import msgspec
 
 from headrace.bus import BusError
 from headrace.ids import TreeName
-from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.pools import Person, PoolTree
 from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.shell import Shell
+from headrace.suggestions import near
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.refusals import NotFound, NotReady, Refusal, WrongState
 from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree
 from headrace_fair_share.configuration.between_trees import move_to_tree
+from headrace_fair_share.configuration.change_decisions import Change, pools_of
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.store import PoolStore
-from headrace_fair_share.configuration.tree_configuration import Change, pools_of
 from headrace_fair_share.effects import Effect, WriteTree
 from headrace_fair_share.engine import FairShareEngine
 

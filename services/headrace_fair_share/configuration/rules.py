@@ -14,7 +14,6 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.near import near, some
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
@@ -26,6 +25,7 @@ from headrace.pools import (
     preset_problems,
 )
 from headrace.pools.tree_options import PriorityScope
+from headrace.suggestions import near, some
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal
 from headrace_fair_share.configuration.guarantee_rules import broken_guarantees
 

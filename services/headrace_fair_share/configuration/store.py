@@ -23,7 +23,7 @@ from headrace.pools import PoolTree, Tree, TreeOptions, read_tree, write_tree
 from headrace.runtime.clock import Clock
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded, Refusal, WrongState
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree
 
 #: Largest value that is written; far above what the rules of a tree allow with ordinary names.
 LARGEST_TREE_BYTES = 500 * 1024

@@ -11,9 +11,9 @@ from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, Downtime, PoolFlow, PoolVolume
 from headrace.wire.refusals import NotReady, Refusal
 from headrace.wire.version import Term
-from headrace_fair_share.facts.advances import AdvanceChain
 from headrace_fair_share.facts.flows_to_integral import flows_of, with_grants
 from headrace_fair_share.facts.pool_inputs import pool_input
+from headrace_fair_share.facts.unconfirmed_advances import AdvanceChain
 
 AdvanceAnswer = Advanced | AdvanceGap | Refusal
 

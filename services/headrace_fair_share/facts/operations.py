@@ -26,7 +26,7 @@ from headrace.wire.log import (
 from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationState
 from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import UsageItem
-from headrace_fair_share.facts.news import News
+from headrace_fair_share.facts.changed_operations import News
 
 # Constants, because these are read for every operation, and looking up an enumeration member takes longer than the comparison.
 _RUNNING: Final = OperationState.RUNNING

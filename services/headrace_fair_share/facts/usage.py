@@ -11,7 +11,7 @@ from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.snapshots import NodesOfTags, UsageFrame, UsageItem
 from headrace.wire.version import NEVER, Term, Version
-from headrace_fair_share.facts.news import News
+from headrace_fair_share.facts.changed_operations import News
 
 
 class UsageChange(msgspec.Struct, frozen=True):

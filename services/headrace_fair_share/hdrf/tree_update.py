@@ -28,7 +28,7 @@ from headrace_fair_share.hdrf.fifo import effective_fifo_indices
 from headrace_fair_share.hdrf.functions.incremental import FunctionInputs, IncrementalFunctions
 from headrace_fair_share.hdrf.incremental_input import FixedAttributes, IncrementalInput, limits_of
 from headrace_fair_share.hdrf.input_arrays import Layout, OperationArrays
-from headrace_fair_share.hdrf.integral import Grants, most_of_burst, most_of_relaxed, ratio_by_volume
+from headrace_fair_share.hdrf.integral_shares import Grants, most_of_burst, most_of_relaxed, ratio_by_volume
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.node_sets import Levels, NodeSets, StopFinder
 from headrace_fair_share.hdrf.share_distribution import (

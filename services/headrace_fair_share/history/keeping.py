@@ -15,13 +15,13 @@ import msgspec
 
 from headrace.bus import Bus, BusError, Records
 from headrace.ids import ROOT_POOL, TreeName
-from headrace.near import near
 from headrace.obs.logging import logger
 from headrace.resources import RESOURCE_NAMES
 from headrace.runtime.endpoints import Caller, CallerKind, Endpoints
 from headrace.runtime.engine import Figure, counter
-from headrace.runtime.fenced import FencedRecords, KeyFenced
+from headrace.runtime.fenced_writes import FencedRecords, KeyFenced
 from headrace.runtime.role import Role
+from headrace.suggestions import near
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.history import GetHistory, HistorySample, PoolHistory

@@ -20,15 +20,15 @@ from headrace.wire.snapshots import ShareComplaint, ShareItem
 from headrace_fair_share.configuration.rules import TreeBounds, broken_rules
 from headrace_fair_share.facts.operations import Demand
 from headrace_fair_share.facts.pool_inputs import effective_options_of
-from headrace_fair_share.hdrf.integral import ratio_by_volume
+from headrace_fair_share.hdrf.integral_shares import ratio_by_volume
 from headrace_fair_share.hdrf.tree_update import TreeShares
 from headrace_fair_share.plan.description import Description
+from headrace_fair_share.update.algorithm_input import UpdateInput
 from headrace_fair_share.update.binding import Bindings
 from headrace_fair_share.update.elements import Elements, elements_of
-from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import items_of
-from headrace_fair_share.update.run import results_of, share_updater
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import results_of, share_updater
 
 #: Relative difference above which configured and effective guarantees count as different.
 _NEARLY: Final = 1e-6

@@ -18,7 +18,6 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.near import hint
 from headrace.pools import (
     TREE_ATTRIBUTES,
     Defects,
@@ -34,6 +33,7 @@ from headrace.pools import (
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.effective_options import EffectiveOptions
 from headrace.resources import LARGEST_SUM, ZERO, Resources
+from headrace.suggestions import hint
 from headrace.tree_file.pools import ConfiguredPool, TreeFile, as_typed, named_entries, read_tree_file
 from headrace.tree_file.problems import Problems
 from headrace.tree_file.values import Map, parse

@@ -7,7 +7,7 @@ import msgspec
 from headrace.bus import KeyValue
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
-from headrace.runtime.fenced import FencedKey
+from headrace.runtime.fenced_writes import FencedKey
 from headrace.wire.codec import BadMessage, decode, encode, runs_within
 from headrace.wire.version import Term
 from headrace_fair_share.starvation.clocks import Age, Ages

@@ -14,7 +14,7 @@ import numpy as np
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import amounts_of
-from headrace_fair_share.hdrf.model import NodeSet
+from headrace_fair_share.hdrf.model import Limits, NodeSet
 
 #: Upper bound of the number of node sets, because each is compared with all others. Above it only the sets of single filters are used.
 _MOST_SETS: Final = 200
@@ -122,3 +122,13 @@ class MatchingNodes:
         matching = np.unpackbits(packed, count=count, bitorder="little").astype(np.bool_)
         u, c, g, m, n = self._amounts[:, matching].sum(axis=1).tolist()
         return Resources(u, c, g, m, n)
+
+
+def lowered(limits: Limits, most: Resources | None) -> Limits:
+    """Return the limits, lowered to the resources of the matching nodes."""
+    if most is None:
+        return limits
+    u, c, g, m, n = (
+        amount if limit is None else min(limit, amount) for limit, amount in zip(limits, most.as_tuple(), strict=True)
+    )
+    return (u, c, g, m, n)

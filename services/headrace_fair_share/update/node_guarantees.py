@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.ids import PoolName
-from headrace.near import some
 from headrace.pools import NOTHING, PoolTree
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
+from headrace.suggestions import some
 from headrace_fair_share.hdrf.model import ErrorKind, GuaranteeError
 from headrace_fair_share.update.matching_nodes import MatchingNodes
 

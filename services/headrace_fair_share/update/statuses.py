@@ -17,8 +17,8 @@ from headrace_fair_share.starvation.rules import (
     effective_timeouts,
     lacks_a_job,
 )
+from headrace_fair_share.update.algorithm_input import UpdateInput
 from headrace_fair_share.update.elements import Elements
-from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.yarn.shortage import YarnState
 from headrace_fair_share.yarn.starvation import JudgedAmounts, clocks_of_state, state_after

@@ -18,12 +18,12 @@ from headrace.wire.what_if import MOST_OVER_LIMITS, ComparedElement, ElementShar
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.hdrf.arrays import Floats, Ints, column
 from headrace_fair_share.starvation.clocks import NO_TIME, Clocks, coming
+from headrace_fair_share.update.algorithm_input import InputMaker, UpdateInput
 from headrace_fair_share.update.elements import Elements
-from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import ElementResults
-from headrace_fair_share.update.run import results_of, share_updater
 from headrace_fair_share.update.statuses import timeouts_of
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import results_of, share_updater
 from headrace_fair_share.what_if.over_limits import jobs_over_limits
 from headrace_fair_share.what_if.supposing import Supposed
 

@@ -23,7 +23,7 @@ from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState
 from headrace.wire.what_if import WhatIf, WhatIfAnswer
 from headrace_fair_share.effects import Effect
 from headrace_fair_share.engine import FairShareEngine
-from headrace_fair_share.update.run import FAULTS
+from headrace_fair_share.update.updater import FAULTS
 from headrace_fair_share.what_if.comparison import compared
 from headrace_fair_share.what_if.supposing import Supposed
 

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import msgspec
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName
-from headrace.near import near
 from headrace.pools import Person, PoolTree
 from headrace.resources import LARGEST_SUM, RESOURCE_NAMES, Resources, format_amount
+from headrace.suggestions import near
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.refusals import BadRequest, NotFound, Refusal
 from headrace.wire.what_if import SupposedNodes, SupposedOperation, WhatIf
-from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
+from headrace_fair_share.configuration.change_decisions import Change, TreeConfiguration
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.update.node_guarantees import promise_warnings
 from headrace_fair_share.update.update_facts import UpdateFacts

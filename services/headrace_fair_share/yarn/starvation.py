@@ -19,8 +19,8 @@ from headrace.yarn_comparison import ComparedChild, QueuePolicy
 from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints
 from headrace_fair_share.hdrf.model import PoolInput
 from headrace_fair_share.starvation.clocks import NO_TIME, STARVATION, Clocks
+from headrace_fair_share.update.algorithm_input import UpdateInput
 from headrace_fair_share.update.elements import Elements
-from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.update_facts import UpdateFacts
 from headrace_fair_share.yarn import queue_shortage
 from headrace_fair_share.yarn.shortage import (

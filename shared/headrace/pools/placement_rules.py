@@ -17,7 +17,7 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_name
-from headrace.near import hint
+from headrace.suggestions import hint
 
 _NESTED: Final = "nested_user"
 _EXISTING: Final = "existing"

@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.near import hint
 from headrace.pools.attributes.kinds import Defects
 from headrace.pools.attributes.pool_attributes import PRESET_ATTRIBUTES
 from headrace.pools.pool_config import PoolConfig
 from headrace.pools.tree_options import TreeOptions
+from headrace.suggestions import hint
 
 
 def preset_names(settings: PoolConfig) -> tuple[str, ...]:

@@ -13,9 +13,9 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import PoolName
-from headrace.near import near, some
 from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import TreeOptions
+from headrace.suggestions import near, some
 
 #: Most nodes or pools named in a message.
 _MOST_NAMED = 5

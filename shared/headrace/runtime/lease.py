@@ -16,8 +16,8 @@ from typing import Final
 import anyio
 import msgspec
 
-from headrace.beats import until_beat
 from headrace.bus import BusError, DamagedValue, Entry, KeyValue, WrongRevision
+from headrace.common_wakeups import until_beat
 from headrace.obs.logging import logger
 from headrace.wire.version import Counter, Term
 

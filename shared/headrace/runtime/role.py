@@ -20,9 +20,9 @@ from headrace.bus import Bus, BusError
 from headrace.errors import HeadraceError
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
+from headrace.runtime.concurrent_calls import cancel_when
 from headrace.runtime.lease import Lease
 from headrace.runtime.terms import TermBook, take_term, taken_term, term_of_peers
-from headrace.runtime.together import cancel_when
 from headrace.wire import subjects
 from headrace.wire.version import Term
 

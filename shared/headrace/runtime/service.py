@@ -34,13 +34,13 @@ from headrace.obs.logging import configure, logger
 from headrace.obs.trace_sinks import begin_tracing
 from headrace.own_process import share_one_arena
 from headrace.runtime.clock import Clock, SystemClock
+from headrace.runtime.concurrent_calls import cancel_when
 from headrace.runtime.endpoints import Endpoints, UserQuota
 from headrace.runtime.metrics import Metrics
 from headrace.runtime.presence import Presence
 from headrace.runtime.role import Deposed, Deposition, Role, lead
 from headrace.runtime.settings import CommonSettings, load
 from headrace.runtime.terms import TermBook
-from headrace.runtime.together import cancel_when
 from headrace.wire import subjects
 from headrace.wire.version import Term
 

@@ -15,8 +15,8 @@ from typing import Any, Final, Generic, TypeVar
 
 import anyio
 
-from headrace.beats import until_beat
 from headrace.bus import Message
+from headrace.common_wakeups import until_beat
 from headrace.obs.logging import logger, lost_lines
 from headrace.runtime.clock import Clock
 from headrace.runtime.endpoints import Caller, CallerKind, Endpoints

@@ -22,11 +22,11 @@ import yaml
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, pool_name
-from headrace.near import hint
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolConfig, Record, TreeOptions
 from headrace.pools.attributes.kinds import Duration, Kind, refuse_too_deep
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
+from headrace.suggestions import hint
 from headrace.tree_file.problems import Problems, shown
 from headrace.tree_file.values import Listing, Map
 

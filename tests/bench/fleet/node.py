@@ -11,7 +11,7 @@ from headrace.runtime.engine import NS_PER_MS, Moment, Outcome
 from headrace.wire.heartbeat import Heartbeat, HeartbeatReason, JobEnd, JobKey, JobResult, Nudge, Orders
 from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, LogRecord, SendToRunner
 from headrace_agent.engine import AgentEngine
-from headrace_agent.pulse import Pulse
+from headrace_agent.heartbeat_timing import Pulse
 from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, Run, Started, ToRunner
 
 __all__ = ["FleetNode", "Surroundings"]

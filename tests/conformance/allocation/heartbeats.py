@@ -32,15 +32,15 @@ from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decide import HeartbeatDecision
-from headrace_allocator.decision.holding_back import held_back
 from headrace_allocator.decision.least_satisfied import entry_of_pool, satisfaction
 from headrace_allocator.decision.scheduling_order import Batch, in_scheduling_order
+from headrace_allocator.decision.start_limits import held_back
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts import pool_tree
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.operations import Operation, TaskGroup
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.stages import StageOutcome
 from tests.conformance.allocation.passed_over import BEFORE_ATTEMPTS, PassedOver, known_reasons
 from tests.conformance.allocation.places import EPOCH_S, Place, waiter_on

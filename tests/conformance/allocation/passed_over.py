@@ -14,7 +14,7 @@ from headrace.ids import OperationId
 from headrace.pools.node_filter import matches
 from headrace.resources import Resources
 from headrace_allocator.decide import HeartbeatDecision
-from headrace_allocator.decision.holding_back import (
+from headrace_allocator.decision.start_limits import (
     demand_covered,
     fair_share_reached,
     not_schedulable,

@@ -28,10 +28,10 @@ from headrace_fair_share.hdrf.arrays import RESOURCES, Floats
 from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from headrace_fair_share.starvation.clocks import STARVATION, Clocks
 from headrace_fair_share.starvation.rules import PREEMPTION_PRIORITY, preemption_priorities
-from headrace_fair_share.update.input import InputMaker, UpdateInput
+from headrace_fair_share.update.algorithm_input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import items_of
-from headrace_fair_share.update.run import frame_of, results_of
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import frame_of, results_of
 from tests.conformance.allocation.scenario import Scenario, Work, pool_name_of
 from tests.conformance.reporting import Comparison, Problem
 

@@ -16,9 +16,9 @@ from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem
+from headrace_allocator.facts.job_slots import is_whole
 from headrace_allocator.facts.operations import Operation, members, never_fits, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import PoolState
-from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.gang import GangPhase
 from tests.reference.heartbeats.state import State
 

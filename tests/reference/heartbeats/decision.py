@@ -10,7 +10,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decide import DueSteps, HeartbeatDecision
 from headrace_allocator.decision.view import View
-from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.victims import Preemption
 from tests.reference.heartbeats.placing import extend, start_regularly
 from tests.reference.heartbeats.stages import carry_out, run_stages

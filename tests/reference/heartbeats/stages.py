@@ -18,8 +18,8 @@ from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.view import View
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation, waits_for_a_turn
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage, StageOutcome
 from headrace_allocator.preemption.victims import Preemption
 from headrace_allocator.preemption.yarn.plans import Plan

@@ -20,9 +20,9 @@ from headrace.wire.heartbeat import AllocationState
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.snapshots import ShareItem, StarvationStatus
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState
+from headrace_allocator.facts.preemption_groups import Group
 from tests.reference.heartbeats.state import State
 
 

@@ -35,7 +35,7 @@ from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, LARGEST_SPEC_BYTES, encode_event, size_bytes
 from headrace_admission.log.checkpoint import Checkpoint
-from headrace_admission.log.pages import history_page, log_page
+from headrace_admission.log.history_pages import history_page, log_page
 from headrace_admission.log.recorder import encode_batch
 from headrace_admission.state.rules import GlobalRules, PoolRules, TreeRules, rules_of
 from tests.simulation.bus import connect_to

@@ -40,9 +40,9 @@ from headrace_agent.runner.protocol import Ended
 from headrace_allocator.effects import Release
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.nodes import Timing
 from headrace_allocator.facts.pool_tree import ShareSnapshot
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.links.ledger_link import LedgerLink
 from headrace_allocator.preemption.audit.observing import ObservedPreemptionLog
 from headrace_allocator.preemption.victims import Preemption

@@ -43,10 +43,10 @@ from headrace.wire.snapshots import (
 from headrace.wire.trees import TreeList
 from headrace.wire.version import NEVER, Version
 from headrace.wire.what_if import SupposedNodes, WhatIf
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.rules import TreeBounds
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.history.downsampling import Downsampler
@@ -54,7 +54,7 @@ from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sam
 from headrace_fair_share.starvation.clocks import Age, Ages
 from headrace_fair_share.starvation.saved_clocks import ClockStore
 from headrace_fair_share.update.results import PoolResults
-from headrace_fair_share.update.run import FailedUpdate, Updater
+from headrace_fair_share.update.updater import FailedUpdate, Updater
 from headrace_fair_share.view import pool_list
 from headrace_fair_share.what_if.comparison import compared
 from headrace_fair_share.what_if.supposing import Supposed

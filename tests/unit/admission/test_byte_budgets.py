@@ -13,7 +13,7 @@ from headrace.wire.codec import encode, runs_within
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, LogBatch, LoggedEnd
 from headrace.wire.operations import AbortOperation, OperationSpec, StartAnswer, StartOperation
-from headrace_admission.decisions import updates
+from headrace_admission.decisions import operation_changes
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.engine import HalfDecided
 from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, EventTooLarge, encode_event
@@ -75,15 +75,15 @@ def test_a_decision_that_fails_after_a_part_took_effect_says_so(monkeypatch: pyt
         answer = abort(transaction, request, user)
         raise ZeroDivisionError(answer)
 
-    abort = updates.abort
-    monkeypatch.setattr(updates, "abort", half)
+    abort = operation_changes.abort
+    monkeypatch.setattr(operation_changes, "abort", half)
     with pytest.raises(HalfDecided):
         desk.engine.on_abort(AbortOperation(oid("a")), "anna", NOW)
 
     def at_once(_transaction: Transaction, _request: AbortOperation, _user: str) -> object:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(updates, "abort", at_once)
+    monkeypatch.setattr(operation_changes, "abort", at_once)
     with pytest.raises(ZeroDivisionError):
         desk.engine.on_abort(AbortOperation(oid("a")), "anna", NOW)
 

@@ -19,9 +19,9 @@ from headrace.wire.log import JobsEnded, LoggedEnd
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import NotFound
 from headrace.wire.start_stages import StartRecord, StartStage
-from headrace_admission.log import pages as log_pages
+from headrace_admission.log import history_pages as log_pages
 from headrace_admission.log.byte_budget import encode_event
-from headrace_admission.log.pages import history_page
+from headrace_admission.log.history_pages import history_page
 from headrace_admission.log.recorder import encode_batch
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually

@@ -14,8 +14,8 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, encode
 from headrace.wire.heartbeat import MOST_ENDS_PER_HEARTBEAT, AllocationState, Forget, HeartbeatReason, JobResult, Nudge
 from headrace_agent.effects import Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS
+from headrace_agent.heartbeat_timing import Pulse
 from headrace_agent.host_faults import HostFaults
-from headrace_agent.pulse import Pulse
 from headrace_agent.runner.protocol import Ended
 from tests.support.agent_desk import NODE, Desk, end_of, job, start
 

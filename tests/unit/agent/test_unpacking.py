@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from headrace import archive_members, archives
 from headrace.archive_members import UnusableArchive
-from headrace.archives import Packed, link_stays_inside, pack
+from headrace.archive_names import link_stays_inside
+from headrace.archives import Packed, pack
 from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace_agent.files import unpacking

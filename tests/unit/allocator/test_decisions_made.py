@@ -6,7 +6,7 @@ from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolNam
 from headrace.wire.happenings import MOST_DECISIONS, AllocationPreempted, AllocationStarted
 from headrace.wire.preemption import ObservedPreemption, PreemptionReason, PreemptionRecord
 from headrace_allocator import published_decisions
-from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.audit.counts import PreemptionCounts
 from headrace_allocator.published_decisions import DecisionsMade
 from tests.support.allocating import TERM, TREE, an_operation

@@ -9,7 +9,7 @@ from headrace.ids import PoolName
 from headrace.pools.tree_options import VictimRules
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
-from headrace_allocator.facts.groups import Group
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.audit.overreach import Overreach
 from tests.support.allocating import an_operation
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from headrace.resources import Resources
-from headrace_allocator.facts.groups import Group, GroupBorder, Protection
+from headrace_allocator.facts.preemption_groups import Group, GroupBorder, Protection
 
 CORE = Resources(1, 100, 0, 0)
 

@@ -19,9 +19,9 @@ from headrace_allocator import heartbeat_answer
 from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.view import Overlay, restless
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import AllocationGroups
 from headrace_allocator.facts.nodes import PreemptiveTry
 from headrace_allocator.facts.preempted import preempt_and_stop_counting
+from headrace_allocator.facts.preemption_groups import AllocationGroups
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.unit.allocator.test_engine import running
 

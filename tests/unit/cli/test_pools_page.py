@@ -30,7 +30,7 @@ def test_what_is_said_to_be_in_force_is_read_by_something() -> None:
     """Beyond the tables and Structs themselves, and beyond the rules of configuration."""
     pools, fair_share = ROOT / "shared/headrace/pools", ROOT / "services/headrace_fair_share"
     tables = {pools / "pool_config.py", pools / "tree_options.py", *(fair_share / "plan").glob("*.py")}
-    tables |= {fair_share / "configuration" / "rules.py", fair_share / "configuration" / "changes.py"}
+    tables |= {fair_share / "configuration" / "rules.py", fair_share / "configuration" / "draft.py"}
     sources = {*(ROOT / "services").rglob("*.py"), *pools.glob("*.py")} - tables
     text = "\n".join(source.read_text() for source in sources)
     in_force = {

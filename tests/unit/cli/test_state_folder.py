@@ -24,8 +24,8 @@ from headrace_cli.up import log_lines
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
 from headrace_cli.up.log_sizes import cut_large_logs
-from headrace_cli.up.marks import UP_MARK, Found, find
 from headrace_cli.up.node_option import parse_node
+from headrace_cli.up.process_marks import UP_MARK, Found, find
 from headrace_cli.up.processes import open_log
 from headrace_cli.up.state_folder import InUse, StateFolder, take_lock
 

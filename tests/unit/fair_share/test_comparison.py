@@ -10,11 +10,11 @@ import pytest
 from headrace_fair_share.effects import KeepBrokenTree
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
-from headrace_fair_share.update import run
-from headrace_fair_share.update.input import UpdateInput
-from headrace_fair_share.update.run import Update
+from headrace_fair_share.update import updater
+from headrace_fair_share.update.algorithm_input import UpdateInput
 from headrace_fair_share.update.unsaturated.outcome import UnsaturatedResults, unsaturated_outcome
 from headrace_fair_share.update.update_facts import UpdateFacts
+from headrace_fair_share.update.updater import Update
 from tests.support.clocks import at
 from tests.support.small_trees import SmallTree, Work
 
@@ -80,7 +80,7 @@ def test_plain_numbers_that_are_others_than_those_from_scratch_are_told(monkeypa
         assert outcome is not None
         return outcome._replace(items=outcome.items | {"x": msgspec.structs.replace(outcome.items["x"], weight=7.0)})
 
-    monkeypatch.setattr(run, "unsaturated_outcome", mistaken)
+    monkeypatch.setattr(updater, "unsaturated_outcome", mistaken)
     small = SmallTree({"a": {}}, [Work("x", "a", 5)], {})
     small.update()
     small.update(after_s=0.5)

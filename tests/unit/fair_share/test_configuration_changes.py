@@ -12,10 +12,10 @@ from headrace.pools import PartialResources, Person, Pool, PoolTree, Tree, read_
 from headrace.resources import Resources
 from headrace.wire.pool_changes import Create, PoolChange, Set
 from headrace.wire.refusals import BadRequest, Exists, NotAllowed, NotFound, WrongState
+from headrace_fair_share.configuration.change_decisions import TreeConfiguration, configuration_warnings
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted
 from headrace_fair_share.configuration.rules import TreeBounds, broken_rules, misplaced
-from headrace_fair_share.configuration.tree_configuration import TreeConfiguration, configuration_warnings
 from tests.support.fair_share import stored
 from tests.support.pool_trees import (
     a_tree,

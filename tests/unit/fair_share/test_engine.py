@@ -49,7 +49,7 @@ from headrace.wire.snapshots import (
     UsageItem,
 )
 from headrace.wire.version import NEVER, Version
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree
 from headrace_fair_share.effects import (
     Compute,
     Effect,
@@ -67,8 +67,8 @@ from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
 from headrace_fair_share.starvation.clocks import Age, Ages, clocks_of
 from headrace_fair_share.update.results import MAX_REBUILT_ITEMS
-from headrace_fair_share.update.run import FailedUpdate, Update, Updater
 from headrace_fair_share.update.unsaturated.resting import RestingOperations
+from headrace_fair_share.update.updater import FailedUpdate, Update, Updater
 from headrace_fair_share.view import pool_list
 from tests.support.clocks import NOW
 from tests.support.fair_share import create_pool, remove_pool, set_pool, stored, updated

@@ -25,7 +25,7 @@ from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.ephemeral_pools import ReportedEphemeralPools, ephemeral_pools_of
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.updater import Updater
 from headrace_fair_share.view import pool_list
 from tests.support.clocks import NOW, at
 from tests.support.fair_share import stored, updated

@@ -13,18 +13,18 @@ from headrace.bus import BusError, Entry, KeyValue, NotConnected, RequestTimeout
 from headrace.ids import NodeName, TreeName
 from headrace.pools import Person, PoolTree, Tree, TreeOptions
 from headrace.resources import ZERO
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan, SetOptions
 from headrace.wire.refusals import BadRequest, Busy, Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.snapshots import StarvationStatus
 from headrace.wire.trees import CreateTree, RemoveTree
 from headrace_fair_share.configuration import store
+from headrace_fair_share.configuration.change_decisions import Change, StoredTree, TreeConfiguration
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
 from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.store import PoolStore
-from headrace_fair_share.configuration.tree_configuration import Change, StoredTree, TreeConfiguration
 from headrace_fair_share.starvation.clocks import Age
 from headrace_fair_share.starvation.saved_clocks import ClockStore
 from tests.support.clocks import HandClock

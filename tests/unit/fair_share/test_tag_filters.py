@@ -19,7 +19,7 @@ from headrace.wire.pool_changes import ChangePools, Set
 from headrace.wire.snapshots import ShareItem, StarvationStatus, UsageFrame, UsageItem
 from headrace.wire.version import Version
 from headrace_fair_share.effects import WriteTree
-from headrace_fair_share.facts.news import News
+from headrace_fair_share.facts.changed_operations import News
 from headrace_fair_share.facts.usage import KnownUsage, UsageChange
 from headrace_fair_share.update.binding import Bindings
 from headrace_fair_share.update.matching_nodes import MatchingNodes

@@ -11,7 +11,7 @@ from headrace.wire.snapshots import SchedulingStatus, StarvationStatus, UsageFra
 from headrace.wire.version import Version
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.updater import Updater
 from tests.support.clocks import NOW, at
 from tests.support.fair_share import stored, updated
 from tests.support.tree_services import live

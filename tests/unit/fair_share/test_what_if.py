@@ -22,7 +22,7 @@ from headrace.wire.what_if import ElementShares, SupposedNodes, SupposedOperatio
 from headrace_fair_share.effects import WriteTree
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.run import Updater
+from headrace_fair_share.update.updater import Updater
 from headrace_fair_share.what_if.comparison import compared
 from headrace_fair_share.what_if.supposing import Supposed
 from tests.support.fair_share import stored, updated

@@ -8,7 +8,7 @@ import numpy as np
 
 from headrace.pools import IntegralType
 from headrace.resources import Resources
-from headrace_fair_share.hdrf.integral import clipped
+from headrace_fair_share.hdrf.integral_shares import clipped
 from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput
 from tests.support.update_result import update
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.bus import BusError
 from headrace.ids import PoolName, TreeName
-from headrace.runtime.fenced import KeyFenced
+from headrace.runtime.fenced_writes import KeyFenced
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.integral import PoolVolume, Volume
 from headrace.wire.version import Version

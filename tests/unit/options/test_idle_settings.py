@@ -13,10 +13,10 @@ from headrace.ids import PoolName
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Person, PoolTree
 from headrace.resources import ZERO
 from headrace.wire.pool_changes import ChangePools, PoolChange, PoolPlan, Set, SetOptions
-from headrace_fair_share.configuration.changes import Draft
+from headrace_fair_share.configuration.change_decisions import Change, TreeConfiguration
+from headrace_fair_share.configuration.draft import Draft
 from headrace_fair_share.configuration.idle_settings import _RULES, Idle, idle_settings, in_words
 from headrace_fair_share.configuration.rules import TreeBounds
-from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
 from tests.support.effort import few_or_many
 from tests.support.fair_share import stored
 from tests.support.pool_attributes import changes_of

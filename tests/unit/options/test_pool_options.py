@@ -13,7 +13,7 @@ from headrace.pools import POOL_ATTRIBUTES, Person, PoolTree
 from headrace.resources import ZERO
 from headrace.wire.snapshots import StarvationStatus
 from headrace_admission.state.rules import GlobalRules
-from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
+from headrace_fair_share.configuration.change_decisions import Change, TreeConfiguration
 from tests.support.fair_share import set_pool, stored
 from tests.support.offered import first_starts, offered
 from tests.support.small_trees import GIB, TREE, Work, a_tree, clocks, in_force, saved, savings, shares

@@ -17,7 +17,7 @@ from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.pool_changes import ChangePools, SetOptions
 from headrace.wire.snapshots import DetailedShare, PreemptionPriority, StarvationStatus
 from headrace_admission.state.rules import GlobalRules
-from headrace_fair_share.configuration.tree_configuration import Change, TreeConfiguration
+from headrace_fair_share.configuration.change_decisions import Change, TreeConfiguration
 from headrace_fair_share.facts.pool_inputs import tree_options
 from tests.support.allocating import Desk as AllocatorDesk
 from tests.support.allocating import an_operation, cores

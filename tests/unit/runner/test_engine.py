@@ -22,7 +22,8 @@ from headrace_agent.runner.effects import (
     Signal,
     TellDeadline,
 )
-from headrace_agent.runner.engine import KILL_TIMEOUT_MS, RunnerEngine
+from headrace_agent.runner.engine import RunnerEngine
+from headrace_agent.runner.job_interruptions import KILL_TIMEOUT_MS
 from headrace_agent.runner.job_states import JobState
 from headrace_agent.runner.protocol import (
     EndAll,
@@ -470,7 +471,7 @@ def test_ends_of_a_former_runner_are_told_again() -> None:
 def test_a_broken_invariant_is_told_in_words() -> None:
     engine = running(0, 1, 2)
     engine.on_interrupt(Interrupt(a_job(0), 1000, "preempted"), at(0))
-    engine._deadlines.clear()
+    engine._interruptions.awaited.clear()
     engine._live[a_job(1)].state = JobState.ENDED
     engine._live[a_job(3)] = engine._live.pop(a_job(2))
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
-from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.jobs import isolation
 from headrace_agent.runner.jobs.isolation import Cgroup2, RlimitIsolation, choose_isolation
 from headrace_agent.runner.settings import IsolationChoice

@@ -17,8 +17,8 @@ from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import LinuxProcesses, Reaped
-from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.jobs.isolation import Isolation, JobUsage
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.leftovers import end_leftovers

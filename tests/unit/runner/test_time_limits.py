@@ -130,5 +130,5 @@ def test_limits_of_jobs_that_ended_take_no_memory() -> None:
         engine.on_started(a_job(index), 100, at(0))
         engine.on_exited(a_job(index), JobExit(exit_code=0), at(0))
 
-    assert len(engine._deadlines) <= 16
+    assert len(engine._interruptions.awaited) <= 16
     assert engine.on_time(at(LIMIT_MS)).effects == [Signal(a_job(), signal.SIGTERM)]

@@ -24,8 +24,8 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host.device_filter import close_devices, why_not_filtered
 from headrace_agent.runner.host.files import LinuxFiles, write_file
+from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
-from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.starting import ProcessLimits
 from headrace_agent.runner.protocol import Run
 

@@ -13,7 +13,7 @@ from headrace.ids import AllocationId
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.files.kept_jobs import Leftover
-from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.interface import Host
 
 _PASSES = 200
 _PAUSE_MS = 10

@@ -17,8 +17,8 @@ from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.files.job_log import LogUnwritable, StreamWriter, job_name, log_name
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
+from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import Reaped
-from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.starts import Starts

@@ -16,7 +16,7 @@ from typing import Final
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
-from headrace_agent.runner.host.port import Host
+from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.starting import CannotStart
 from headrace_agent.runner.jobs.launch import Begun, Launched, Launcher, NotStarted, too_slow
 from headrace_agent.runner.protocol import Run

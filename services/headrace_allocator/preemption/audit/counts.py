@@ -12,8 +12,8 @@ from headrace.ids import ROOT_POOL, PoolName
 from headrace.resources import ZERO
 from headrace.runtime.engine import Figure, by_label, counter
 from headrace.wire.preemption import PreemptionCount, PreemptionReason
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.pool_tree import PoolStates
+from headrace_allocator.facts.preemption_groups import Group
 
 #: Upper bound of the pools with counts, since ephemeral pools come and go. Beyond it, the pool that lost an allocation first is
 #: forgotten.

@@ -19,7 +19,7 @@ from headrace.wire.preemption import ListObserved, ObservedPreemption, ObservedP
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.preemption.audit.records import record_of
-from headrace_allocator.preemption.repairs import asked_gracefully
+from headrace_allocator.preemption.overcommit_and_limits import asked_gracefully
 from headrace_allocator.preemption.stages import run_stages
 from headrace_allocator.preemption.victims import Preemption
 

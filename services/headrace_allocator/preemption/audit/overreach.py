@@ -13,9 +13,9 @@ from headrace.pools.tree_options import PreemptionPolicy, VictimRules
 from headrace.resources import EPS, Share
 from headrace.runtime.engine import Figure, by_label, counter
 from headrace.wire.preemption import PreemptionReason
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
+from headrace_allocator.facts.preemption_groups import Group
 
 
 class Left(enum.StrEnum):

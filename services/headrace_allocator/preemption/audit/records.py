@@ -10,9 +10,9 @@ from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolStates
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.victims import Preemption
 
 #: Reasons for which an allocation is preempted regardless of its group.

@@ -10,8 +10,8 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import waits_for_a_turn
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.stages import PreemptiveStage, StageOutcome
 from headrace_allocator.preemption.victims import Preemption
 from headrace_allocator.preemption.yarn.candidates import is_there

@@ -9,8 +9,8 @@ from cyclopts import Parameter
 
 from headrace.client import Client
 from headrace.ids import OperationId, TreeName
-from headrace.near import hint
 from headrace.runtime.clock import SystemClock
+from headrace.suggestions import hint
 from headrace.wire.operations import OperationView
 from headrace_cli.commands.operations.key_values import parse_settings, parse_weight
 from headrace_cli.commands.operations.operation_id import Ids, whole_id

@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName, pool_or_path, tree_name
-from headrace.near import hint
+from headrace.suggestions import hint
 from headrace.wire.operation_spec import PerTree
 
 #: The settings that `op set` changes. Completion offers them without importing the command.

@@ -14,8 +14,8 @@ from headrace.client.asking import at_once
 from headrace.client.logs import LogWishes
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
-from headrace.near import hint, near
 from headrace.runtime.clock import SystemClock
+from headrace.suggestions import hint, near
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
 from headrace.wire.refusals import NotFound

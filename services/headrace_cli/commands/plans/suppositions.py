@@ -11,9 +11,9 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, pool_name
-from headrace.near import hint
 from headrace.pools import POOL_ATTRIBUTES
 from headrace.resources import Resources, parse_resources
+from headrace.suggestions import hint
 from headrace.wire.nodes import NodeView
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.pool_changes import Create, PoolChange, Remove, Set

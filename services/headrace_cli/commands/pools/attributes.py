@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from headrace.errors import BadInput
-from headrace.near import hint
 from headrace.pools import Attribute, PartialResources, Record, Schema
 from headrace.resources import format_amount
+from headrace.suggestions import hint
 from headrace_cli.show.tables import table
 
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.near import hint
 from headrace.pools.attributes.schema import split_key
+from headrace.suggestions import hint
 from headrace.wire.pools import PoolView
 from headrace_cli.show.plain_values import plain
 

@@ -10,8 +10,8 @@ from headrace.ids import OperationId
 from headrace.resources import EPS
 from headrace_fair_share.starvation.clocks import NO_TIME, Clocks
 from headrace_fair_share.starvation.rules import small_operation_factor
+from headrace_fair_share.update.algorithm_input import UpdateInput
 from headrace_fair_share.update.elements import Elements
-from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.unsaturated.shares import PlainShares
 from headrace_fair_share.update.update_facts import UpdateFacts
 

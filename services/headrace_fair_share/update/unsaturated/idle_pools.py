@@ -11,8 +11,8 @@ from headrace.pools.effective_options import EffectiveOptions
 from headrace.resources import Resources
 from headrace_fair_share.hdrf.model import PoolInput
 from headrace_fair_share.starvation.clocks import Clocks
+from headrace_fair_share.update.algorithm_input import UpdateInput
 from headrace_fair_share.update.elements import Elements
-from headrace_fair_share.update.input import UpdateInput
 
 
 class _Stand(NamedTuple):

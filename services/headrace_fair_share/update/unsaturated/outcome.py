@@ -19,8 +19,8 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace_fair_share.starvation.clocks import NO_TIME, Clocks
+from headrace_fair_share.update.algorithm_input import UpdateInput
 from headrace_fair_share.update.elements import Elements
-from headrace_fair_share.update.input import UpdateInput
 from headrace_fair_share.update.results import PoolResults
 from headrace_fair_share.update.unsaturated.clocks import unsaturated_clocks
 from headrace_fair_share.update.unsaturated.resting import DirectCounts

@@ -16,7 +16,7 @@ from headrace.resources import ZERO
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.starvation.clocks import Clocks
-from headrace_fair_share.update.input import OperationsOfCut, UpdateInput
+from headrace_fair_share.update.algorithm_input import OperationsOfCut, UpdateInput
 from headrace_fair_share.update.unsaturated.idle_pools import IdlePools
 from headrace_fair_share.update.unsaturated.shares import is_plain_operation
 from headrace_fair_share.update.update_facts import UpdateFacts

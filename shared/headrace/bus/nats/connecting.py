@@ -15,9 +15,9 @@ import msgspec
 from nats.aio.client import Client, Server
 
 from headrace.access.key_credential import KeyCredential
+from headrace.bus.nats.error_classes import CredentialLost, understand
 from headrace.bus.nats.link import Link
 from headrace.bus.nats.transports import abort
-from headrace.bus.nats.trouble import CredentialLost, understand
 from headrace.bus.protocol import CredentialRefused, NotConnected, ServerNotTrusted, ServerTooOld
 from headrace.errors import BadInput
 

@@ -18,11 +18,11 @@ from nats.errors import BadSubjectError, ConnectionClosedError
 
 from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import TOKEN_BYTES, Calls
+from headrace.bus.nats.error_classes import CredentialLost, PermissionViolation, understand
 from headrace.bus.nats.fair_listener import FairListener, Lanes
 from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.outgoing import Outgoing, check_subject
 from headrace.bus.nats.transports import abort, transport_of
-from headrace.bus.nats.trouble import CredentialLost, PermissionViolation, understand
 from headrace.bus.protocol import (
     BusClosed,
     BusError,

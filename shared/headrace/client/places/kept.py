@@ -18,7 +18,7 @@ import msgspec
 
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import BadInput
-from headrace.near import hint
+from headrace.suggestions import hint
 
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?\Z")
 _CURRENT: Final = "current"

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from headrace.counted import counted
 from headrace.errors import BadInput, UnknownKey
-from headrace.near import hint
 from headrace.pools.amounts import PartialResources
 from headrace.pools.attributes.kinds import Defects, Kind, Word
 from headrace.resources import RESOURCE_NAMES, exact_amount, parse_amount
+from headrace.suggestions import hint
 
 #: Largest number of keys that are read as names of resources; each unknown name is compared with the known names.
 _MOST_RESOURCES: Final = 100

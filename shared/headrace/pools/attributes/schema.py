@@ -17,9 +17,9 @@ import msgspec
 
 from headrace.counted import counted
 from headrace.errors import BadInput, UnknownKey
-from headrace.near import hint, is_misspelt
 from headrace.pools.attributes.kinds import Defects, Kind
 from headrace.pools.attributes.map_kinds import Data
+from headrace.suggestions import hint, is_misspelt
 
 #: Most attributes listed in a message if none is similar to the unknown key.
 _MOST_LISTED = 12

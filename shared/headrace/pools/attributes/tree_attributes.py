@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.errors import BadInput
-from headrace.near import hint
 from headrace.pools.attributes.kinds import Defects, Duration, Flag, Formula, Kind, Number, Whole, Word, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts, TextMap
 from headrace.pools.attributes.pool_attributes import ACCESS
@@ -20,6 +19,7 @@ from headrace.pools.tree_options import (
     TreeOptions,
 )
 from headrace.resources import RESOURCE_NAMES
+from headrace.suggestions import hint
 
 _KEPT: Final = Support.KEPT
 

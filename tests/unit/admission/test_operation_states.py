@@ -6,7 +6,7 @@ from itertools import product
 
 from headrace.wire.log import StateCause
 from headrace.wire.operations import FINAL_STATES, OperationState
-from headrace_admission.state.life import TRANSITIONS, is_ending, is_final, next_state
+from headrace_admission.state.operation_states import TRANSITIONS, is_ending, is_final, next_state
 
 
 def test_nothing_follows_a_final_state() -> None:

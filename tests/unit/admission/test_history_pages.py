@@ -9,9 +9,9 @@ from headrace.bus import Log
 from headrace.wire import subjects
 from headrace.wire.log import JobsEnded, OperationStarted
 from headrace.wire.replay import LogPage, ReadEvents
-from headrace_admission.log import pages
+from headrace_admission.log import history_pages
 from headrace_admission.log.byte_budget import encode_event
-from headrace_admission.log.pages import log_page
+from headrace_admission.log.history_pages import log_page
 from headrace_admission.log.recorder import encode_batch
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
@@ -45,7 +45,7 @@ def pages_of(desk: Desk, *, forget: int = 0, since_ms: int = 0) -> list[LogPage]
 def test_every_entry_is_told_once_and_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = a_desk()
     (whole,) = pages_of(desk)
-    monkeypatch.setattr(pages, "_MOST_ENTRIES_OF_LOG", 3)
+    monkeypatch.setattr(history_pages, "_MOST_ENTRIES_OF_LOG", 3)
     parts = pages_of(desk)
 
     assert [entry.sequence for entry in whole.entries] == list(range(1, len(desk.entries) + 1))

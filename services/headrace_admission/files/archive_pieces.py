@@ -15,7 +15,7 @@ import msgspec
 
 from headrace.bus import KeyValue
 from headrace.obs.logging import logger
-from headrace.runtime.fenced import FencedKey
+from headrace.runtime.fenced_writes import FencedKey
 from headrace.wire.files import Archive
 from headrace.wire.version import Term
 from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.ids import OperationId
-from headrace_fair_share.facts.news import News
+from headrace_fair_share.facts.changed_operations import News
 
 A, B, C = (OperationId(name) for name in "abc")
 

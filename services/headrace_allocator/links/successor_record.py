@@ -17,7 +17,7 @@ from headrace.bus import Bus, KeyValue
 from headrace.ids import NodeName, OperationId, TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.copied_bucket import CopiedBucket
-from headrace.runtime.fenced import FencedKey
+from headrace.runtime.fenced_writes import FencedKey
 from headrace.wire import subjects
 from headrace.wire.log import IndexRun
 from headrace.wire.nodes import LongestLeaseRecord

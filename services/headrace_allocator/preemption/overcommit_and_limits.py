@@ -8,9 +8,9 @@ from headrace.resources import ZERO
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import exceeds
+from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.gang_victims import goes_whole
 from headrace_allocator.preemption.victims import Preemption, keep_order, pool_allows_preemption
 

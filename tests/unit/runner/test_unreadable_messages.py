@@ -22,7 +22,7 @@ from headrace_agent.runner.protocol import (
     Started,
     ToRunner,
 )
-from headrace_agent.runner.unreadable import order_frame, order_instead_of, report_instead_of
+from headrace_agent.runner.unreadable_messages import order_frame, order_instead_of, report_instead_of
 from tests.unit.runner.builders import OPERATION, a_job, a_run
 
 DECODER = msgspec.msgpack.Decoder(ToRunner)

@@ -15,12 +15,12 @@ from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event
 from headrace.wire.replay import ReplayTask
 from headrace_allocator.facts.pool_tree import ShareSnapshot
-from headrace_fair_share.configuration.tree_configuration import StoredTree
+from headrace_fair_share.configuration.change_decisions import StoredTree
 from headrace_fair_share.effects import Compute, Effect, KeepBrokenTree, Publish, SendAdvance
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.known_volumes import AdvanceAnswer
 from headrace_fair_share.facts.usage import UsageChange
-from headrace_fair_share.update.run import FailedUpdate, Updater
+from headrace_fair_share.update.updater import FailedUpdate, Updater
 from headrace_integral.engine import IntegralEngine, VolumesRecord
 from headrace_replay.simulated_node import BrokenReplay
 

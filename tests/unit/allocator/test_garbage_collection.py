@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from headrace_allocator.links.young_objects import YoungObjects
+from headrace_allocator.links.garbage_collection import YoungObjects
 
 
 class _Circle:

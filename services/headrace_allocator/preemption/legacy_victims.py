@@ -16,9 +16,9 @@ from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement, place
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
-from headrace_allocator.facts.groups import Group
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState
+from headrace_allocator.facts.preemption_groups import Group
 
 #: Margin of satisfaction above the threshold within which an element is still shielded.
 _NEARLY: Final = 1e-4

@@ -10,8 +10,8 @@ from headrace.pools import Pool, PoolConfig, PoolTree, Tree
 from headrace.pools.amounts import NOTHING
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.facts.operations import KnownOperation
-from headrace_fair_share.update import input as update_input
-from headrace_fair_share.update.input import InputMaker
+from headrace_fair_share.update import algorithm_input as update_input
+from headrace_fair_share.update.algorithm_input import InputMaker
 from headrace_fair_share.update.update_facts import UpdateFacts
 from tests.support.allocating import an_operation, cores
 

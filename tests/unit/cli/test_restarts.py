@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headrace.runtime.engine import Outcome
 from headrace.wire.nodes import StopMode
-from headrace_cli.up.engine import (
+from headrace_cli.up.restarts import (
     FIRST_PAUSE_S,
     GROUP_TIME_S,
     LONGEST_PAUSE_S,

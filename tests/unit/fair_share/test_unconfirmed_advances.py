@@ -6,7 +6,7 @@ from headrace.ids import PoolName, TreeName
 from headrace.resources import Resources
 from headrace.wire.integral import Advanced, AdvanceGap, PoolFlow
 from headrace.wire.version import NEVER, Version
-from headrace_fair_share.facts.advances import AdvanceChain
+from headrace_fair_share.facts.unconfirmed_advances import AdvanceChain
 
 TREE = TreeName("default")
 POOLS = [PoolFlow(PoolName("a"), 0.1, 0.2, 0.0, "burst")]

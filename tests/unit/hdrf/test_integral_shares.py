@@ -5,7 +5,7 @@ import pytest
 
 from headrace.resources import ZERO, Resources
 from headrace_fair_share.hdrf.arrays import column
-from headrace_fair_share.hdrf.integral import ratio_by_volume
+from headrace_fair_share.hdrf.integral_shares import ratio_by_volume
 
 TOTAL = Resources(100, 10_000, 0, 1000, 0)
 

@@ -9,7 +9,7 @@ from headrace.ids import OperationId, PoolName
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace_allocator.facts.slots import JobSlots
+from headrace_allocator.facts.job_slots import JobSlots
 
 
 def live(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from headrace.runtime.together import together
+from headrace.runtime.concurrent_calls import together
 
 
 async def test_calls_wait_at_the_same_time() -> None:

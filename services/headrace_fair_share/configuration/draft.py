@@ -14,7 +14,6 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.near import near, some
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
@@ -33,6 +32,7 @@ from headrace.pools import (
 )
 from headrace.pools.attributes.kinds import refuse_too_deep
 from headrace.pools.stored_tree import TREE_FORMAT
+from headrace.suggestions import near, some
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
 from headrace_fair_share.configuration.rights import RightsInTree

@@ -14,8 +14,8 @@ from headrace_admission.decisions.ends_and_retries import end_operation
 from headrace_admission.decisions.moves import move, plan_move
 from headrace_admission.decisions.rights import no_change
 from headrace_admission.decisions.transaction import Transaction
-from headrace_admission.state.life import is_ending, is_final
 from headrace_admission.state.operation import Operation
+from headrace_admission.state.operation_states import is_ending, is_final
 from headrace_admission.state.state import State
 
 

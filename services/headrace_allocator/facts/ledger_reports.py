@@ -32,8 +32,8 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace_allocator.facts.facts import Facts, note_limits
+from headrace_allocator.facts.job_slots import has_ended, newer_attempts, not_ended
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.facts.slots import has_ended, newer_attempts, not_ended
 from headrace_allocator.gangs.fitting import judge_size
 from headrace_allocator.gangs.holds import let_go
 

@@ -21,9 +21,9 @@ from headrace_fair_share.starvation.rules import (
     preemption_priorities,
     satisfaction_ratios,
 )
+from headrace_fair_share.update.algorithm_input import InputMaker, UpdateInput
 from headrace_fair_share.update.elements import Elements
 from headrace_fair_share.update.fifo_count import within_fifo_count
-from headrace_fair_share.update.input import InputMaker, UpdateInput
 from headrace_fair_share.update.results import (
     ALL_COLUMNS,
     MAX_REBUILT_ITEMS,

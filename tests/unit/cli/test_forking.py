@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace_cli.up.nursery import Nursery
+from headrace_cli.up.forking import Nursery
 from headrace_cli.up.processes import Command, collect
 
 

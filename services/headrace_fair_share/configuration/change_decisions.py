@@ -9,7 +9,6 @@ import msgspec
 
 from headrace.counted import counted
 from headrace.ids import ROOT_POOL, PoolName, TreeName
-from headrace.near import some, some_lines
 from headrace.pools import (
     Person,
     PoolMode,
@@ -21,10 +20,11 @@ from headrace.pools import (
 from headrace.pools.placement_rules import RuleName, parse_rule
 from headrace.pools.tree_conflicts import fifo_above_ephemeral
 from headrace.resources import Resources
+from headrace.suggestions import some, some_lines
 from headrace.wire.pool_changes import ChangePools, Move, PoolPlan, Remove, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, BrokenRules, NotFound, Refusal, WrongState
-from headrace_fair_share.configuration.changes import Draft
 from headrace_fair_share.configuration.differences import planned
+from headrace_fair_share.configuration.draft import Draft
 from headrace_fair_share.configuration.guarantee_rules import guarantee_warnings, overcommitted, saves_nothing
 from headrace_fair_share.configuration.idle_settings import idle_settings, in_words
 from headrace_fair_share.configuration.rules import (

@@ -21,7 +21,7 @@ from headrace.wire.heartbeat import (
     RunningJob,
 )
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
-from headrace_allocator.links.pictures import PictureReader
+from headrace_allocator.links.node_reports import PictureReader
 
 CALLER = Caller(CallerKind.NODE, "n1", "")
 

@@ -13,7 +13,7 @@ from headrace.ids import NodeName, OperationId
 from headrace.wire.heartbeat import HeartbeatReason, Start
 from headrace.wire.ledger import LiveOperation
 from headrace_allocator.facts.nodes import LastHeard, NodeCondition, Timing
-from headrace_allocator.pace import Pace
+from headrace_allocator.heartbeat_pace import Pace
 from tests.support.allocating import Desk, a_share, an_operation, cores
 from tests.support.clocks import at
 from tests.unit.allocator.test_learning import running

@@ -31,14 +31,13 @@ from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Ints
 from headrace_fair_share.hdrf.model import (
     GuaranteeError,
     IntegralState,
-    Limits,
     OperationInput,
     PoolInput,
     TreeInput,
     VolumeAmounts,
 )
 from headrace_fair_share.update.elements import Elements, elements_of, pool_key
-from headrace_fair_share.update.matching_nodes import Divided, MatchingNodes
+from headrace_fair_share.update.matching_nodes import Divided, MatchingNodes, lowered
 from headrace_fair_share.update.node_guarantees import node_overcommits, promises_of
 from headrace_fair_share.update.update_facts import UpdateFacts
 
@@ -297,7 +296,7 @@ class InputMaker:
             weight=known.weight,
             demand=demand.demand,
             usage=demand.usage,
-            limits=_lower(known.limits.as_tuple(), most),
+            limits=lowered(known.limits.as_tuple(), most),
             gang=known.is_gang,
             start_time_ms=known.started_at_ms,
             pending_job_count=usage.pending_jobs if usage is not None else known.initial_jobs,
@@ -309,17 +308,7 @@ class InputMaker:
 
 
 def _limited(pool: PoolInput, most: Resources | None) -> PoolInput:
-    return pool if most is None else replace(pool, limits=_lower(pool.limits, most))
-
-
-def _lower(limits: Limits, most: Resources | None) -> Limits:
-    """Return the limits, lowered to the resources of the matching nodes."""
-    if most is None:
-        return limits
-    u, c, g, m, n = (
-        amount if limit is None else min(limit, amount) for limit, amount in zip(limits, most.as_tuple(), strict=True)
-    )
-    return (u, c, g, m, n)
+    return pool if most is None else replace(pool, limits=lowered(pool.limits, most))
 
 
 def _as_column(amounts: Sequence[Resources | None]) -> Ints:

@@ -19,7 +19,7 @@ import msgspec
 from headrace.own_process import adopt_orphans
 from headrace_cli.up.processes import Command, open_log
 
-_MODULE = ["-m", "headrace_cli.up.nursery"]
+_MODULE = ["-m", "headrace_cli.up.forking"]
 #: Keeps numpy's library for matrices from starting threads. Threads do not survive a fork, and no service needs them.
 _NO_THREADS = {"OPENBLAS_NUM_THREADS": "1"}
 #: Fields of /proc/<pid>/stat with the begin and the end of the command line, counted after the process name.
@@ -59,7 +59,7 @@ class Nursery:
 
 
 def main() -> None:
-    """Run `python -m headrace_cli.up.nursery '["NAME", "LOG", "python", "-m", "MODULE", …]' …`: fork each service and print its pid."""
+    """Run `python -m headrace_cli.up.forking '["NAME", "LOG", "python", "-m", "MODULE", …]' …`: fork each service and print its pid."""
     commands = [msgspec.json.decode(word, type=list[str]) for word in sys.argv[1:]]
     services = [importlib.import_module(f"{argv[2]}.__main__") for _, _, *argv in commands]
     for name in _NO_THREADS:

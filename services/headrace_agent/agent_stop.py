@@ -12,7 +12,7 @@ from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import NodeState
 from headrace.wire.nodes import StopMode
 from headrace_agent.allocations.node_allocations import NodeAllocations
-from headrace_agent.pulse import Pulse
+from headrace_agent.heartbeat_timing import Pulse
 
 #: Milliseconds after the kill in which the last ends may still be acknowledged.
 _LAST_ENDS_MS: Final = 3_000

@@ -27,9 +27,9 @@ from headrace_allocator.explain.reasons import (
     PoolLimitReached,
     Reason,
 )
+from headrace_allocator.facts.job_slots import is_whole
 from headrace_allocator.facts.operations import Operation, members, never_fits, together
 from headrace_allocator.facts.pool_tree import PoolStates, tolerant_limit
-from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.gang import GangPhase
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
