@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from importlib.metadata import version
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -20,7 +21,6 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, Status, StatusCode, TraceFlags, set_span_in_context
 from opentelemetry.trace import SpanContext as OtlpContext
 
-from headrace import __version__
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 from headrace.obs.tracing import Span
@@ -58,7 +58,7 @@ class OtlpSink:
             shutdown_on_exit=False,
         )
         self._provider.add_span_processor(batches)
-        self._tracer = self._provider.get_tracer("headrace", __version__)
+        self._tracer = self._provider.get_tracer("headrace", version("headrace"))
 
     def write(self, span: Span) -> None:
         """Put a span into the next batch."""
@@ -68,7 +68,7 @@ class OtlpSink:
             span.name,
             context=set_span_in_context(NonRecordingSpan(parent)) if parent else None,
             kind=SpanKind[span.kind.name],
-            attributes={f"headrace.{name}": value for name, value in span.attributes.items()} | _of_message(span),
+            attributes={**{f"headrace.{name}": value for name, value in span.attributes.items()}, **_of_message(span)},
             links=[Link(_context(link)) for link in span.links],
             start_time=span.start_ns,
         )

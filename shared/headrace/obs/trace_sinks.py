@@ -75,7 +75,7 @@ def _sample_ratio(environment: Mapping[str, str]) -> float:
         case "traceidratio":
             given = environment.get("OTEL_TRACES_SAMPLER_ARG", "") or "1"
             try:
-                return msgspec.convert(given, Annotated[float, msgspec.Meta(ge=0.0, le=1.0)], strict=False)
+                return msgspec.convert({"sample_ratio": given}, Traces, strict=False).sample_ratio
             except msgspec.ValidationError:
                 raise BadInput("OTEL_TRACES_SAMPLER_ARG", given, "a number from 0 to 1") from None
     expected = "always_on, always_off or traceidratio, or one of these with parentbased_ before it"
