@@ -17,7 +17,7 @@ from headrace.bus import AppenderFenced, Log
 from headrace.common_wakeups import until_beat
 from headrace.ids import TreeName
 from headrace.obs.logging import logger
-from headrace.obs.tracing import start_of_operation
+from headrace.obs.tracing import SpanKind, start_of_operation
 from headrace.runtime.concurrent_calls import together
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import SLOW_AT_ONCE, Caller, CallerKind
@@ -303,7 +303,13 @@ class AdmissionService:
 
     async def _on_start(self, request: wire.StartOperation, caller: Caller) -> msgspec.Struct:
         """Start an operation. Its trace begins here, unless the request names a trace."""
-        with start_of_operation("StartOperation", request.operation, request.spec.trace) as trace:
+        with start_of_operation(
+            "StartOperation",
+            request.operation,
+            request.spec.trace,
+            kind=SpanKind.SERVER,
+            subject=subjects.user("*", "op.start"),
+        ) as trace:
             if trace != request.spec.trace:
                 request = replace(request, spec=replace(request.spec, trace=trace))
             return await self._start_with_known_pools(request, caller)

@@ -9,8 +9,10 @@ from typing import Final
 import anyio
 
 from headrace.obs import tracing
+from headrace.obs.tracing import SpanKind
 from headrace.pools.rights import Person
 from headrace.runtime.endpoints import Caller
+from headrace.wire import subjects
 from headrace.wire.heartbeat import Heartbeat
 from headrace.wire.refusals import NotAllowed, NotReady, WrongState, not_allowed
 from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
@@ -65,7 +67,8 @@ class HeartbeatTraces:
             "reason": reason,
             "allocations": allocations,
         }
-        with tracing.span("heartbeat", about) as context:
+        subject = subjects.heartbeat("*", "*")
+        with tracing.span("heartbeat", about, kind=SpanKind.CLIENT, subject=subject) as context:
             yield
         for on_traced in asked:
             on_traced(context.trace_id if context else "")

@@ -8,6 +8,8 @@ import msgspec
 
 from headrace.ids import AllocationId, NodeName
 from headrace.obs import tracing
+from headrace.obs.tracing import SpanKind
+from headrace.wire import subjects
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace.wire.trace import SpanContext, has_span, job_span, placement_span, read_trace
 from headrace_agent.run_order import note_in
@@ -76,7 +78,15 @@ class JobSpans:
         job = self._jobs.get(key)
         if job is not None:
             context = job_span(job.operation, key).of("process start")
-            tracing.record("process start", context, job.since_ns, self._about(key, job), parent=job.placement)
+            tracing.record(
+                "process start",
+                context,
+                job.since_ns,
+                self._about(key, job),
+                parent=job.placement,
+                kind=SpanKind.CONSUMER,
+                subject=subjects.heartbeat("*", "*"),
+            )
             job.since_ns, job.runs = tracing.now_ns(), True
 
     def _on_ended(self, end: JobEnd) -> None:

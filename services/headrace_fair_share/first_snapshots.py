@@ -10,10 +10,12 @@ import msgspec
 
 from headrace.ids import OperationId, TreeName
 from headrace.obs import tracing
+from headrace.obs.tracing import SpanKind
+from headrace.wire import subjects
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, OperationStarted
 from headrace.wire.snapshots import ShareItem
-from headrace.wire.trace import SpanContext, read_trace
+from headrace.wire.trace import SpanContext, append_span, read_trace
 
 #: Largest number of operations whose first snapshot is awaited; the oldest are dropped. A standby publishes none.
 _MOST_WAITING: Final = 1_000
@@ -68,10 +70,23 @@ class FirstSnapshots:
             yield
             return
         with tracing.span(
-            "publish shares", {"tree": self._tree, "version": version}, links=[heard.start for heard in first.values()]
+            "publish shares",
+            {"tree": self._tree, "version": version},
+            links=[heard.start for heard in first.values()],
+            kind=SpanKind.PRODUCER,
+            subject=subjects.share(self._tree),
         ) as own:
             yield
         for name, heard in first.items():
             about = {"operation": name, "tree": self._tree, "version": version}
             context, links = heard.start.of("first snapshot", self._tree, name), [own] if own else []
-            tracing.record("first snapshot", context, heard.at_ns, about, parent=heard.start, links=links)
+            tracing.record(
+                "first snapshot",
+                context,
+                heard.at_ns,
+                about,
+                parent=append_span(heard.start),
+                links=links,
+                kind=SpanKind.CONSUMER,
+                subject=subjects.EVENTS,
+            )

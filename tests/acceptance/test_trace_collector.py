@@ -5,21 +5,22 @@ from __future__ import annotations
 import psutil
 import pytest
 
+from headrace import __version__
 from headrace.client.place import traces_folder
 from tests.support.headrace_up import Up
 from tests.support.nats_server import free_port
-from tests.support.otlp_receiver import Received, otlp_receiver
+from tests.support.otlp_receiver import Received, otlp_receiver, service_graph
 
 SECRET = "hunter2-never-in-a-trace"
-#: Each kind of span of an operation of three jobs: its service, the kind that it is a part of, and how many there are.
+#: Each span of an operation of three jobs: its service, the span that it is a part of, how many there are, and its kind.
 TREE = {
-    ("start request", "headrace-client", "", 1),
-    ("StartOperation", "headrace-admission", "start request", 1),
-    ("append to log", "headrace-admission", "StartOperation", 1),
-    ("first snapshot", "headrace-fair-share", "StartOperation", 1),
-    ("placement", "headrace-allocator", "StartOperation", None),
-    ("process start", "headrace-agent", "placement", 3),
-    ("job", "headrace-agent", "placement", 3),
+    ("start request", "headrace-client", "", 1, "client"),
+    ("StartOperation", "headrace-admission", "start request", 1, "server"),
+    ("append to log", "headrace-admission", "StartOperation", 1, "producer"),
+    ("first snapshot", "headrace-fair-share", "append to log", 1, "consumer"),
+    ("placement", "headrace-allocator", "StartOperation", None, "producer"),
+    ("process start", "headrace-agent", "placement", 3, "consumer"),
+    ("job", "headrace-agent", "placement", 3, "internal"),
 }
 
 
@@ -56,16 +57,43 @@ def test_a_collector_gets_one_trace_from_the_command_to_the_process_and_no_secre
     own = [span for span in spans if span.trace_id == trace_id]
     names = {span.span_id: span.name for span in own}
     assert len(names) == len(own), "every span came once"
-    found = {(span.name, span.service, names.get(span.parent_id, "")) for span in own}
-    assert found == {(name, service, parent) for name, service, parent, _ in TREE}
-    for name, _, _, count in TREE:
+    found = {(span.name, span.service, names.get(span.parent_id, ""), span.kind) for span in own}
+    assert found == {(name, service, parent, kind) for name, service, parent, _, kind in TREE}
+    assert service_graph(own) == {
+        ("headrace-client", "headrace-admission"),
+        ("headrace-admission", "headrace-fair-share"),
+        ("headrace-allocator", "headrace-agent"),
+    }
+    assert {span.scope for span in spans} == {("headrace", __version__)}
+    for span in own:
+        of_message = {name for name in span.attributes if name.startswith("messaging.")}
+        assert bool(of_message) == (span.kind != "internal")
+    (request,) = (span for span in own if span.kind == "client")
+    assert request.attributes["messaging.destination.name"] == "headrace.v1.user.*.op.start"
+    for name, _, _, count, _ in TREE:
         assert count in (None, sum(span.name == name for span in own)), name
     assert {span.attributes["headrace.operation"] for span in own if span.name != "append to log"} == {"traced-op"}
     assert sorted(span.attributes["headrace.job"] for span in jobs(spans)) == [0, 1, 2]
     assert not any(span.failed for span in own)
     (first,) = (span for span in own if span.name == "first snapshot")
     published = {(span.trace_id, span.span_id): span for span in spans if span.name == "publish shares"}
-    assert first.parent_id in {span_id for _, span_id in published[first.links[0]].links}
+    (recorded,) = (span for span in own if span.span_id == first.parent_id)
+    assert recorded.parent_id in {span_id for _, span_id in published[first.links[0]].links}
+
+
+def test_the_variables_of_opentelemetry_name_the_collector_and_the_deployment() -> None:
+    with otlp_receiver() as receiver:
+        up = Up()
+        up.environment |= {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+            "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment.name=staging",
+        }
+        with up:
+            up.run("run", "--wait", "--", "true")
+            senders = {"headrace-client", "headrace-admission", "headrace-fair-share", "headrace-agent"}
+            spans = receiver.wait_for(lambda spans: {span.service for span in spans} >= senders)
+
+    assert {span.resource["deployment.environment.name"] for span in spans} == {"staging"}
 
 
 @pytest.mark.long

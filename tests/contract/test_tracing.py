@@ -81,7 +81,7 @@ async def test_a_reader_of_an_inbox_links_to_the_span_of_the_publisher(
         for _ in range(2):
             with anyio.fail_after(10):
                 message = await anext(aiter(inbox))
-            with tracing.linked("reading", message.headers):
+            with tracing.linked("reading", message.headers, word):
                 pass
 
     assert publisher is not None

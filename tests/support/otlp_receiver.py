@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-__all__ = ["Received", "Receiver", "otlp_receiver"]
+__all__ = ["Received", "Receiver", "otlp_receiver", "service_graph"]
 
 _LIMIT_S = 60.0
 
@@ -30,6 +30,12 @@ class Received(msgspec.Struct, frozen=True):
     #: Ids of trace and span.
     links: list[tuple[str, str]]
     failed: bool
+    #: As OpenTelemetry names it, such as `client`.
+    kind: str
+    #: Name and version of the library that made it.
+    scope: tuple[str, str]
+    #: Attributes of the process.
+    resource: dict[str, Any]
 
 
 class Receiver:
@@ -44,7 +50,7 @@ class Receiver:
     def take(self, body: bytes) -> None:
         request = ExportTraceServiceRequest.FromString(body)
         spans = [
-            _received(_values(resource.resource.attributes)["service.name"], span)
+            _received(_values(resource.resource.attributes), scope.scope, span)
             for resource in request.resource_spans
             for scope in resource.scope_spans
             for span in scope.spans
@@ -88,10 +94,21 @@ def otlp_receiver() -> Iterator[Receiver]:
             thread.join()
 
 
-def _received(service: str, span: Any) -> Received:
+def service_graph(spans: list[Received]) -> set[tuple[str, str]]:
+    """The services that a service graph connects: a client or producer, and a server or consumer that is a part of it elsewhere."""
+    senders = {(span.trace_id, span.span_id): span.service for span in spans if span.kind in ("client", "producer")}
+    found = set()
+    for span in spans:
+        sender = senders.get((span.trace_id, span.parent_id))
+        if span.kind in ("server", "consumer") and sender not in (None, span.service):
+            found.add((sender, span.service))
+    return found
+
+
+def _received(resource: dict[str, Any], scope: Any, span: Any) -> Received:
     return Received(
         span.name,
-        service,
+        resource["service.name"],
         span.trace_id.hex(),
         span.span_id.hex(),
         span.parent_span_id.hex(),
@@ -100,6 +117,9 @@ def _received(service: str, span: Any) -> Received:
         _values(span.attributes),
         [(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
         span.status.code == span.status.STATUS_CODE_ERROR,
+        span.SpanKind.Name(span.kind).removeprefix("SPAN_KIND_").lower(),
+        (scope.name, scope.version),
+        resource,
     )
 
 

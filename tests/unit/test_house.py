@@ -36,6 +36,10 @@ ALLOWED: dict[str, dict[str, str]] = {
         f"headrace_cli.yarn.elements:_Handler.{name}": "xml.sax calls it, by a name that is given"
         for name in ("startElement", "endElement", "characters")
     }
+    | {
+        f"headrace.obs.otlp:_GivenIds.{name}": "OpenTelemetry's SDK calls it"
+        for name in ("generate_trace_id", "generate_span_id")
+    }
     | {f"headrace.checkpoint:{name}": "jobs of people call it" for name in ("seconds_left", "tell_progress")},
 }
 

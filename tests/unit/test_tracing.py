@@ -17,7 +17,7 @@ from headrace.errors import BadInput
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.obs import tracing
 from headrace.obs.span_file import FILE, SpanFile, read_spans
-from headrace.obs.trace_sinks import Traces, begin_tracing
+from headrace.obs.trace_sinks import Traces, begin_tracing, with_otel_variables
 from headrace.obs.tracing import Span
 from headrace.wire.heartbeat import JobKey
 from headrace.wire.trace import TRACED_JOBS, SpanContext, job_span, job_trace, placement_span, read_trace
@@ -219,3 +219,58 @@ def test_a_disk_without_room_leaves_tracing_off_and_the_process_begins(
     monkeypatch.setattr(Path, "mkdir", no_room)
     begin_tracing("test", Traces(folder=str(tmp_path / "traces")))
     assert not tracing.is_on()
+
+
+COLLECTOR = "http://collector:4318"
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "expected"),
+    [
+        (Traces(), {}, Traces()),
+        (Traces(), {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR}, Traces(COLLECTOR)),
+        (
+            Traces(),
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://own/v1/traces"},
+            Traces("http://own/v1/traces"),
+        ),
+        (Traces("http://other:1"), {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR}, Traces("http://other:1")),
+        (Traces(folder="/f"), {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR}, Traces(folder="/f")),
+        (Traces(), {"OTEL_TRACES_SAMPLER": "always_off"}, Traces(sample_ratio=0.0)),
+        (Traces(), {"OTEL_TRACES_SAMPLER": "parentbased_always_on"}, Traces()),
+        (
+            Traces(),
+            {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"},
+            Traces(sample_ratio=0.25),
+        ),
+        (Traces(), {"OTEL_TRACES_SAMPLER": "traceidratio"}, Traces()),
+        (Traces(sample_ratio=0.5), {"OTEL_TRACES_SAMPLER": "always_off"}, Traces(sample_ratio=0.5)),
+        (Traces(COLLECTOR, "/f"), {"OTEL_SDK_DISABLED": "TRUE"}, Traces()),
+        (Traces(COLLECTOR, "/f"), {"OTEL_TRACES_EXPORTER": "none"}, Traces()),
+    ],
+)
+def test_variables_of_opentelemetry_complete_the_settings(
+    given: Traces, environment: dict[str, str], expected: Traces
+) -> None:
+    assert with_otel_variables(given, environment) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4318"}, "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": COLLECTOR, "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL",
+        ),
+        ({"OTEL_TRACES_SAMPLER": "jaeger_remote"}, "OTEL_TRACES_SAMPLER"),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"}, "OTEL_TRACES_SAMPLER_ARG"),
+        ({"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "few"}, "OTEL_TRACES_SAMPLER_ARG"),
+    ],
+)
+def test_a_variable_of_opentelemetry_that_cannot_be_used_is_refused_by_its_name(
+    environment: dict[str, str], place: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        with_otel_variables(Traces(), environment)
+    assert refused.value.place == place

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 import anyio
@@ -18,6 +18,7 @@ from headrace.bus import AppenderFenced, Bus, BusError, GroupAppender, Log, LogE
 from headrace.ids import OperationId, TreeName
 from headrace.obs import tracing
 from headrace.obs.logging import logger
+from headrace.obs.tracing import SpanKind
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.runtime.role import Deposed
@@ -25,6 +26,7 @@ from headrace.wire import subjects
 from headrace.wire.codec import MessageTooLarge, decode, encode
 from headrace.wire.happenings import recorded
 from headrace.wire.log import Event, LogBatch, OperationStarted, Published
+from headrace.wire.trace import SpanContext, append_span
 from headrace_admission.log.byte_budget import encode_event
 
 _NO_SPAN: Final = nullcontext()
@@ -139,10 +141,8 @@ class Recorder:
         wait does not undo the record. Raises `Deposed` if another process writes the log; the successor then answers the
         request.
         """
-        with (
-            tracing.child("append to log", {"events": len(events)}) if tracing.current() else _NO_SPAN,
-            _deposed_if_fenced(),
-        ):
+        current = tracing.current()
+        with _appending(current, events) if current else _NO_SPAN, _deposed_if_fenced():
             return await self.appender.append(self._taken(events))
 
     def note(self, events: Sequence[Event]) -> None:
@@ -235,3 +235,16 @@ class Recorder:
         except (BusError, MessageTooLarge) as error:
             # A reader notices at the next position that it misses an entry. A service reads the entry from the stream.
             logger().info("events not published", subject=subject, sequence=sequence, error=str(error))
+
+
+def _appending(current: SpanContext, events: Sequence[Event]) -> AbstractContextManager[object]:
+    """Return the span of a record. Readers of a started operation know its ids, and make their own spans parts of it."""
+    starts = any(isinstance(event, OperationStarted) for event in events)
+    return tracing.span(
+        "append to log",
+        {"events": len(events)},
+        context=append_span(current) if starts else None,
+        parent=current,
+        kind=SpanKind.PRODUCER,
+        subject=subjects.LOG,
+    )

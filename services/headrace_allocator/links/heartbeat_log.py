@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection
 from headrace.ids import AllocationId, OperationId
 from headrace.obs import tracing
 from headrace.obs.logging import Logger
+from headrace.obs.tracing import SpanKind
 from headrace.runtime.engine import Figure
 from headrace.runtime.shell import LengthsOfTime
+from headrace.wire import subjects
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.trace import has_span, placement_span, read_trace
 
@@ -53,7 +55,16 @@ class HeartbeatLog:
             about = {"operation": start.operation, "node": orders.node, "allocation": start.allocation}
             context = placement_span(operation, orders.node, start.allocation)
             links = [heartbeat] if heartbeat else []
-            tracing.record("placement", context, began_ns, about, parent=operation, links=links)
+            tracing.record(
+                "placement",
+                context,
+                began_ns,
+                about,
+                parent=operation,
+                links=links,
+                kind=SpanKind.PRODUCER,
+                subject=subjects.heartbeat("*", "*"),
+            )
 
     def _note_orders(self, orders: Orders) -> None:
         log, node = self._log, orders.node

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import anyio
+import msgspec
 from cyclopts import Parameter
 from rich.text import Text
 
@@ -20,7 +21,7 @@ from headrace.client.places.kept import SavedServers
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
-from headrace.obs.trace_sinks import Traces, check_endpoint
+from headrace.obs.trace_sinks import Traces, check_endpoint, is_switched_off, with_otel_variables
 from headrace.wire.nodes import StopMode
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.option_values import Number, Whole
@@ -58,7 +59,8 @@ class TraceOptions:
     trace_sample: Number = 1.0
     """Part of the operations that are traced, from 0 to 1. `headrace trace OP` shows how long each step took."""
     trace_endpoint: str = ""
-    """Collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Unless given: a file in the state folder."""
+    """Collector that takes OTLP over HTTP, such as http://127.0.0.1:4318. Default: $OTEL_EXPORTER_OTLP_ENDPOINT, else a file in the state
+    folder."""
 
     def traces(self, state: Path) -> Traces:
         """Return the settings of traces. Raises `BadInput`."""
@@ -66,7 +68,9 @@ class TraceOptions:
             raise BadInput("--trace-sample", self.trace_sample, "a number from 0 to 1")
         if self.trace_endpoint:
             check_endpoint(self.trace_endpoint, "--trace-endpoint")
-        return Traces(self.trace_endpoint, str(traces_folder(state)), self.trace_sample)
+        given = with_otel_variables(Traces(self.trace_endpoint, sample_ratio=self.trace_sample), os.environ)
+        folder = "" if is_switched_off(os.environ) else str(traces_folder(state))
+        return msgspec.structs.replace(given, folder=folder)
 
 
 def up(

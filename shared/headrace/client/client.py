@@ -28,8 +28,8 @@ from headrace.client.trees import Trees
 from headrace.durations import parse_time_limit_ms
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
-from headrace.obs.trace_sinks import begin_tracing
-from headrace.obs.tracing import start_of_operation
+from headrace.obs.trace_sinks import begin_tracing, with_otel_variables
+from headrace.obs.tracing import SpanKind, start_of_operation
 from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
@@ -179,8 +179,11 @@ class Client:
         """
         name = operation_id(operation) if operation else new_operation_id(self._clock)
         with suppress(BadInput):  # An operation can be started even if spans cannot be written.
-            begin_tracing("client", self.place.traces)
-        with start_of_operation("start request", name, spec.trace or trace_of_caller()) as trace:
+            begin_tracing("client", with_otel_variables(self.place.traces, os.environ))
+        subject = subjects.user("*", "op.start")
+        with start_of_operation(
+            "start request", name, spec.trace or trace_of_caller(), kind=SpanKind.CLIENT, subject=subject
+        ) as trace:
             spec = msgspec.structs.replace(spec, trace=trace)
             request = StartOperation(operation=name, spec=spec, min_revision=self.pools.revision)
             answer = await self._asker.ask("op.start", request, StartAnswer, timeout_s=timeout_s)

@@ -7,6 +7,7 @@ the like. They never contain commands or environments, because these hold secret
 
 from __future__ import annotations
 
+import enum
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,20 @@ Attributes = Mapping[str, str | int | float | bool]
 _NO_ATTRIBUTES: Final[Attributes] = {}
 
 
+class SpanKind(enum.Enum):
+    """The kinds of spans of OpenTelemetry. Two services are connected in a service graph if a span of the first is a client or a producer,
+    and a part of it in the second is a server or a consumer.
+    """
+
+    INTERNAL = "internal"
+    #: Sends a request and waits for the answer.
+    CLIENT = "client"
+    SERVER = "server"
+    #: Sends something that others take later.
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+
+
 class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     """One span that has ended. Times are Unix time in nanoseconds."""
 
@@ -48,6 +63,9 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     links: list[SpanContext] = []
     #: Name of the exception type that ended the span; empty if it succeeded.
     error: str = ""
+    kind: SpanKind = SpanKind.INTERNAL
+    #: Subject of the messages that the span sends or handles, with `*` for names; empty if it is internal.
+    subject: str = ""
 
 
 class Sink(Protocol):
@@ -149,38 +167,46 @@ def span(
     name: str,
     attributes: Attributes = _NO_ATTRIBUTES,
     *,
+    context: SpanContext | None = None,
     parent: SpanContext | None = None,
     links: Sequence[SpanContext] = (),
+    kind: SpanKind = SpanKind.INTERNAL,
+    subject: str = "",
 ) -> Iterator[SpanContext | None]:
-    """Make a span of the block, in the trace of `parent` or in a new trace. Yields None while tracing is off."""
+    """Make a span of the block, in the trace of `parent` or in a new trace. Yields None while tracing is off.
+
+    The span has new ids unless `context` gives them.
+    """
     if _tracing is None:
         yield None
         return
-    context = SpanContext(parent.trace_id if parent else secrets.token_hex(16), secrets.token_hex(8))
-    start_ns, error, token = now_ns(), "", _current.set(context)
+    own = context or SpanContext(parent.trace_id if parent else secrets.token_hex(16), secrets.token_hex(8))
+    start_ns, error, token = now_ns(), "", _current.set(own)
     try:
-        yield context
+        yield own
     except BaseException as failure:
         error = type(failure).__name__
         raise
     finally:
         _current.reset(token)
-        record(name, context, start_ns, attributes, parent=parent, links=links, error=error)
+        record(name, own, start_ns, attributes, parent=parent, links=links, error=error, kind=kind, subject=subject)
 
 
 @contextmanager
-def child(name: str, attributes: Attributes = _NO_ATTRIBUTES) -> Iterator[SpanContext | None]:
+def child(
+    name: str, attributes: Attributes = _NO_ATTRIBUTES, *, kind: SpanKind = SpanKind.INTERNAL, subject: str = ""
+) -> Iterator[SpanContext | None]:
     """Make a span of the block if there is a current span. Otherwise make none and yield None."""
     parent = _current.get()
     if parent is None:
         yield None
         return
-    with span(name, attributes, parent=parent) as context:
+    with span(name, attributes, parent=parent, kind=kind, subject=subject) as context:
         yield context
 
 
 @contextmanager
-def linked(name: str, headers: Mapping[str, str]) -> Iterator[SpanContext | None]:
+def linked(name: str, headers: Mapping[str, str], subject: str) -> Iterator[SpanContext | None]:
     """Make a trace of the handling of a published message, linked to the span that published it. Yields None if there is no
     such span.
     """
@@ -188,12 +214,14 @@ def linked(name: str, headers: Mapping[str, str]) -> Iterator[SpanContext | None
     if sender is None:
         yield None
         return
-    with span(name, links=[sender]) as context:
+    with span(name, links=[sender], kind=SpanKind.CONSUMER, subject=subject) as context:
         yield context
 
 
 @contextmanager
-def start_of_operation(name: str, operation: str, trace: str) -> Iterator[str]:
+def start_of_operation(
+    name: str, operation: str, trace: str, *, kind: SpanKind = SpanKind.INTERNAL, subject: str = ""
+) -> Iterator[str]:
     """Yield the trace header for a new operation.
 
     Within a span it is that span's. Otherwise the block becomes a span of its own, in `trace` if the caller supplied one,
@@ -209,7 +237,7 @@ def start_of_operation(name: str, operation: str, trace: str) -> Iterator[str]:
     if not _sampled(_tracing, operation):
         yield ""
         return
-    with span(name, {"operation": operation}, parent=parent) as context:
+    with span(name, {"operation": operation}, parent=parent, kind=kind, subject=subject) as context:
         yield context.header() if context else trace
 
 
@@ -223,6 +251,8 @@ def record(
     parent: SpanContext | None = None,
     links: Sequence[SpanContext] = (),
     error: str = "",
+    kind: SpanKind = SpanKind.INTERNAL,
+    subject: str = "",
 ) -> None:
     """Write a span that ends now, or that ended at `end_ns`."""
     if _tracing is None:
@@ -231,7 +261,9 @@ def record(
     parent_id = parent.span_id if parent else ""
     service = _tracing.service
     ids = context.trace_id, context.span_id
-    _tracing.sink.write(Span(*ids, name, service, start_ns, over_ns, parent_id, attributes, [*links], error))
+    _tracing.sink.write(
+        Span(*ids, name, service, start_ns, over_ns, parent_id, attributes, [*links], error, kind, subject)
+    )
 
 
 def _sampled(tracing: _Tracing, operation: str) -> bool:

@@ -22,6 +22,7 @@ from headrace.errors import BadInput
 from headrace.obs import tracing
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
+from headrace.obs.tracing import SpanKind
 from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter
 from headrace.runtime.role import Deposed, Deposition, Role
@@ -145,7 +146,7 @@ class Endpoints:
                 # restarted knows no term: it would obey this process beside the true leader.
                 await self.leads.until_sure()
             try:
-                with _span(kind, request, caller_kind) if tracing.current() else _NO_SPAN:
+                with _span(kind, request, caller_kind, subject) if tracing.current() else _NO_SPAN:
                     answer = await handler(request, caller)
             except Deposed as error:
                 self._deposition.depose(str(error))
@@ -298,14 +299,14 @@ def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
     return Caller(kind=kind, name=name, subject=subject), prefix + "."
 
 
-def _span(kind: Any, request: object, caller: CallerKind) -> AbstractContextManager[object]:
+def _span(kind: Any, request: object, caller: CallerKind, subject: str) -> AbstractContextManager[object]:
     """Return the span of a request. Requests that any party may send by the thousand get few spans or none, because a trace
     header costs its sender nothing.
     """
     if caller is CallerKind.USER or (caller is CallerKind.NODE and not tracing.may_continue()):
         return tracing.apart()
     about = {"operation": request.operation} if hasattr(request, "operation") else {}
-    return tracing.child(_kind_name(kind), about)
+    return tracing.child(_kind_name(kind), about, kind=SpanKind.SERVER, subject=subject)
 
 
 def _shorten(text: str) -> str:

@@ -264,7 +264,7 @@ class SnapshotFeed(Generic[Item, Frame]):
             tasks.start_soon(self._keep_whole)
             self._missing.set()
             async for message in inbox:
-                with tracing.linked("apply snapshot", message.headers) if message.headers else _NO_SPAN:
+                with tracing.linked("apply snapshot", message.headers, self._subject) if message.headers else _NO_SPAN:
                     part = self._endpoints.decode(message, self._part_type)
                     if part is not None:
                         await self._apply(part)

@@ -31,7 +31,7 @@ from headrace.errors import BadInput, HeadraceError
 from headrace.ids import tree_name
 from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
-from headrace.obs.trace_sinks import begin_tracing
+from headrace.obs.trace_sinks import begin_tracing, with_otel_variables
 from headrace.own_process import share_one_arena
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.runtime.concurrent_calls import cancel_when
@@ -174,7 +174,7 @@ def run_service(
         configure(name, settings.log_level)
         credential = read_credential(settings.credential_file)
         _ = settings.server_urls
-        begin_tracing(name, settings.traces)
+        begin_tracing(name, with_otel_variables(settings.traces, os.environ))
     except (BadInput, KeyError) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(2)

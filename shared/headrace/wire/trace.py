@@ -54,6 +54,11 @@ def read_trace(text: str) -> SpanContext | None:
     return SpanContext(match[1], match[2]) if int(match[1], 16) and int(match[2], 16) else None
 
 
+def append_span(start: SpanContext) -> SpanContext:
+    """Return the span in which admission records an operation that was started in the span `start`."""
+    return start.of("append to log")
+
+
 def placement_span(operation: SpanContext, node: NodeName, allocation: AllocationId) -> SpanContext:
     """Return the span of the heartbeat that started an allocation.
 
