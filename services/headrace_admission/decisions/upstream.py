@@ -20,6 +20,8 @@ from headrace_admission.state.upstream import uncompleted, unmet
 
 #: Most live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
 MOST_FOLLOWERS: Final = 16
+#: Most ends that the live operations of one user wait for: so many may come in one report of an allocator.
+MOST_AWAITED_OF_A_USER: Final = 50_000
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -40,8 +42,8 @@ class Standing(msgspec.Struct, frozen=True):
         return bool(self.awaits or self.failure or not self.free)
 
 
-def refused_upstream(state: State, request: StartOperation) -> Refusal | None:
-    """Return the refusal of the operations that a new operation is to wait for, or None."""
+def refused_upstream(state: State, request: StartOperation, user: str) -> Refusal | None:
+    """Return the refusal of the operations that a new operation of a user is to wait for, or None."""
     seen: set[OperationId] = set()
     for upstream in request.spec.after:
         name = upstream.operation
@@ -52,6 +54,10 @@ def refused_upstream(state: State, request: StartOperation) -> Refusal | None:
         if name not in state.operations:
             return queries.not_found(state, name)
         seen.add(name)
+    awaited, more = state.upstream.awaited_of_user[user], sum(name in state.live for name in seen)
+    if more and awaited + more > MOST_AWAITED_OF_A_USER:
+        waits, most = f"waiting for {awaited} ends of operations", f"waiting for at most {MOST_AWAITED_OF_A_USER} ends"
+        return WrongState("user", user, waits, f"{most}, the {more} of this operation included")
     return _refused_jobs(state, request, seen) if request.spec.after_each is not None else None
 
 
