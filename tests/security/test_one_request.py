@@ -10,13 +10,13 @@ import difflib
 import tracemalloc
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 import pytest
 
 from headrace.errors import BadInput
-from headrace.ids import ROOT_POOL, AllocationId, NodeName, PoolName, TreeName
+from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.job_indexes import parse_indexes
 from headrace.near import MOST_COMPARED, hint, is_misspelt, near
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, Defects, Person, Pool, PoolConfig, PoolTree, Tree
@@ -27,6 +27,7 @@ from headrace.wire.operation_spec import Upstream
 from headrace.wire.operations import StartAnswer
 from headrace.wire.pool_changes import ChangePools, Create, Move, PoolChange, Remove, Set, SetOptions
 from headrace.wire.refusals import BrokenRules, WrongState
+from headrace_admission import queries
 from headrace_admission.decisions import upstream
 from headrace_fair_share.configuration.tree_configuration import StoredTree, TreeConfiguration
 from tests.support.clocks import at
@@ -169,3 +170,17 @@ def test_the_ends_that_operations_of_one_person_wait_for_are_bounded(monkeypatch
     desk.finish("a")
     assert isinstance(desk.start("g", "p", after=three), StartAnswer), "an operation that is over counts no more"
     assert desk.engine.check() == []
+
+
+def test_an_unknown_operation_is_compared_with_a_bounded_number_of_operations() -> None:
+    """With 60,000 operations the refusal of an unknown id once took 75 ms of admission."""
+    state = Desk().state
+    known: dict[OperationId, Any] = {OperationId(f"operation-{number:05}"): None for number in range(10_000)}
+    filled = cast("Any", state)
+    filled.operations = known
+
+    assert queries.not_found(state, "operation-0999x").near == ["operation-09997", "operation-09998", "operation-09999"]
+    unknown = "other-" + "x" * 50
+    many = lines_run(lambda: queries.not_found(state, unknown))
+    filled.operations = dict(list(known.items())[-2_000:])
+    assert lines_run(lambda: queries.not_found(state, unknown)) == many
