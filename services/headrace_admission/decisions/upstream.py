@@ -20,8 +20,8 @@ from headrace_admission.state.upstream import uncompleted, unmet
 
 #: Most live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
 MOST_FOLLOWERS: Final = 16
-#: Most ends that the live operations of one user wait for: so many may come in one report of an allocator.
-MOST_AWAITED_OF_A_USER: Final = 50_000
+#: Most ends that the live operations of one user wait for. All of them may come at once, and then all others wait.
+MOST_AWAITED_OF_A_USER: Final = 5_000
 
 
 class Standing(msgspec.Struct, frozen=True):
