@@ -201,3 +201,14 @@ def test_an_unknown_operation_is_compared_with_a_bounded_number_of_operations() 
     many = lines_run(lambda: queries.not_found(state, unknown))
     filled.operations = dict(list(known.items())[-2_000:])
     assert lines_run(lambda: queries.not_found(state, unknown)) == many
+
+
+def test_others_leave_places_among_the_followers_of_an_operation_to_its_owner() -> None:
+    desk = Desk({"p": {"max_operation_count": 100}})
+    desk.started("a", pool="p", job_count=2)
+    answers = [desk.start(f"m{number}", "p", user="mallory", after_each=oid("a"), job_count=2) for number in range(9)]
+
+    assert [isinstance(each, StartAnswer) for each in answers] == [True] * 8 + [False]
+    assert "fewer than 8 of other users" in answers[-1].text()
+    desk.started(*(f"own{number}" for number in range(8)), pool="p", after_each=oid("a"), job_count=2)
+    assert isinstance(desk.start("more", "p", after_each=oid("a"), job_count=2), WrongState)

@@ -20,6 +20,8 @@ from headrace_admission.state.upstream import uncompleted, unmet
 
 #: Most live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
 MOST_FOLLOWERS: Final = 16
+#: Most of them that belong to other users than the operation. Otherwise others could leave none to its owner.
+MOST_FOREIGN_FOLLOWERS: Final = 8
 #: Most ends that the live operations of one user wait for. All of them may come at once, and then all others wait.
 MOST_AWAITED_OF_A_USER: Final = 5_000
 
@@ -58,7 +60,7 @@ def refused_upstream(state: State, request: StartOperation, user: str) -> Refusa
     if more and awaited + more > MOST_AWAITED_OF_A_USER:
         waits, most = f"waiting for {awaited} ends of operations", f"waiting for at most {MOST_AWAITED_OF_A_USER} ends"
         return WrongState("user", user, waits, f"{most}, the {more} of this operation included")
-    return _refused_jobs(state, request, seen) if request.spec.after_each is not None else None
+    return _refused_jobs(state, request, user, seen) if request.spec.after_each is not None else None
 
 
 def standing(state: State, request: StartOperation) -> Standing:
@@ -78,7 +80,7 @@ def standing(state: State, request: StartOperation) -> Standing:
     return Standing(awaits, next(filter(None, failures), ""), awaits_jobs, free)
 
 
-def _refused_jobs(state: State, request: StartOperation, seen: set[OperationId]) -> Refusal | None:
+def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[OperationId]) -> Refusal | None:
     """Return the refusal of the operation whose jobs the jobs of a new operation are to follow, or None."""
     spec, place, name = request.spec, "spec.after_each", request.spec.after_each
     assert name is not None, "called only if there is one"
@@ -97,8 +99,9 @@ def _refused_jobs(state: State, request: StartOperation, seen: set[OperationId])
         return BadRequest(
             "spec.pool_trees", ", ".join(spec.pool_trees), f"one tree for an operation that names {place}"
         )
-    if len(state.upstream.waiting_for_jobs_of(name)) >= MOST_FOLLOWERS:
-        return WrongState(
-            "operation", name, "followed job by job by as many operations as allowed", f"fewer than {MOST_FOLLOWERS}"
-        )
+    followers = state.upstream.waiting_for_jobs_of(name)
+    foreign = sum(state.live[each].user != upstream.user for each in followers)
+    if len(followers) >= MOST_FOLLOWERS or (user != upstream.user and foreign >= MOST_FOREIGN_FOLLOWERS):
+        most = f"fewer than {MOST_FOLLOWERS}, of which fewer than {MOST_FOREIGN_FOLLOWERS} of other users"
+        return WrongState("operation", name, "followed job by job by as many operations as allowed", most)
     return None
