@@ -45,6 +45,9 @@ _MOST_AWAITED: Final = 20
 _FRAME_BYTES: Final = 1024
 #: Lengths of the common beginning by which similar names are looked for, the longest first. An id begins with the time of the start.
 _BEGINNINGS: Final = (16, 10, 6)
+#: Newest operations among which similar names are looked for, and most of them that are told.
+_MOST_COMPARED: Final = 2_000
+_MOST_SIMILAR: Final = 3
 #: Nodes that could not start a live operation must be at least this many to be named in its view.
 _NODES_TO_TELL: Final = 3
 #: Characters of the reason of a failed operation, and of the text about nodes.
@@ -94,11 +97,14 @@ class Queues:
 
 
 def not_found(state: State, name: str) -> NotFound:
-    """Return the refusal for an unknown operation, with operations whose names begin in the same way, if there are any."""
+    """Return the refusal for an unknown operation, with new operations whose names begin in the same way, if there are any."""
+    newest = list(islice(reversed(state.operations), _MOST_COMPARED)) if name else []
     for letters in sorted({len(name), *(least for least in _BEGINNINGS if least < len(name))}, reverse=True):
-        beginning_so: list[str] = [other for other in state.operations if name and other.startswith(name[:letters])]
-        if beginning_so:
-            return NotFound("operation", name, near=beginning_so[-3:])
+        similar: list[str] = list(
+            islice((other for other in newest if other.startswith(name[:letters])), _MOST_SIMILAR)
+        )
+        if similar:
+            return NotFound("operation", name, near=similar[::-1])
     return NotFound("operation", name)
 
 

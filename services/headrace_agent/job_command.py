@@ -38,7 +38,9 @@ def job_command(spec: JobSpec, key: JobKey) -> list[str]:
     """Return program and arguments of a job."""
     line = job_line(spec, key)
     argv = spec.argv if line is None else [word.replace("{}", line) for word in spec.argv]
-    if not (spec.output or spec.error or spec.stdin):
+    # If the program is a line, the shell starts it too: everybody sees which program of a job is missing, and a line is confidential.
+    is_line = line is not None and "{}" in spec.argv[0]
+    if not (spec.output or spec.error or spec.stdin or is_line):
         return argv
     index = str(job_index(spec, key))
     files = [name.replace("%i", index) for name in (spec.output, spec.error, spec.stdin)]

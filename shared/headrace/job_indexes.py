@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import accumulate
+from math import gcd
 from typing import Final
 
 from headrace.errors import BadInput
@@ -14,6 +15,8 @@ from headrace.errors import BadInput
 #: Largest index. Slurm's arrays end at 4,000,001.
 LARGEST_INDEX: Final = 10**9
 MOST_INDEXES: Final = 1_000_000
+#: Most pairs of ranges that lie within each other, such as `0-98:2,1-99:2`: each pair is compared.
+_MOST_PAIRS: Final = 10_000
 _PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([1-9][0-9]{0,9}))?)?\Z")
 
 
@@ -38,7 +41,8 @@ class JobIndexes:
         return max(part[-1] for part in self._parts)
 
 
-@lru_cache(maxsize=64)
+# An entry of the cache takes up to 2 MB.
+@lru_cache(maxsize=16)
 def parse_indexes(text: str, *, place: str = "indexes") -> JobIndexes:
     """Read indexes: numbers and ranges with an optional step, separated by commas. Raises `BadInput`."""
     parts, count = [], 0
@@ -51,9 +55,34 @@ def parse_indexes(text: str, *, place: str = "indexes") -> JobIndexes:
         count += len(found)
         if count > MOST_INDEXES:
             raise BadInput(place, text[:100], f"at most {MOST_INDEXES} indexes")
-    if len(parts) > 1 and len(set().union(*parts)) < count:
-        raise BadInput(place, text[:100], "each index once")
+    _refuse_repeated(parts, place, text)
     return JobIndexes(parts)
+
+
+def _refuse_repeated(parts: list[range], place: str, text: str) -> None:
+    """Raise `BadInput` if an index is in two ranges. The work does not depend on the number of indexes, which may be a million."""
+    pairs, open_parts = 0, list[range]()
+    for part in sorted(parts, key=lambda each: each.start):
+        open_parts = [each for each in open_parts if each[-1] >= part.start]
+        pairs += len(open_parts)
+        if pairs > _MOST_PAIRS:
+            raise BadInput(place, text[:100], f"at most {_MOST_PAIRS} pairs of ranges that lie within each other")
+        if any(_share_an_index(each, part) for each in open_parts):
+            raise BadInput(place, text[:100], "each index once")
+        open_parts.append(part)
+
+
+def _share_an_index(one: range, other: range) -> bool:
+    """True if an index is in both ranges; `other` does not start before `one`."""
+    common = gcd(one.step, other.step)
+    distance, step = other.start - one.start, other.step // common
+    if distance % common:
+        return False
+    # The first index of `one`, at or after the start of `other`, that `other` would have if it had no end.
+    first = one.start + one.step * (distance // common * pow(one.step // common, -1, step) % step)
+    every = one.step * step
+    first += max(0, -(-(other.start - first) // every)) * every
+    return first <= min(one[-1], other[-1])
 
 
 def _range(first: str, last: str | None, step: str | None) -> range:

@@ -9,6 +9,8 @@ import pty
 import sys
 import threading
 from collections.abc import AsyncIterator
+from datetime import UTC
+from zoneinfo import ZoneInfo
 
 import anyio
 import pytest
@@ -16,9 +18,15 @@ from rich.text import Text
 
 from headrace.client import LogLine
 from headrace.client.logs import _Log
+from headrace.ids import AllocationId, NodeName, OperationId, TreeName
+from headrace.wire.happenings import recorded
+from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace.wire.log import JobsEnded, LoggedEnd, Published
 from headrace.wire.logs import LogChunk, LogStream
+from headrace_cli.commands.operations.event_lines import happening_words, history_table
 from headrace_cli.commands.operations.job_output import print_output
 from headrace_cli.show.screen import Screen, harmless, harmless_json
+from tests.unit.cli.test_render import shown
 
 #: A title, a clipboard, a screen cleared, an answer that is typed, a hyperlink, hidden letters, C1, bidi, a line that is overwritten.
 COMMANDS = [
@@ -141,3 +149,17 @@ def test_what_is_harmless_stays_as_it_is() -> None:
     assert harmless_json(b'{"a":"\\u001b"}') == '{"a":"\\u001b"}'
     encoded = base64.b64encode(bytes(range(256))).decode()
     assert harmless(encoded, with_colours=True) == encoded
+
+
+@pytest.mark.parametrize("ended_at_ms", [253_402_300_799_000, 253_402_300_800_000, 2**53])
+def test_events_are_shown_whatever_time_a_node_reports(ended_at_ms: int) -> None:
+    """One such end of a job once ended `headrace events` and `op history` with an error for everybody."""
+    end = JobEnd(
+        OperationId("operation-1"), 0, 1, AllocationId("a"), JobResult.FAILED, started_at_ms=1, ended_at_ms=ended_at_ms
+    )
+    logged = JobsEnded(operation=end.operation, ends=[LoggedEnd(end, NodeName("n1"))], at_ms=1)
+    (happening,) = recorded(Published(TreeName("default"), 1, 1, 1, [logged])).happenings
+
+    for zone in (None, UTC, ZoneInfo("Pacific/Kiritimati")):
+        assert "operation-1  job 0 on n1" in happening_words(happening, zone)
+        assert any("9999-12-" in line for line in shown(history_table([happening], zone), 200))

@@ -54,11 +54,11 @@ class FailingFleet(Fleet):
         #: The hosts on which each attempt of a job ended, in order.
         self.tried_on: dict[tuple[str, int], list[str]] = {}
 
-    def work(self, name: str, jobs: int, job_s: float = 1.0, **changes: Any) -> None:
+    def work(self, name: str, jobs: int, job_s: float = 1.0, *, user: str = "anna", **changes: Any) -> None:
         """An operation of jobs with one core starts."""
         live = an_operation(name, jobs)
         spec = msgspec.structs.replace(live.spec, **changes)
-        self.begin(msgspec.structs.replace(live, spec=spec), job_s)
+        self.begin(msgspec.structs.replace(live, spec=spec, user=user), job_s)
         self.update_shares()
 
     def step(self) -> None:

@@ -38,3 +38,28 @@ def test_anything_else_is_refused_with_what_is_accepted(text: str) -> None:
 def test_written_indexes_are_read_back(indexes: set[int]) -> None:
     found = parse_indexes(indexes_text(sorted(indexes)))
     assert [found.of_job(number) for number in range(len(found))] == sorted(indexes)
+
+
+RANGES = st.builds(lambda first, more, step: range(first, first + more + 1, step), *(st.integers(1, 30),) * 3)
+
+
+@given(st.lists(RANGES, min_size=2, max_size=4))
+def test_an_index_in_two_ranges_is_refused(ranges: list[range]) -> None:
+    text = ",".join(f"{each.start}-{each.stop - 1}:{each.step}" for each in ranges)
+    indexes = [index for each in ranges for index in each]
+    if len(set(indexes)) < len(indexes):
+        with pytest.raises(BadInput, match="each index once"):
+            parse_indexes(text)
+    else:
+        assert len(parse_indexes(text)) == len(indexes)
+
+
+def test_ranges_that_lie_within_each_other_are_bounded() -> None:
+    """Each pair of them is compared."""
+
+    def interleaved(count: int) -> str:
+        return ",".join(f"{first}-{first + 100_000}:{count}" for first in range(count))
+
+    assert len(parse_indexes(interleaved(100))) > 100_000
+    with pytest.raises(BadInput, match="at most 10000 pairs"):
+        parse_indexes(interleaved(200))

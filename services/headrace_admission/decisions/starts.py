@@ -29,6 +29,10 @@ from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
+#: Most characters of a command with a line in place of each `{}`. A spec of 128 KiB could become a command of 2 GB, of which an agent
+#: makes several at once.
+LONGEST_COMMAND: Final = LARGEST_SPEC_BYTES
+
 #: Fields of a spec that never change while the operation lives, with their names in messages.
 _WHAT_RUNS: Final = {
     "argv": "command",
@@ -53,7 +57,7 @@ def start(transaction: Transaction, request: StartOperation, user: str) -> Start
     repeated = _repeated(state, request, user)
     if repeated is not None:
         return repeated
-    plan = unusable_request(request) or refused_upstream(state, request) or plan_start(state, request.spec, user)
+    plan = unusable_request(request) or refused_upstream(state, request, user) or plan_start(state, request.spec, user)
     if not isinstance(plan, StartPlan):
         return plan
     operation = _start(transaction, request, user, plan)
@@ -67,7 +71,9 @@ def plan(state: State, request: StartOperation, user: str) -> StartPlanned | Ref
         return repeated
     if repeated is not None:
         return StartPlanned([], repeated=True)
-    decided = unusable_request(request) or refused_upstream(state, request) or plan_start(state, request.spec, user)
+    decided = (
+        unusable_request(request) or refused_upstream(state, request, user) or plan_start(state, request.spec, user)
+    )
     if not isinstance(decided, StartPlan):
         return decided
     vanilla, upstream = request.spec.is_vanilla, standing(state, request)
@@ -184,6 +190,13 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
         highest = indexes.highest()
     if spec.lines and len(spec.lines) <= highest:
         return BadRequest("spec.lines", f"{len(spec.lines)} lines", f"a line for each index, up to {highest}")
+    longest = max(map(len, spec.lines), default=0)
+    places, length = sum(word.count("{}") for word in spec.argv), sum(map(len, spec.argv))
+    if spec.lines and length + places * longest > LONGEST_COMMAND:
+        told = f"{length} characters, with up to {longest} more in {places} places {{}}"
+        return BadRequest(
+            "spec.argv", told, f"at most {LONGEST_COMMAND} characters with the line of a job in each place"
+        )
     if any("\0" in text for text in (*spec.lines, spec.output, spec.error, spec.stdin)):
         return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
     return None

@@ -27,6 +27,10 @@ from headrace_admission.state.upstream import uncompleted, unmet
 
 #: Most live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
 MOST_FOLLOWERS: Final = 16
+#: Most of them that belong to other users than the operation. Otherwise others could leave none to its owner.
+MOST_FOREIGN_FOLLOWERS: Final = 8
+#: Most ends that the live operations of one user wait for. All of them may come at once, and then all others wait.
+MOST_AWAITED_OF_A_USER: Final = 5_000
 #: The tree of `IndexesReturned` when jobs need not wait for other jobs any more.
 NO_TREE: Final = TreeName("")
 
@@ -49,8 +53,8 @@ class Standing(msgspec.Struct, frozen=True):
         return bool(self.awaits or self.failure or not self.free)
 
 
-def refused_upstream(state: State, request: StartOperation) -> Refusal | None:
-    """Return the refusal of the operations that a new operation is to wait for, or None."""
+def refused_upstream(state: State, request: StartOperation, user: str) -> Refusal | None:
+    """Return the refusal of the operations that a new operation of a user is to wait for, or None."""
     seen: set[OperationId] = set()
     for upstream in request.spec.after:
         name = upstream.operation
@@ -61,7 +65,11 @@ def refused_upstream(state: State, request: StartOperation) -> Refusal | None:
         if name not in state.operations:
             return queries.not_found(state, name)
         seen.add(name)
-    return _refused_jobs(state, request, seen) if request.spec.after_each is not None else None
+    awaited, more = state.upstream.awaited_of_user[user], sum(name in state.live for name in seen)
+    if more and awaited + more > MOST_AWAITED_OF_A_USER:
+        waits, most = f"waiting for {awaited} ends of operations", f"waiting for at most {MOST_AWAITED_OF_A_USER} ends"
+        return WrongState("user", user, waits, f"{most}, the {more} of this operation included")
+    return _refused_jobs(state, request, user, seen) if request.spec.after_each is not None else None
 
 
 def standing(state: State, request: StartOperation) -> Standing:
@@ -105,7 +113,7 @@ def release_jobs(transaction: Transaction, operation: Operation, completed: Iter
         transaction.record(IndexesReturned(operation.id, NO_TREE, owners.changes + 1, free, piece))
 
 
-def _refused_jobs(state: State, request: StartOperation, seen: set[OperationId]) -> Refusal | None:
+def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[OperationId]) -> Refusal | None:
     """Return the refusal of the operation whose jobs the jobs of a new operation are to follow, or None."""
     spec, place, name = request.spec, "spec.after_each", request.spec.after_each
     assert name is not None, "called only if there is one"
@@ -124,8 +132,9 @@ def _refused_jobs(state: State, request: StartOperation, seen: set[OperationId])
         return BadRequest(
             "spec.pool_trees", ", ".join(spec.pool_trees), f"one tree for an operation that names {place}"
         )
-    if len(state.upstream.waiting_for_jobs_of(name)) >= MOST_FOLLOWERS:
-        return WrongState(
-            "operation", name, "followed job by job by as many operations as allowed", f"fewer than {MOST_FOLLOWERS}"
-        )
+    followers = state.upstream.waiting_for_jobs_of(name)
+    foreign = sum(state.live[each].user != upstream.user for each in followers)
+    if len(followers) >= MOST_FOLLOWERS or (user != upstream.user and foreign >= MOST_FOREIGN_FOLLOWERS):
+        most = f"fewer than {MOST_FOLLOWERS}, of which fewer than {MOST_FOREIGN_FOLLOWERS} of other users"
+        return WrongState("operation", name, "followed job by job by as many operations as allowed", most)
     return None

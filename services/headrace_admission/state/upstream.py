@@ -6,8 +6,9 @@ operations are forgotten. Invariant (`check`): an operation awaits live operatio
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container
-from typing import Final
+from typing import Any, Final
 
 from headrace.ids import OperationId
 from headrace.wire.operation_spec import Upstream, UpstreamEnd
@@ -23,14 +24,19 @@ class UpstreamBook:
     def __init__(self) -> None:
         #: Operations that may run from now on, or can never complete: a decision must follow.
         self.due: dict[OperationId, None] = {}
-        #: By the operation that they wait for, in the order of their starts: operations that wait for its end, or for its jobs.
-        self._downstream: dict[OperationId, dict[OperationId, None]] = {}
+        #: Number of ends that the live operations of each user wait for. An end that two operations wait for counts twice.
+        self.awaited_of_user: Counter[str] = Counter()
+        #: By the operation that they wait for, in the order of their starts: operations that wait for its end, each with the end that it
+        #: wants, and operations that wait for its jobs.
+        self._downstream: dict[OperationId, dict[OperationId, Upstream]] = {}
         self._by_job: dict[OperationId, dict[OperationId, None]] = {}
 
     def add(self, operation: Operation) -> None:
         """Add a live operation."""
+        wanted = {upstream.operation: upstream for upstream in operation.spec.after}
         for name in operation.awaits:
-            self._downstream.setdefault(name, {})[operation.id] = None
+            self._downstream.setdefault(name, {})[operation.id] = wanted[name]
+        self.awaited_of_user[operation.user] += len(operation.awaits)
         if operation.awaits_jobs and operation.spec.after_each is not None:
             self._by_job.setdefault(operation.spec.after_each, {})[operation.id] = None
         self.judge(operation)
@@ -47,6 +53,7 @@ class UpstreamBook:
         self.due.pop(operation.id, None)
         for name in operation.awaits:
             _take_out(self._downstream, name, operation)
+        self.awaited_of_user[operation.user] -= len(operation.awaits)
         if operation.awaits_jobs and operation.spec.after_each is not None:
             _take_out(self._by_job, operation.spec.after_each, operation)
 
@@ -59,16 +66,24 @@ class UpstreamBook:
         return list(self._by_job.get(name, ()))
 
     def end(self, ended: Operation, operation: Operation) -> None:
-        """Record in an operation that one of the operations that it waits for has ended."""
-        self.remove(operation)
-        if ended.id == operation.spec.after_each:
+        """Record in an operation that one of the operations that it waits for has ended.
+
+        The other operations that it waits for are not looked at: thousands of operations may wait for hundreds of others each.
+        """
+        wanted = self._downstream.get(ended.id, {}).get(operation.id)
+        if wanted is None:
+            _take_out(self._by_job, ended.id, operation)
             failure = uncompleted(ended, operation.spec.job_count)
             operation.awaits_jobs = False
         else:
-            failure = unmet(next(each for each in operation.spec.after if each.operation == ended.id), ended.state)
-            operation.awaits = [name for name in operation.awaits if name != ended.id]
+            _take_out(self._downstream, ended.id, operation)
+            self.awaited_of_user[operation.user] -= 1
+            failure = unmet(wanted, ended.state)
+            # A copy: an event or a checkpoint may hold the former list.
+            operation.awaits = operation.awaits.copy()
+            operation.awaits.remove(ended.id)
         operation.upstream_failure = operation.upstream_failure or failure
-        self.add(operation)
+        self.judge(operation)
 
     def check(self, operation: Operation, live: Container[OperationId]) -> list[str]:
         """Return a description of each broken invariant of one live operation."""
@@ -113,7 +128,7 @@ def uncompleted(ended: Operation, job_count: int) -> str:
     return f"upstream failed: operation {ended.id} is {ended.state.value}, and {jobs} did not complete"
 
 
-def _take_out(book: dict[OperationId, dict[OperationId, None]], name: OperationId, operation: Operation) -> None:
+def _take_out(book: dict[OperationId, dict[OperationId, Any]], name: OperationId, operation: Operation) -> None:
     below = book.get(name, {})
     below.pop(operation.id, None)
     if not below:

@@ -4,6 +4,8 @@
 * An operation avoids a node on which its jobs fail in a row (`FailureRun`), while another node could take its jobs.
 * A node is held back from all operations while the jobs of several operations fail on it in a row. The failures of an operation count,
   three at most, while the operation has not failed elsewhere, or has completed jobs elsewhere and fails there in at most one of ten jobs.
+  If several users have live operations, the operations must be of several users: otherwise one person could take nodes from all others
+  with jobs that fail where they are told to.
 * A node is suspect if the run is too long by the failures of operations that complete jobs elsewhere. An operation that fails everywhere
   therefore makes no node suspect.
 
@@ -16,6 +18,7 @@ Cost: a look at the operations that fail on the node, and nothing for other node
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
@@ -106,6 +109,8 @@ class FailingNodes:
         self._gangs = gangs
         #: Time of the last heartbeat or tick (steady-clock seconds).
         self.now_s = 0.0
+        #: Number of live operations by user.
+        self._live_of_user: Counter[str] = Counter()
         #: Nodes that are held back, and nodes that are suspect.
         self.held: dict[NodeName, None] = {}
         self.suspect: dict[NodeName, None] = {}
@@ -156,15 +161,22 @@ class FailingNodes:
         if pair is not None:
             pair.note_start(self.now_s)
 
+    def note_operation(self, operation: Operation) -> None:
+        """Add a live operation."""
+        self._live_of_user[operation.user] += 1
+
     def forget_operation(self, operation: Operation) -> None:
         """Remove an operation that is over. Its failures stay as evidence if it completed jobs on other nodes."""
+        self._live_of_user[operation.user] -= 1
+        if not self._live_of_user[operation.user]:
+            del self._live_of_user[operation.user]
         for node in self._blamed(operation):
             failures = node.failures
             assert failures is not None
             failures.pairs.pop(operation.id, None)
             if operation.id in failures.of:
                 if self._is_proof(operation, node.record.node, failures.of[operation.id]):
-                    failures.over.add(operation.id)
+                    failures.over[operation.id] = operation.user
                 else:
                     del failures.of[operation.id]
 
@@ -315,15 +327,19 @@ class FailingNodes:
 
     def _judge(self, node: Node, failures: NodeFailures) -> None:
         """Decide whether a node is held back, and whether it is suspect."""
-        counted = proved = operations = 0
+        counted = proved = 0
+        users: Counter[str] = Counter()
         for name, here in failures.of.items():
             operation, most = self._operations.get(name), min(here, _MOST_COUNTED)
             is_proof = name in failures.over if operation is None else self._is_proof(operation, node.record.node, here)
             if is_proof or (operation is not None and _is_open(operation, here)):
-                counted, operations = counted + most, operations + 1
+                counted += most
+                users[failures.over[name] if operation is None else operation.user] += 1
                 proved += most if is_proof else 0
         failures.counted = counted
-        failures.run.judge(counted if operations >= _LEAST_OPERATIONS else 0, self.now_s)
+        of_several = len(users) > 1 or self._live_of_user.keys() <= users.keys()
+        is_evidence = of_several and users.total() >= _LEAST_OPERATIONS
+        failures.run.judge(counted if is_evidence else 0, self.now_s)
         failures.is_suspect = failures.run.is_held and proved >= least_suspect(failures.run.ended_before)
         self._settle(node)
 

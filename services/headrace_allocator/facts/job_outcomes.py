@@ -76,8 +76,8 @@ class NodeFailures:
         self.of: dict[OperationId, int] = {}
         #: Number of failures that count against the node.
         self.counted = 0
-        #: Operations among them that are over and completed their jobs elsewhere.
-        self.over: set[OperationId] = set()
+        #: Operations among them that are over and completed their jobs elsewhere, each with its user.
+        self.over: dict[OperationId, str] = {}
         #: All operations of which jobs failed on the node, with their own runs.
         self.pairs: dict[OperationId, PairFailures] = {}
         self.is_suspect = False

@@ -191,6 +191,7 @@ def _add(facts: Facts, live: LiveOperation, news: OperationNews) -> None:
     if operation.gang is not None:
         facts.gangs.of[operation.id] = operation
     facts.operations[live.operation] = facts.in_pool[live.spec.pool][live.operation] = operation
+    facts.failing.note_operation(operation)
     note_limits(facts, operation)
     if facts.recovery.doubt_over:
         operation.slots.release_doubt()

@@ -15,6 +15,8 @@ Tick = tuple[float, str]
 _AGO = re.compile(r"[0-9.]+\s*(ms|s|m|h|d)\Z")
 _EXPECTED: Final = "a duration such as 90s, 6h or 7d, or a time such as 2026-11-20T18:00 or 18:00"
 _DAY_S: Final = 86_400
+#: The latest time that is shown, two days before the year 10000: a node may report any time as that of its jobs.
+_LATEST_S: Final = 253_402_128_000
 _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200)
 
 
@@ -50,8 +52,8 @@ def parse_timestamp_ms(
 
 
 def timestamp(unix_s: float, zone: tzinfo | None = None) -> str:
-    """Return the time as `2026-11-20 18:00:05`, in the machine's zone unless `zone` is given."""
-    return datetime.fromtimestamp(unix_s, zone).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
+    """Return the time as `2026-11-20 18:00:05`, in the machine's zone unless `zone` is given. Any later time is shown as `_LATEST_S`."""
+    return datetime.fromtimestamp(min(unix_s, _LATEST_S), zone).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def time_of_day(at_ms: int, now_ms: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime, tzinfo
+from datetime import tzinfo
 from typing import Any, Final, NamedTuple
 
 from rich.text import Text
@@ -20,6 +20,7 @@ from headrace_cli.commands.operations.time_limits import operation_left_words
 from headrace_cli.commands.pools.starving import Starving, starvation_cells
 from headrace_cli.show.amounts import component, percent, short_name
 from headrace_cli.show.tables import branches
+from headrace_cli.show.times import timestamp
 from headrace_cli.top.cluster_report import MOST_OPERATIONS, ClusterReport
 from headrace_cli.top.view import Entry, Opened, Section, View
 
@@ -224,9 +225,9 @@ def _preemptions(report: ClusterReport, view: View, pen: Pen) -> Rows:
         found = sorted(found, key=lambda each: each.pool)
 
     def cells(each: AllocationPreempted) -> Cells:
-        at = datetime.fromtimestamp(each.record.decided_at_ms / 1000, pen.zone).astimezone(pen.zone)
+        at = timestamp(each.record.decided_at_ms / 1000, pen.zone).split()[1]
         words = f"only observed: {each.record.words}" if each.record.observed else each.record.words
-        return [each.operation, at.strftime("%H:%M:%S"), _cut(Text(each.pool), pen.width // 4), words, each.node]
+        return [each.operation, at, _cut(Text(each.pool), pen.width // 4), words, each.node]
 
     entries = [
         Entry(f"{each.allocation} {each.record.decided_at_ms}", Opened("operation", each.operation)) for each in found

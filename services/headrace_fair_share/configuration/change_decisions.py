@@ -40,6 +40,8 @@ from headrace_fair_share.hdrf.model import Sharing
 #: Problems of a change after which the rest of it is not checked. Anybody may ask for a change of every pool, and the words for one problem
 #: take up to 100 ms, in which nothing else is decided.
 _MOST_PROBLEMS: Final = 100
+#: Different keys of one request that no option has, after which its further changes are not made: each key is compared with all options.
+_MOST_UNKNOWN: Final = 200
 #: Number of problems of a stored configuration that are reported.
 _MOST_TOLD: Final = 3
 #: Largest size of all problems of a change, of all its warnings, and of all messages about settings not in force.
@@ -168,6 +170,10 @@ class TreeConfiguration:
             if draft.problem_count >= _MOST_PROBLEMS:
                 expected = f"changes without problems; those after the first {place} were not checked"
                 draft.problems.append(BadRequest("changes", counted(len(request.changes), "change"), expected))
+                break
+            if len(draft.unknown) > _MOST_UNKNOWN:
+                unknown = counted(len(draft.unknown), "unknown key")
+                draft.problems.append(BadRequest("changes", unknown, f"at most {_MOST_UNKNOWN} different unknown keys"))
                 break
             draft.make(change)
         draft.check()

@@ -75,6 +75,8 @@ class Draft:
         self.problems: list[Refusal] = []
         self._repeated = 0
         self.warnings: list[str] = []
+        #: Keys that the changes name and that are no attributes or options.
+        self.unknown: set[str] = set()
 
     # --- changes and results ----------------------------------------------------------------------------------------
 
@@ -238,6 +240,7 @@ class Draft:
         self._check_size("options", options, _LARGEST_OPTIONS_BYTES)
         self._options, self._index = options, None
         self._named.update((PoolName(""), attribute) for attribute in changed.touched)
+        self.unknown.update(changed.unknown)
         self.warnings.extend(_kept_unknown(TREE_ATTRIBUTES, f"tree {self.before.name}", changed))
 
     # --- parts ------------------------------------------------------------------------------------------------------
@@ -261,6 +264,7 @@ class Draft:
             for attribute in POOL_ATTRIBUTES.attributes.values():
                 if attribute.name in changed.touched and attribute.who is Who.ADMINISTRATOR:
                     self.problems.append(self._rights.to_set(attribute.name, name))
+        self.unknown.update(changed.unknown)
         self.warnings.extend(_kept_unknown(POOL_ATTRIBUTES, f"pool {name}", changed))
         self._named.update((name, attribute) for attribute in changed.touched)
         settings: PoolConfig = changed.value
@@ -431,7 +435,7 @@ def _kept_unknown(schema: Schema, what: str, changed: Changed) -> list[str]:
     for key in changed.unknown:
         if key not in changed.value.unrecognized:
             continue
-        found = near(key, schema.names)
+        found = schema.similar(key)
         question = f" Did you mean {' or '.join(found)}?" if found else ""
         warnings.append(f"{key} on {what} is not known here; it is kept and has no effect.{question}")
     return warnings

@@ -74,7 +74,8 @@ class Desk:
 
     def start(self, name: str, pool: str = "", user: str = "anna", **spec: Any) -> Any:
         """The answer, or the refusal."""
-        wanted = OperationSpec(PoolName(pool), ["true"], resources=Resources(user_slots=1, cpu=100), **spec)
+        fields = {"argv": ["true"], "resources": Resources(user_slots=1, cpu=100)} | spec
+        wanted = OperationSpec(PoolName(pool), **fields)
         request = wire.StartOperation(oid(name), wanted)
         tried = starts.plan(self.state, request, user)
         answer = self._done(self.engine.on_start(request, user, self._tick()))

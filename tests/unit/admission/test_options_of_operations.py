@@ -8,6 +8,7 @@ import pytest
 
 from headrace.wire.operations import StartAnswer
 from headrace.wire.refusals import BadRequest
+from headrace_admission.decisions.starts import LONGEST_COMMAND
 from tests.unit.admission.desk import Desk
 
 
@@ -44,3 +45,16 @@ def test_an_option_at_its_bound_is_accepted(option: str, value: Any) -> None:
     answer = Desk({"a": {}}).start("one", pool="a", **{option: value})
 
     assert isinstance(answer, StartAnswer)
+
+
+@pytest.mark.parametrize("lines", [["x" * 100], ["", "é" * 100]])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_command_with_lines_in_its_places_is_bounded(lines: list[str], more: int) -> None:
+    """The same bytes with `{}` in place of other characters once made an agent take gigabytes."""
+    places = "{}" * 1_000
+    rest = "x" * (LONGEST_COMMAND - 1_000 * 102 - 4 + more)
+    answer = Desk({"a": {}}).start("one", pool="a", argv=["echo", places, rest], lines=lines, job_count=len(lines))
+
+    assert isinstance(answer, BadRequest if more else StartAnswer)
+    if more:
+        assert answer.place == "spec.argv"

@@ -42,8 +42,8 @@ def test_without_lines_braces_stay_and_indexes_are_what_the_jobs_see() -> None:
     spec = a_spec("echo", "{}", indexes="5-7:2,1", job_count=3)
     assert job_command(spec, key(0)) == ["echo", "{}"]
     assert [seen(spec, number) for number in range(3)] == [{"HEADRACE_JOB_INDEX": each} for each in ("5", "7", "1")]
-    with_lines = a_spec("{}", indexes="2,0", lines=["a", "b", "c"], job_count=2)
-    assert [job_command(with_lines, key(number)) for number in range(2)] == [["c"], ["a"]]
+    with_lines = a_spec("run", "{}", indexes="2,0", lines=["a", "b", "c"], job_count=2)
+    assert [job_command(with_lines, key(number)) for number in range(2)] == [["run", "c"], ["run", "a"]]
 
 
 def test_output_goes_to_files_whose_folders_are_made_and_each_run_replaces_them(tmp_path: Path) -> None:
@@ -67,3 +67,18 @@ def test_a_file_that_cannot_be_opened_fails_the_job_and_is_named(files: dict[str
     assert ended.returncode
     assert "ran" not in ended.stdout
     assert next(iter(files.values())).split("/x")[0] in ended.stderr
+
+
+@pytest.mark.parametrize("program", ["{}", "./{}"])
+def test_a_program_that_is_a_line_is_named_in_the_log_of_the_job_only(program: str, tmp_path: Path) -> None:
+    """If a program cannot be started, everybody sees its name in `op list` and `events`. A line is for the owner."""
+    (tmp_path / "works").write_text('#!/bin/sh\nexec echo ran "$@"\n')
+    (tmp_path / "works").chmod(0o755)
+    place = f"{tmp_path}/" if program == "{}" else ""
+    spec = a_spec(program, "{}", lines=[f"{place}works", f"{place}secret a b"], job_count=2)
+
+    assert run(spec, 0, tmp_path).stdout == f"ran {place}works\n"
+    assert job_command(spec, key(1))[0] == "/bin/sh"
+    missing = run(spec, 1, tmp_path)
+    assert missing.returncode == 127
+    assert "secret a b" in missing.stderr

@@ -171,6 +171,35 @@ def test_several_operations_that_fail_everywhere_blame_no_node() -> None:
     assert figures(fleet)["suspect_nodes_found"] == 0
 
 
+@pytest.mark.parametrize("long_of", ["mallory", "anna"])
+@pytest.mark.parametrize("completes_elsewhere", [True, False])
+def test_one_person_takes_no_node_from_others_with_jobs_that_fail_there(
+    long_of: str, completes_elsewhere: bool
+) -> None:
+    fleet = FailingFleet(("a", BAD), lambda _host, _operation: False, host_cores=4)
+    fleet.work("long", 1, 10_000.0, user=long_of)
+    fleet.fails = lambda host, name: name != "long" and (host == BAD or not completes_elsewhere)
+    for number in range(4):
+        fleet.work(f"m{number}", 1000, 5.0, user="mallory")
+    held = []
+    for _ in range(120):
+        fleet.step()
+        held.append(BAD in fleet.facts.failing.held)
+    assert any(held) is (long_of == "mallory")
+
+
+def test_failures_of_two_persons_hold_a_node_back_while_others_have_operations() -> None:
+    fleet = FailingFleet(("good", BAD), on_bad, host_cores=3, step_s=1.0)
+    for number, user in enumerate(("anna", "ben", "anna")):
+        fleet.work(f"op{number}", 200, 4.0 + number, user=user)
+    fleet.run_for(60)
+    assert fleet.states()[BAD] == "suspect"
+    fleet.work("later", 1, 10_000.0, user="carl", scheduling_tag_filter="nowhere")
+    fleet.over("op1")
+    fleet.run_for(2)
+    assert fleet.states()[BAD] == "suspect"
+
+
 def test_a_node_on_which_several_operations_fail_becomes_suspect_and_people_see_why() -> None:
     fleet = suspected()
     words = fleet.words(BAD)

@@ -73,6 +73,12 @@ def test_what_is_no_moment_is_refused_with_what_would_do(text: str) -> None:
         parse_timestamp_ms(text, place="--since", now_ms=NOW_MS, zone=UTC)
 
 
+@pytest.mark.parametrize("year", [1970, 2026, 9999])
+def test_times_of_all_years_that_a_calendar_has_are_shown(year: int) -> None:
+    moment = datetime(year, 12, 3, 18, 0, 5, tzinfo=UTC)
+    assert timestamp(moment.timestamp(), UTC) == f"{year}-12-03 18:00:05"
+
+
 def test_a_length_of_time_before_the_epoch_is_the_epoch() -> None:
     assert parse_timestamp_ms("2d", place="--since", now_ms=86_400_000, zone=UTC) == 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -19,7 +19,7 @@ from headrace.counted import counted
 from headrace.errors import BadInput, UnknownKey
 from headrace.pools.attributes.kinds import Defects, Kind
 from headrace.pools.attributes.map_kinds import Data
-from headrace.suggestions import hint, is_misspelt
+from headrace.suggestions import hint, is_misspelt, near
 
 #: Most attributes listed in a message if none is similar to the unknown key.
 _MOST_LISTED = 12
@@ -192,7 +192,23 @@ class Schema:
 
     def keeps(self, key: str) -> bool:
         """True if an unknown key is stored. A misspelt key is not."""
-        return self._keeps_unknown and bool(key) and key not in self._never and not is_misspelt(key, self.names)
+        may_keep = self._keeps_unknown and bool(key) and key not in self._never
+        return may_keep and not _is_misspelt(key, tuple(self.names))
+
+    def similar(self, key: str) -> Sequence[str]:
+        """Return the names that are most similar to an unknown key, best first."""
+        return _near(key, tuple(self.names))
+
+
+# An import may name the same unknown key on each of 5,000 pools, and a comparison with all names takes 0.3 ms.
+@lru_cache(maxsize=1_000)
+def _is_misspelt(key: str, names: tuple[str, ...]) -> bool:
+    return is_misspelt(key, names)
+
+
+@lru_cache(maxsize=1_000)
+def _near(key: str, names: tuple[str, ...]) -> Sequence[str]:
+    return tuple(near(key, names))
 
 
 class _Work:
