@@ -88,4 +88,4 @@ def test_an_index_without_a_line_is_refused(up: Up, tmp_path: Path) -> None:
 def test_a_line_that_makes_the_command_too_long_is_refused(up: Up, tmp_path: Path) -> None:
     (tmp_path / "long").write_text("x" * 40_000)
     said = up.run("run", "--each-line", str(tmp_path / "long"), "--", "true", "{}" * 20_000, expect=4).stderr
-    assert "a line of 40000 characters, which makes the command 800000004 characters long" in said
+    assert "a line of 40000 bytes, which makes the command 800000004 bytes long" in said

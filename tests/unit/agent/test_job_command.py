@@ -46,12 +46,14 @@ def test_a_line_stands_in_the_command_and_in_the_environment_as_it_is() -> None:
 
 def test_a_line_that_makes_a_command_too_long_fails_its_job_before_the_command_is_made() -> None:
     line = "x" * 32_000
-    assert job_command(a_spec("echo", "{}" * 32, lines=[line]), key(0)) == ["echo", line * 32]
+    assert job_command(a_spec("echo", "{}" * 8, lines=[line]), key(0)) == ["echo", line * 8]
+    with pytest.raises(BadInput):
+        job_command(a_spec("echo", "{}" * 8, lines=["ž" * 32_000]), key(0))
     many = {"argv": ["echo", "{}" * 32_000], "lines": [line, "y"], "job_count": 2}
     desk = Desk()
     tracemalloc.start()
     try:
-        with pytest.raises(BadInput, match="a line of 32000 characters, which makes the command 1024000004 characters"):
+        with pytest.raises(BadInput, match="a line of 32000 bytes, which makes the command 1024000004 bytes"):
             job_command(msgspec.structs.replace(desk_spec(), **many), key(0))
         desk.turn(start("a", [0, 1], told=msgspec.structs.replace(desk_spec(), **many)))
         assert tracemalloc.get_traced_memory()[1] < 2**20
@@ -60,7 +62,7 @@ def test_a_line_that_makes_a_command_too_long_fails_its_job_before_the_command_i
 
     [run] = desk.told(Run)
     assert run.job == job(0)
-    assert "makes the command 1024000004 characters long" in run.not_started_for
+    assert "makes the command 1024000004 bytes long" in run.not_started_for
 
 
 def test_without_lines_braces_stay_and_indexes_are_what_the_jobs_see() -> None:
