@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from headrace.job_indexes import parse_indexes
+from headrace.job_lines import with_line
 from headrace.wire.heartbeat import JobKey, JobSpec
 
 #: Opens the files as the account of the job, in its folder, and becomes the command. What cannot be opened is told on stderr, in the
@@ -13,7 +14,7 @@ _WITH_FILES: Final = """
 out=$1 err=$2 in=$3
 shift 3
 for file in "$out" "$err"; do
-    case $file in */*) mkdir -p -- "${file%/*}" || exit 126 ;; esac
+    case $file in */*) mkdir -p -- "${file%/*}/" || exit 126 ;; esac
 done
 [ -z "$in" ] || exec <"$in"
 if [ -n "$err" ] && [ "$err" != "$out" ]; then exec 2>"$err"; fi
@@ -35,9 +36,9 @@ def job_line(spec: JobSpec, key: JobKey) -> str | None:
 
 
 def job_command(spec: JobSpec, key: JobKey) -> list[str]:
-    """Return program and arguments of a job."""
+    """Return program and arguments of a job. Raises `BadInput` if its line makes them too long."""
     line = job_line(spec, key)
-    argv = spec.argv if line is None else [word.replace("{}", line) for word in spec.argv]
+    argv = spec.argv if line is None else with_line(spec.argv, line)
     # If the program is a line, the shell starts it too: everybody sees which program of a job is missing, and a line is confidential.
     is_line = line is not None and "{}" in spec.argv[0]
     if not (spec.output or spec.error or spec.stdin or is_line):

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.errors import BadInput
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.allocations.allocation import Allocation
@@ -65,10 +66,15 @@ def run_order(
     deadline_file = exchange_file(exchange, key, DEADLINE) if exchange and spec.interruptible else ""
     own = job_environment(host, spec, key, allocation.id, identity.node, files)
     own |= identity.gpus.environment(allocation.gpus)
+    why_not = failure.why if failure is not None else ""
+    try:
+        argv = job_command(spec, key)
+    except BadInput as error:
+        argv, why_not = spec.argv, why_not or str(error)
     return Run(
         job=key,
         allocation=allocation.id,
-        argv=job_command(spec, key),
+        argv=argv,
         environment=with_exchange(own, progress_file, deadline_file),
         working_directory=spec.working_directory or files,
         cpu=allocation.resources.cpu,
@@ -82,7 +88,7 @@ def run_order(
         exchange_folder=own_folder,
         account=account,
         lowest_uid=identity.accounts.lowest_uid_of(spec.user),
-        not_started_for=failure.why if failure is not None else "",
+        not_started_for=why_not,
         is_host_fault=failure is not None and failure.fault is FilesFault.HOST,
         gpus=allocation.gpus,
         closed_files=identity.gpus.files_of_others(allocation.gpus),

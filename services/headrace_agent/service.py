@@ -51,7 +51,7 @@ from headrace_agent.files.operation_files import FetchFiles, FilesFault, RemoveF
 from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
 from headrace_agent.host.credential_renewal import CredentialRenewal
-from headrace_agent.host.health import failure_of
+from headrace_agent.host.health import HealthCommand
 from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.job_exchange import JobExchange
 from headrace_agent.host.state_folder import claim
@@ -296,9 +296,9 @@ class Agent:
         if not settings.health_command:
             return
         environment = facts.jobs_environment(settings.path)
+        command = HealthCommand(settings.health_command, settings.health_timeout_ms, environment)
         while True:
-            failure = await failure_of(settings.health_command, settings.health_timeout_ms, environment)
-            self._on_trouble(Trouble.HEALTH, failure)
+            self._on_trouble(Trouble.HEALTH, await command.failure())
             await anyio.sleep(settings.health_interval_ms / 1000)
 
     async def _look_at_exchange(self) -> None:

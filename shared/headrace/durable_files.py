@@ -14,12 +14,13 @@ def make_folder_durably(path: Path) -> None:
         _keep_names(each.parent)
 
 
-def replace_durably(path: Path, text: str) -> None:
-    """Replace a whole file, readable by its owner only, and return when it is on disk. Raises `OSError`."""
+def replace_durably(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace a whole file, by default readable by its owner only, and return when it is on disk. Raises `OSError`."""
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, mode)
         file.write(text)
         file.flush()
         os.fsync(descriptor)

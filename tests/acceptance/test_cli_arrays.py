@@ -83,3 +83,9 @@ def test_an_index_without_a_line_is_refused(up: Up, tmp_path: Path) -> None:
     (tmp_path / "two").write_text("a\nb\n")
     words = ("--each-line", str(tmp_path / "two"), "--indexes", "0,2")
     assert "a line for each index, up to 2" in up.run("run", *words, "--", "true", expect=4).stderr
+
+
+def test_a_line_that_makes_the_command_too_long_is_refused(up: Up, tmp_path: Path) -> None:
+    (tmp_path / "long").write_text("x" * 40_000)
+    said = up.run("run", "--each-line", str(tmp_path / "long"), "--", "true", "{}" * 20_000, expect=4).stderr
+    assert "a line of 40000 bytes, which makes the command 800000004 bytes long" in said

@@ -67,8 +67,8 @@ def test_the_server_starts_first_and_a_second_run_changes_nothing(
 
     host.install()
 
-    both = [words for unit in UNITS for words in (f"enable {unit}", f"start {unit}")]
-    assert host.systemctl.told() == ["daemon-reload", *both]
+    each = [words for unit in UNITS for words in ("daemon-reload", f"enable {unit}", f"start {unit}")]
+    assert host.systemctl.told() == each
     for unit in UNITS:
         assert f"# {host.units}/{unit}\n{(host.units / unit).read_text()}" in shown
         assert (host.units / unit).stat().st_mode & 0o777 == 0o644
@@ -133,6 +133,58 @@ def test_a_unit_that_differs_is_shown_and_only_its_process_is_restarted(
     assert said.index("-RestartSec=500\n+RestartSec=1\n") < said.index("headrace-allocator.service is restarted")
     assert unit.read_text() == text
     assert host.systemctl.told() == ["daemon-reload", "restart headrace-allocator.service"]
+
+
+def test_an_interrupted_run_is_finished_by_the_next_one(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
+    host.install()
+    units = [host.units / name for name in UNITS[-2:]]
+    texts = [unit.read_text() for unit in units]
+    for unit, text in zip(units, texts, strict=True):
+        unit.write_text(text.replace("RestartSec=1\n", "RestartSec=500\n"))
+    host.systemctl.run("daemon-reload")
+    host.systemctl.refuse("daemon-reload")
+    with pytest.raises(NoSystemd):
+        host.install()
+    host.systemctl.refuse("")
+    host.systemctl.told()
+
+    host.install()
+
+    assert [unit.read_text() for unit in units] == texts
+    assert host.systemctl.told() == [words for name in UNITS[-2:] for words in ("daemon-reload", f"restart {name}")]
+
+
+def test_units_of_another_cluster_and_of_somebody_else_stay(host: Host) -> None:
+    other = host.folder / "other"
+    init(other, url="nats://127.0.0.1:1", listen=f"127.0.0.1:{free_port()}", operator=True)
+    install(other, only="integral", account=host.account, unit_folder=host.units)
+    (host.units / "headrace-nats.service").write_text("[Service]\nExecStart=/opt/nats\n")
+    before = {unit.name: unit.read_text() for unit in host.units.iterdir()}
+    host.systemctl.told()
+
+    for only, name in (("nats,admission", "nats"), ("integral", "integral")):
+        said = f"{name}.service does not run {host.cluster}/{name}: it stays"
+        with pytest.raises(CannotInstall, match=said):
+            host.install(only)
+        with pytest.raises(CannotInstall, match=said):
+            uninstall(host.cluster, only=only, unit_folder=host.units)
+    assert host.systemctl.told() == []
+    assert {unit.name: unit.read_text() for unit in host.units.iterdir()} == before
+    assert {uid for part in PARTS for uid in host.owners(part)} == {0}
+    uninstall(other, only="integral", unit_folder=host.units)
+    assert [unit.name for unit in host.units.iterdir()] == ["headrace-nats.service"]
+
+
+def test_a_link_in_place_of_a_folder_is_not_followed(host: Host) -> None:
+    elsewhere = host.folder / "elsewhere"
+    (host.cluster / "integral").rename(elsewhere)
+    elsewhere.chmod(0o755)
+    (host.cluster / "integral").symlink_to(elsewhere)
+
+    with pytest.raises(CannotInstall, match="integral is a file or a symbolic link, but must be a folder"):
+        host.install("integral")
+
+    assert (elsewhere.stat().st_mode & 0o777, elsewhere.stat().st_uid) == (0o755, 0)
 
 
 def test_uninstall_stops_the_server_last_and_keeps_the_folder(host: Host, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,10 @@ class SystemctlFolder:
         """Refuses a command from now on; an empty one refuses none."""
         (self._folder / "fails").write_text(command)
 
+    def run(self, *words: str) -> None:
+        """Runs a command as somebody else on the host would."""
+        subprocess.run([self.bin / "systemctl", *words], check=True)
+
     def _program(self, name: str, text: str) -> None:
         (self.bin / name).write_text(f"#!/bin/sh\n{text}\n")
         (self.bin / name).chmod(0o755)
@@ -70,6 +74,12 @@ def _main(folder: Path, units: Path, command: str, words: list[str]) -> int:
     match command:
         case "cat":
             print("\n".join(file.read_text() for file in [units / unit, *sorted((units / f"{unit}.d").glob("*.conf"))]))
+        case "show" if "--property=NeedDaemonReload" in words:
+            loaded = folder / f"{unit}.loaded"
+            print("yes" if loaded.exists() and loaded.read_text() != (units / unit).read_text() else "no")
+        case "daemon-reload":
+            for file in units.glob("*.service"):
+                (folder / f"{file.name}.loaded").write_text(file.read_text())
         case "is-active":
             return 0 if active.exists() else 3
         case "is-enabled":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +34,28 @@ def test_numbers_and_ranges_with_steps_in_the_order_in_which_they_stand(text: st
 def test_anything_else_is_refused_with_what_is_accepted(text: str) -> None:
     with pytest.raises(BadInput, match="indexes"):
         parse_indexes(text)
+
+
+@given(st.lists(st.builds(range, st.integers(0, 30), st.integers(31, 60), st.integers(1, 12)), min_size=1, max_size=4))
+def test_ranges_may_lie_within_one_another_but_share_no_index(ranges: list[range]) -> None:
+    text = ",".join(f"{each.start}-{each.stop - 1}:{each.step}" for each in ranges)
+    indexes = [index for each in ranges for index in each]
+    if len(set(indexes)) == len(indexes):
+        assert len(parse_indexes(text)) == len(indexes)
+    else:
+        with pytest.raises(BadInput, match="each index once"):
+            parse_indexes(text)
+
+
+def test_a_short_text_takes_little_work_however_many_indexes_it_has() -> None:
+    tracemalloc.start()
+    try:
+        assert len(parse_indexes("0-999996:2,1-999999:2")) == 999_999
+        with pytest.raises(BadInput, match="fewer ranges that lie within one another"):
+            parse_indexes(",".join(f"{first}-{990_000 + first}:9999" for first in range(1_000)))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @given(st.sets(st.integers(0, 300)).filter(bool))

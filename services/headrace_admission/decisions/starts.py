@@ -9,6 +9,7 @@ import msgspec
 from headrace.errors import BadInput, shortened
 from headrace.ids import PoolName, TreeName, operation_id, pool_name, tree_name
 from headrace.job_indexes import parse_indexes
+from headrace.job_lines import check_lines
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
@@ -190,13 +191,10 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
         highest = indexes.highest()
     if spec.lines and len(spec.lines) <= highest:
         return BadRequest("spec.lines", f"{len(spec.lines)} lines", f"a line for each index, up to {highest}")
-    longest = max(map(len, spec.lines), default=0)
-    places, length = sum(word.count("{}") for word in spec.argv), sum(map(len, spec.argv))
-    if spec.lines and length + places * longest > LONGEST_COMMAND:
-        told = f"{length} characters, with up to {longest} more in {places} places {{}}"
-        return BadRequest(
-            "spec.argv", told, f"at most {LONGEST_COMMAND} characters with the line of a job in each place"
-        )
+    try:
+        check_lines(spec.argv, spec.lines)
+    except BadInput as error:
+        return BadRequest("spec.lines", str(error.value), error.expected)
     if any("\0" in text for text in (*spec.lines, spec.output, spec.error, spec.stdin)):
         return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
     return None

@@ -178,9 +178,10 @@ class State:
         self.allocator_terms.update(restored.allocator_terms)
         self.clock_moved_ms = restored.clock_moved_ms
         waiting: list[tuple[int, Operation, TreePlacement]] = []
+        finished: list[Operation] = []
         for operation in self.operations.values():
             if is_final(operation.state):
-                self.finished[operation.id] = None
+                finished.append(operation)
             else:
                 self.live[operation.id] = operation
                 self._count(operation, 1)
@@ -191,6 +192,8 @@ class State:
             self._place(operation, placement)
         for operation in self.live.values():
             self.upstream.add(operation)
+        # The last entry about a finished operation is its end. The first to end is the first to be forgotten.
+        self.finished.update((each.id, None) for each in sorted(finished, key=lambda each: each.sequence))
         self._forget_finished()
 
     # --- not from the log ------------------------------------------------------------------------------------------

@@ -1,71 +1,118 @@
-"""The health command of a host: one run of it, and why it failed."""
+"""The health command of a host: one run at a time, and why it failed."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import anyio
-from anyio.abc import ByteReceiveStream, Process
 
+from headrace.child_process import until_ended
 from headrace.durations import format_duration
 
 #: Characters of the output that a failure repeats: its end.
 _MOST_OUTPUT: Final = 500
-#: Time for the output that is left when the command has ended, in seconds.
+_READ_BYTES: Final = 64 * 1024
+#: Time for the output that is left when the command has ended, and for the end of a killed command, in seconds.
 _LAST_OUTPUT_S: Final = 0.2
 
 
-async def failure_of(command: str, timeout_ms: int, environment: Mapping[str, str]) -> str:
-    """Run a shell command. Return why it failed, with the end of its output; empty if it exited with status 0.
+class HealthCommand:
+    """The shell command that checks a host, and its processes that could not be killed.
 
-    After `timeout_ms` milliseconds the command and its children are killed, and it counts as failed. So does a command that cannot be
-    started.
+    A process that waits for a broken disk or device does not end when it is killed, and an agent that is not root cannot kill what
+    `sudo` started. Such a process counts as a failure at once, and the next run begins only after it has ended.
     """
-    try:
-        process = await anyio.open_process(
-            ["/bin/sh", "-c", command],
+
+    def __init__(self, command: str, timeout_ms: int, environment: Mapping[str, str]) -> None:
+        self._command = ["/bin/sh", "-c", command]
+        self._time = format_duration(timeout_ms)
+        self._timeout_s = timeout_ms / 1000
+        self._environment = environment
+        #: The last run, if it was killed because it took too long.
+        self._killed: subprocess.Popen[bytes] | None = None
+
+    async def failure(self) -> str:
+        """Run the command. Return why it failed, with the end of its output; empty if it exited with status 0.
+
+        After the timeout the command and its children are killed, and it counts as failed. So does a command that cannot be started.
+        """
+        if self._killed is not None and _is_there(self._killed):
+            return f"health_command (pid {self._killed.pid}) did not end within {self._time}, and was killed but does not end"
+        self._killed = None
+        try:
+            process = self._start()
+        except OSError as error:
+            return f"health_command cannot be started: {error.strerror}"
+        output = bytearray()
+        with process.stdout:  # type: ignore[union-attr]
+            try:
+                with anyio.move_on_after(self._timeout_s) as time:
+                    await _wait(process, output)
+            finally:
+                # The command ended or is late, and so are the children that it left behind. It is not reaped before, so that no other
+                # process can have its number.
+                _signal_group(process, signal.SIGKILL)
+        with anyio.move_on_after(_LAST_OUTPUT_S):
+            await until_ended(process.pid)
+        said = output.decode(errors="replace").strip()
+        words = f": {said}" if said else ""
+        if time.cancelled_caught:
+            self._killed = process
+            process.poll()
+            return f"health_command did not end within {self._time}{words}"
+        status = process.wait()
+        how = f"exited with status {status}" if status >= 0 else f"was ended by signal {-status}"
+        return f"health_command {how}{words}" if status else ""
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self._command,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=self._environment,
             cwd="/",
             start_new_session=True,
         )
-    except OSError as error:
-        return f"health_command cannot be started: {error.strerror}"
-    output = bytearray()
-    async with process:
-        try:
-            with anyio.move_on_after(timeout_ms / 1000) as time:
-                await _wait(process, output)
-        finally:
-            # The command ended or is late, and so are the children that it left behind.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-    said = output.decode(errors="replace").strip()
-    words = f": {said}" if said else ""
-    if time.cancelled_caught:
-        return f"health_command did not end within {format_duration(timeout_ms)}{words}"
-    status = process.returncode or 0
-    how = f"exited with status {status}" if status >= 0 else f"was ended by signal {-status}"
-    return f"health_command {how}{words}" if status else ""
 
 
-async def _wait(process: Process, output: bytearray) -> None:
+def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
+    """Send a signal to a process and its children. Return False if this process may signal none of them."""
+    try:
+        os.killpg(process.pid, number)
+    except PermissionError:
+        return False
+    except ProcessLookupError:
+        pass
+    return True
+
+
+def _is_there(process: subprocess.Popen[bytes]) -> bool:
+    """True if a killed process still exists, or a child that this process may not kill."""
+    return process.poll() is None or not _signal_group(process, 0)
+
+
+async def _wait(process: subprocess.Popen[bytes], output: bytearray) -> None:
     """Wait until a process has ended, and keep the end of its output."""
     assert process.stdout is not None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_read, process.stdout, output)
-        await process.wait()
+        tasks.start_soon(_read, process.stdout.fileno(), output)
+        await until_ended(process.pid)
         # A child that is still there may keep the output open.
         tasks.cancel_scope.deadline = anyio.current_time() + _LAST_OUTPUT_S
 
 
-async def _read(stream: ByteReceiveStream, output: bytearray) -> None:
-    async for piece in stream:
-        output += piece
-        del output[:-_MOST_OUTPUT]
+async def _read(fd: int, output: bytearray) -> None:
+    os.set_blocking(fd, False)
+    while True:
+        await anyio.wait_readable(fd)
+        with suppress(BlockingIOError):
+            if not (piece := os.read(fd, _READ_BYTES)):
+                return
+            output += piece
+            del output[:-_MOST_OUTPUT]

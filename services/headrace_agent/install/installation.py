@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.systemd.systemctl import is_true, systemctl
+from headrace.systemd.systemctl import is_outdated, is_true, systemctl
 from headrace.systemd.unit_files import (
     CannotInstall,
     check_reach,
@@ -93,7 +93,12 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
             # Any present owner of the folder is accepted: the administrator asked for it, and `own_folder` takes the folder
             # over.
             os.close(claim(str(state), holder, state.stat().st_uid if state.exists() else None))
-    changed = {unit.name for unit in wanted if installed_text(place.unit_folder, unit.name) != unit.text}
+    # An earlier run may have been interrupted after it wrote a unit.
+    changed = {
+        unit.name
+        for unit in wanted
+        if installed_text(place.unit_folder, unit.name) != unit.text or is_outdated(unit.name)
+    }
     owned = own_folder(state, place.account)
     if owned:
         yield f"{state} now belongs to {place.account or 'root'}, and no other account can read it"

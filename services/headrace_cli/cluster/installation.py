@@ -19,7 +19,7 @@ from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import BadInput
 from headrace.suggestions import hint
-from headrace.systemd.systemctl import is_true, systemctl
+from headrace.systemd.systemctl import is_outdated, is_true, systemctl
 from headrace.systemd.unit_files import (
     CannotInstall,
     check_reach,
@@ -30,7 +30,7 @@ from headrace.systemd.unit_files import (
 )
 from headrace.systemd.unit_text import SystemdUnit
 from headrace_cli.cluster.folder import SERVER_FILE, SETTINGS_FILE, STORE_FOLDER
-from headrace_cli.cluster.units import ClusterProcess, cluster_unit
+from headrace_cli.cluster.units import ClusterProcess, cluster_unit, runs_folder
 from headrace_cli.up.commands import find_nats_server
 
 #: The address in a server's configuration at which it listens for clients.
@@ -86,21 +86,19 @@ def install(installation: ClusterInstallation) -> Iterator[str]:
         folder = installation.cluster / process.name
         if _own(folder, owner):
             yield f"{folder} now belongs to {owner.pw_name}, and no other account can read it"
-    changed = {unit.name for unit in wanted if installed_text(place, unit.name) != unit.text}
+    # Each unit is finished before the next, because this command may be interrupted while a process is stopped.
     for unit in wanted:
-        if unit.name in changed:
-            yield from write_unit(place, unit)
-    if changed:
-        systemctl("daemon-reload")
-    for unit in wanted:
-        yield _start(unit.name, has_changed=unit.name in changed)
+        has_changed = installed_text(place, unit.name) != unit.text or is_outdated(unit.name)
+        yield from write_unit(place, unit)
+        if has_changed:
+            systemctl("daemon-reload")
+        yield _start(unit.name, has_changed=has_changed)
 
 
 def uninstall(installation: ClusterInstallation) -> Iterator[str]:
-    """Stop the processes, the services first, and remove their units, as root. Raises `NoSystemd`, OSError."""
+    """Stop the processes, the services first, and remove their units, as root. Raises `CannotInstall`, `NoSystemd`, OSError."""
     place = installation.unit_folder
-    names = [each.unit_name for each in reversed(installation.processes)]
-    there = [name for name in names if (place / name).exists()]
+    there = [each.unit_name for each in reversed(installation.processes) if _is_installed(installation, each)]
     if not there:
         yield f"no unit of {installation.cluster} is in {place}: nothing to change"
         return
@@ -126,6 +124,17 @@ def _processes(cluster: Path) -> list[ClusterProcess]:
             command = [sys.executable, "-m", f"headrace_{name}", "--config", str(file)]
             found.append(ClusterProcess(name, is_server=False, command=command))
     return found
+
+
+def _is_installed(installation: ClusterInstallation, process: ClusterProcess) -> bool:
+    """True if the unit of a process is installed. Raises `CannotInstall` if it runs something else, such as another cluster."""
+    text, name = installed_text(installation.unit_folder, process.unit_name), process.unit_name
+    if text is not None and not runs_folder(text, installation.cluster / process.name):
+        raise CannotInstall(
+            f"{installation.unit_folder / name} does not run {installation.cluster / process.name}: it stays as it is. If nothing "
+            f"needs it any more, `systemctl disable --now {name}`, and remove the file"
+        )
+    return text is not None
 
 
 def _start(name: str, *, has_changed: bool) -> str:
@@ -161,6 +170,7 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
         raise BadInput("FOLDER", str(cluster), f"a folder that does not contain the program {sys.executable}")
     check_unit_folder(installation.unit_folder)
     for process in installation.processes:
+        _is_installed(installation, process)
         folder = cluster / process.name
         file, named = (SERVER_FILE, STORE_FOLDER) if process.is_server else (SETTINGS_FILE, CREDENTIAL_FILE)
         text = (folder / file).read_text(encoding="utf-8")
@@ -197,14 +207,22 @@ def _own(folder: Path, owner: pwd.struct_passwd) -> bool:
     Raises `CannotInstall`, OSError.
     """
     changed = False
-    for _, folders, files, descriptor in os.fwalk(folder):
-        for name in (".", *folders, *files):
-            # A server that runs may have removed a file since the folder was listed.
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid != owner.pw_uid:
-                    give(Path(name), owner.pw_uid, owner.pw_gid, dir_fd=descriptor)
-                    changed = True
-    if folder.stat().st_mode & 0o077:
-        folder.chmod(0o700)
-        changed = True
+    try:
+        # No link is followed: the account that made the folder of the cluster could put one in its place.
+        top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        raise CannotInstall(f"{folder} is a file or a symbolic link, but must be a folder") from None
+    try:
+        for _, folders, files, descriptor in os.fwalk(".", dir_fd=top):
+            for name in (".", *folders, *files):
+                # A server that runs may have removed a file since the folder was listed.
+                with contextlib.suppress(FileNotFoundError):
+                    if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_uid != owner.pw_uid:
+                        give(Path(name), owner.pw_uid, owner.pw_gid, dir_fd=descriptor)
+                        changed = True
+        if os.fstat(top).st_mode & 0o077:
+            os.fchmod(top, 0o700)
+            changed = True
+    finally:
+        os.close(top)
     return changed

@@ -69,6 +69,11 @@ class ClusterProcess(msgspec.Struct, frozen=True):
         return f"headrace-{f'{_ONLY_SERVER}-' if is_further else ''}{self.name.replace('_', '-')}.service"
 
 
+def runs_folder(text: str, folder: Path) -> bool:
+    """True if the text is the unit of a process with this folder."""
+    return any(line.endswith(f"Paths={quoted(str(folder))}") for line in text.splitlines() if line.startswith("Bind"))
+
+
 def cluster_unit(process: ClusterProcess, cluster: Path, account: str, servers: Sequence[str]) -> SystemdUnit:
     """Return the unit of a process of the folder `cluster`. A service starts after the units `servers`. Raises `BadInput`."""
     network = "network-online.target"

@@ -25,6 +25,11 @@ def is_true(*words: str) -> bool:
     return _run((*words[:1], "--quiet", *words[1:])).returncode == 0
 
 
+def is_outdated(unit: str) -> bool:
+    """True if systemd has loaded another text of a unit than its file has. Raises `NoSystemd`."""
+    return systemctl("show", "--property=NeedDaemonReload", "--value", unit) == "yes"
+
+
 def _run(words: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from headrace.durable_files import replace_durably
 from headrace.errors import HeadraceError
 from headrace.systemd.systemctl import systemctl
 from headrace.systemd.unit_text import SystemdUnit
@@ -75,17 +76,16 @@ def installed_text(unit_folder: Path, name: str) -> str | None:
 
 
 def write_unit(unit_folder: Path, unit: SystemdUnit) -> Iterator[str]:
-    """Write a unit, and yield a diff if it replaces another text, then what was done. Raises OSError."""
+    """Write a unit, and yield a diff if it replaces another text, then what was done; nothing if it is there. Raises OSError."""
     file, before = unit_folder / unit.name, installed_text(unit_folder, unit.name)
+    if before == unit.text:
+        return
     if before is not None:
         lines = difflib.unified_diff(
             before.splitlines(), unit.text.splitlines(), f"{file}", f"{file} (new)", lineterm=""
         )
         yield from lines
-    new = file.with_name(f".{file.name}.new")
-    new.write_text(unit.text, encoding="utf-8")
-    new.chmod(0o644)
-    new.replace(file)
+    replace_durably(file, unit.text, mode=0o644)
     yield f"{file} is {'written' if before is None else 'replaced'}"
 
 

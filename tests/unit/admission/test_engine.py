@@ -29,6 +29,7 @@ from headrace.wire.refusals import NotFound, StaleTerm, WrongState
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES, PAGE_OF_WHOLE_BYTES
+from headrace_admission.log.checkpoint import Checkpoint, read_page
 from headrace_admission.nodes.enrolment import node_record
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.rules import PoolRules, TreeRules
@@ -263,6 +264,22 @@ def test_the_oldest_finished_operations_are_forgotten_first() -> None:
         ended(engine, f"operation-{number}", 0, JobResult.COMPLETED)
 
     assert list(engine.state.operations) == ["operation-2", "operation-3"]
+
+
+def test_the_operation_that_ended_first_is_forgotten_first_after_a_restart_too() -> None:
+    desk = Desk()
+    desk.engine = an_engine(keep_finished=2)
+    desk.started("long", "short", "other")
+    desk.finish("short")
+    desk.finish("long")
+    saved, desk.engine = Checkpoint(desk.state), an_engine(keep_finished=2)
+    for page in saved.pages():
+        desk.engine.on_restored(read_page(page), at(0))
+    desk.engine.on_restored(Restored(saved.sequence, saved.allocator_terms), at(0))
+
+    desk.finish("other")
+
+    assert list(desk.state.operations) == [oid("long"), oid("other")]
 
 
 def test_lists_are_newest_first_filtered_and_paged() -> None:

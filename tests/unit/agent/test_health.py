@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 from headrace.wire.heartbeat import AllocationState, NodeState
 from headrace.wire.nodes import StopMode
 from headrace_agent.effects import Trouble
-from headrace_agent.host.health import failure_of
+from headrace_agent.host.health import HealthCommand
 from tests.support.agent_desk import Desk, job, start
 
 ENVIRONMENT = {"PATH": os.environ["PATH"], "GREETING": "hello"}
@@ -21,7 +23,7 @@ SECOND_MS = 1_000
 
 
 async def fails(command: str, timeout_ms: int = 20 * SECOND_MS) -> str:
-    return await failure_of(command, timeout_ms, ENVIRONMENT)
+    return await HealthCommand(command, timeout_ms, ENVIRONMENT).failure()
 
 
 @pytest.mark.parametrize(
@@ -67,11 +69,38 @@ async def test_a_child_that_keeps_the_output_open_does_not_count_as_a_late_comma
 
 
 async def test_a_command_that_cannot_be_started_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(*_args: object, **_options: object) -> None:
+    def refuse(*_args: object, **_options: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(anyio, "open_process", refuse)
+    monkeypatch.setattr(subprocess, "Popen", refuse)
     assert await fails("true") == "health_command cannot be started: Resource temporarily unavailable"
+
+
+async def test_a_run_that_cannot_be_killed_fails_and_the_next_one_waits_for_its_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(group: int, number: int) -> None:
+        kill(group, 0)
+        raise PermissionError
+
+    runs = tmp_path / "runs"
+    command = HealthCommand(f"echo $$ >> {runs}; test -e {tmp_path}/well || exec sleep 1000", 300, ENVIRONMENT)
+    kill = os.killpg
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "killpg", refuse)
+        assert await command.failure() == "health_command did not end within 300ms"
+        pid = int(runs.read_text())
+        assert (
+            f"health_command (pid {pid}) did not end within 300ms, and was killed but does not end"
+            == await command.failure()
+        )
+    assert runs.read_text() == f"{pid}\n"
+
+    (tmp_path / "well").touch()
+    os.killpg(pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(pid)], timeout=20)
+    assert await command.failure() == ""
+    assert len(runs.read_text().split()) == 2
 
 
 # --- the agent ----------------------------------------------------------------------------------------------------

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+import tracemalloc
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from headrace.errors import BadInput
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.host.environment import job_environment
 from headrace_agent.job_command import job_command
+from headrace_agent.runner.protocol import Run
+from tests.support.agent_desk import Desk, job, start
+from tests.support.agent_desk import spec as desk_spec
 
 
 def key(index: int) -> JobKey:
@@ -38,6 +44,27 @@ def test_a_line_stands_in_the_command_and_in_the_environment_as_it_is() -> None:
     assert seen(spec, 2)["HEADRACE_LINE"] == ""
 
 
+def test_a_line_that_makes_a_command_too_long_fails_its_job_before_the_command_is_made() -> None:
+    line = "x" * 32_000
+    assert job_command(a_spec("echo", "{}" * 8, lines=[line]), key(0)) == ["echo", line * 8]
+    with pytest.raises(BadInput):
+        job_command(a_spec("echo", "{}" * 8, lines=["ž" * 32_000]), key(0))
+    many = {"argv": ["echo", "{}" * 32_000], "lines": [line, "y"], "job_count": 2}
+    desk = Desk()
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadInput, match="a line of 32000 bytes, which makes the command 1024000004 bytes"):
+            job_command(msgspec.structs.replace(desk_spec(), **many), key(0))
+        desk.turn(start("a", [0, 1], told=msgspec.structs.replace(desk_spec(), **many)))
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+    [run] = desk.told(Run)
+    assert run.job == job(0)
+    assert "makes the command 1024000004 bytes long" in run.not_started_for
+
+
 def test_without_lines_braces_stay_and_indexes_are_what_the_jobs_see() -> None:
     spec = a_spec("echo", "{}", indexes="5-7:2,1", job_count=3)
     assert job_command(spec, key(0)) == ["echo", "{}"]
@@ -59,6 +86,12 @@ def test_one_file_may_take_both_and_stdin_is_read_from_a_file(tmp_path: Path) ->
     spec = a_spec("sh", "-c", "cat; echo err >&2; exit 3", output="both", error="both", stdin="in.txt")
     assert run(spec, 0, tmp_path).returncode == 3
     assert (tmp_path / "both").read_text() == "given\nerr\n"
+
+
+def test_a_file_may_lie_in_the_root_folder(tmp_path: Path) -> None:
+    ended = run(a_spec("echo", "ran", output="/proc"), 0, tmp_path)
+    assert "mkdir" not in ended.stderr
+    assert "/proc" in ended.stderr
 
 
 @pytest.mark.parametrize("files", [{"output": "/proc/no"}, {"stdin": "missing"}, {"error": "/dev/null/x"}])

@@ -1,0 +1,29 @@
+"""The line of a job in place of `{}` in its command. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from headrace.errors import BadInput
+
+_BRACES: Final = "{}"
+#: Bytes of a command with its line. `{}` may stand in a command very often, so a start of 100 KB could otherwise make a command of a
+#: gigabyte. The runner keeps the commands of all its jobs, and sends them to its agent in one message.
+LONGEST_COMMAND_BYTES: Final = 256 * 1024
+
+
+def with_line(argv: Sequence[str], line: str) -> list[str]:
+    """Return the command with the line in place of each `{}`. Raises `BadInput`, as `check_lines` does."""
+    check_lines(argv, [line])
+    return [word.replace(_BRACES, line) for word in argv]
+
+
+def check_lines(argv: Sequence[str], lines: Iterable[str]) -> None:
+    """Check that the command has at most `LONGEST_COMMAND_BYTES` with each of the lines. Raises `BadInput`."""
+    line_bytes = max((len(line.encode()) for line in lines), default=0)
+    own_bytes = sum(len(word.encode()) for word in argv)
+    length = own_bytes + sum(word.count(_BRACES) for word in argv) * (line_bytes - len(_BRACES))
+    if line_bytes and length > LONGEST_COMMAND_BYTES:
+        value = f"a line of {line_bytes} bytes, which makes the command {length} bytes long"
+        raise BadInput("lines", value, f"at most {LONGEST_COMMAND_BYTES} bytes in a command with its line")
