@@ -68,7 +68,7 @@ def _are_doubled(parts: Sequence[range], text: str, place: str) -> bool:
         open_parts = [each for each in open_parts if each[-1] >= part[0]]
         pairs += len(open_parts)
         if pairs > _MOST_PAIRS:
-            raise BadInput(place, text[:100], "fewer ranges that lie within one another, such as 1-99:2,2-98:2")
+            raise BadInput(place, text[:100], f"at most {_MOST_PAIRS} pairs of ranges that lie within each other")
         if any(_share_an_index(each, part) for each in open_parts):
             return True
         open_parts.append(part)
@@ -76,6 +76,7 @@ def _are_doubled(parts: Sequence[range], text: str, place: str) -> bool:
 
 
 def _share_an_index(one: range, other: range) -> bool:
+    """True if an index is in both ranges."""
     common = math.gcd(one.step, other.step)
     apart, odd = divmod(other[0] - one[0], common)
     if odd:

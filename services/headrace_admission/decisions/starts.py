@@ -30,10 +30,6 @@ from headrace_admission.state.operation import Operation
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-#: Most characters of a command with a line in place of each `{}`. A spec of 128 KiB could become a command of 2 GB, of which an agent
-#: makes several at once.
-LONGEST_COMMAND: Final = LARGEST_SPEC_BYTES
-
 #: Fields of a spec that never change while the operation lives, with their names in messages.
 _WHAT_RUNS: Final = {
     "argv": "command",

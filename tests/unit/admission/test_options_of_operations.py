@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from headrace.job_lines import LONGEST_COMMAND_BYTES
 from headrace.wire.operations import StartAnswer
 from headrace.wire.refusals import BadRequest
-from headrace_admission.decisions.starts import LONGEST_COMMAND
 from tests.unit.admission.desk import Desk
 
 
@@ -47,14 +47,14 @@ def test_an_option_at_its_bound_is_accepted(option: str, value: Any) -> None:
     assert isinstance(answer, StartAnswer)
 
 
-@pytest.mark.parametrize("lines", [["x" * 100], ["", "é" * 100]])
+@pytest.mark.parametrize("lines", [["x" * 100], ["", "é" * 50]])
 @pytest.mark.parametrize("more", [0, 1])
 def test_a_command_with_lines_in_its_places_is_bounded(lines: list[str], more: int) -> None:
     """The same bytes with `{}` in place of other characters once made an agent take gigabytes."""
-    places = "{}" * 1_000
-    rest = "x" * (LONGEST_COMMAND - 1_000 * 102 - 4 + more)
+    places = "{}" * 2_000
+    rest = "x" * (LONGEST_COMMAND_BYTES - 2_000 * 100 - len("echo") + more)
     answer = Desk({"a": {}}).start("one", pool="a", argv=["echo", places, rest], lines=lines, job_count=len(lines))
 
     assert isinstance(answer, BadRequest if more else StartAnswer)
     if more:
-        assert answer.place == "spec.argv"
+        assert answer.place == "spec.lines"
