@@ -77,6 +77,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
         settings.most_operations_of_a_user,
         settings.most_operation_bytes,
         settings.most_bytes_of_a_user,
+        settings.limiting_ancestor_safe_timeout_ms,
     )
     engine = AdmissionEngine(
         everywhere, keep_finished=settings.keep_finished, keep_finished_bytes=settings.keep_finished_bytes

@@ -33,6 +33,18 @@ class OperationIsSuspended(msgspec.Struct, frozen=True, tag="operation_suspended
     """The operation is suspended."""
 
 
+class JobSizeRefused(msgspec.Struct, frozen=True, tag="job_size_refused"):
+    """The size of each job breaks a bound of a pool, so that no job starts. Running jobs continue."""
+
+    #: The pool that sets the bound, or the root.
+    pool: PoolName
+    resource: str
+    needed: int
+    bound: int
+    #: True if the job needs more than the most, false if it needs less than the least.
+    is_above: bool
+
+
 class DemandCovered(msgspec.Struct, frozen=True, tag="demand_covered"):
     """The operation has all that it wanted when shares were last computed. It has wanted more since."""
 
@@ -364,6 +376,7 @@ Reason = (
     | BlockBeingDrawn
     | SharesOld
     | PreemptionPaused
+    | JobSizeRefused
     | PlacesKept
     | PlacesExempt
     | PlacesProtected

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from headrace.pools.amounts import NOTHING, PartialResources
+from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.node_filter import matches
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
+from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OperationState
@@ -22,7 +24,7 @@ from headrace_allocator.facts.slots import is_whole
 from headrace_allocator.gangs.gang import GangPhase
 from tests.reference.heartbeats.state import State
 
-__all__ = ["may_start_one_more", "next_operation", "within_limits"]
+__all__ = ["accepts_size", "may_start_one_more", "next_operation", "within_limits"]
 
 #: Satisfaction, share of the dominant resource above the fair share, rank, arrival number, name.
 _Place = tuple[float, float, int, int, str]
@@ -84,6 +86,8 @@ def _may_start(state: State, one: Operation, ready: int, held: Resources) -> boo
     share, spec = one.share, one.spec
     if one.state is not OperationState.RUNNING or one.suspended or ready <= 0 or not _gang_may_start(one):
         return False
+    if not accepts_size(state, one):
+        return False
     if share is None or share.parent != spec.pool:
         return False
     is_below = share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
@@ -97,6 +101,23 @@ def _may_start(state: State, one: Operation, ready: int, held: Resources) -> boo
     if share.fifo_index is not None and not share.schedulable and waits_in_vain:
         return False
     return _is_within(held + one.in_doubt + one.min_needed, spec.resource_limits, _own_tolerance(one), state)
+
+
+def accepts_size(state: State, one: Operation) -> bool:
+    """True if the pool, all pools above it and the tree let a job of this size start."""
+    levels: list[EffectiveOptions | AllocationOptions] = [state.view.pools.options]
+    levels += [
+        pool.item.options for pool in state.above(one) if pool.item is not None and pool.item.options is not None
+    ]
+    return all(
+        _lies_between(level.min_job_resource_limits, one.spec.resources, level.max_job_resource_limits)
+        for level in levels
+    )
+
+
+def _lies_between(least: PartialResources, size: Resources, most: PartialResources) -> bool:
+    triples = zip(least.as_tuple(), size.as_tuple(), most.as_tuple(), strict=True)
+    return all((low is None or low <= has) and (high is None or has <= high) for low, has, high in triples)
 
 
 def _gang_may_start(one: Operation) -> bool:
