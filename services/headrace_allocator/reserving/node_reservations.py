@@ -197,11 +197,7 @@ class NodeReservations:
             return False
         if not (name in facts.reservations.wanting if operation.gang is None else self._may_gather(operation)):
             return False
-        if (
-            operation.refused_size is not None
-            or not operation.fits_somewhere
-            or pool_limit_reached(operation, facts.pools) is not None
-        ):
+        if not operation.fits_somewhere or pool_limit_reached(operation, facts.pools) is not None:
             return False
         is_owed = covers_a_job(operation.fair_share, operation.total, operation.held, _wanted(operation))
         return is_owed or self._pool_is_owed(operation)

@@ -10,10 +10,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.effective_options import EffectiveOptions
 from headrace.pools.node_filter import matches
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
-from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OperationState
@@ -104,15 +102,10 @@ def _may_start(state: State, one: Operation, ready: int, held: Resources) -> boo
 
 
 def accepts_size(state: State, one: Operation) -> bool:
-    """True if the pool, all pools above it and the tree let a job of this size start."""
-    levels: list[EffectiveOptions | AllocationOptions] = [state.view.pools.options]
-    levels += [
-        pool.item.options for pool in state.above(one) if pool.item is not None and pool.item.options is not None
-    ]
-    return all(
-        _lies_between(level.min_job_resource_limits, one.spec.resources, level.max_job_resource_limits)
-        for level in levels
-    )
+    """True if the bounds of the operation's pool, which include those of all pools above it, let a job of this size start."""
+    told = [pool.item.options for pool in state.above(one)[:1] if pool.item is not None]
+    bounds = next((options for options in told if options is not None), None) or state.view.pools.options
+    return _lies_between(bounds.min_job_resource_limits, one.spec.resources, bounds.max_job_resource_limits)
 
 
 def _lies_between(least: PartialResources, size: Resources, most: PartialResources) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from headrace.ids import TreeName
+from headrace.wire.pool_changes import PoolPlan
+from headrace_cli.commands.pools.confirming import _warned
 from headrace_cli.commands.pools.files import described
 
 FILE = b"""\
@@ -30,3 +33,13 @@ def test_each_attribute_of_a_file_that_is_not_supported_is_named_with_its_line()
 
 def test_a_value_that_cannot_be_used_is_left_to_the_owner_of_the_tree() -> None:
     assert described(b"pools: {a: {redirect_to_cluster: 1, weight: x, enable_detailed_logs: false}}", "f").ignored == ()
+
+
+def test_a_warning_with_a_line_replaces_the_warning_that_gives_the_same_reason() -> None:
+    why = "not supported: nodes have no wings"
+    plan = PoolPlan(TreeName("default"), warnings=[f"wings of a and b: {why}", "weight of c: in force only on Mondays"])
+
+    told = _warned(plan, [f"f:2: pools.a.wings: {why}", f"f:3: pools.b.wings: {why}"]).warnings
+
+    assert told == [f"f:2: pools.a.wings: {why}", f"f:3: pools.b.wings: {why}", "weight of c: in force only on Mondays"]
+    assert _warned(plan, []) == plan
