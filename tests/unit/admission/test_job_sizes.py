@@ -118,6 +118,7 @@ def test_a_start_is_accepted_exactly_if_its_jobs_are_within_the_bounds_of_every_
     bounds: list[dict[str, int | None]],
 ) -> None:
     """Jobs have one core; each level may bound it from both sides, also in contradiction to itself."""
+    tree: dict[str, Any]
     tree, above, own = (
         {f"{side}_job_resource_limits": {"cpu": cores} for side, cores in level.items() if cores is not None}
         for level in bounds

@@ -13,7 +13,7 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.effective_options import of_pool, of_tree
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO
-from headrace.wire.explanations import ExplainWaiting
+from headrace.wire.explanations import ExplainWaiting, WaitingExplained
 from headrace.wire.log import OperationPlaced
 from headrace.wire.placements import TreePlacement
 from headrace.wire.snapshots import ShareItem
@@ -91,6 +91,7 @@ def test_the_explanation_names_the_pool_that_sets_the_bound(high: dict[str, Any]
 
     told = tree.engine.on_question(ExplainWaiting(OperationId("large")), tree.now).answer
 
+    assert isinstance(told, WaitingExplained)
     (cause,) = (each for each in told.causes if each.kind == "job_size_refused")
     assert cause.words == words
     assert cure in cause.cure
