@@ -171,7 +171,8 @@ def pool_limits_reached(
         most = pool.limit(pools.options, tolerant=tolerant)
         exceeded = _exceeded(operation, most, pool.charged + added.get(pool.name, ZERO))
         if exceeded:
-            yield PoolLimitReached(pool.name, exceeded)
+            is_larger = any(one.needed > one.limit for one in exceeded)
+            yield PoolLimitReached(pool.name, exceeded, is_larger and pools.options.enable_limiting_ancestor_check)
 
 
 def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:

@@ -120,6 +120,8 @@ class PoolLimitReached(msgspec.Struct, frozen=True, tag="pool_limit_reached"):
 
     pool: PoolName
     exceeded: tuple[Exceeded, ...]
+    #: True if the limit is smaller than a single job, and the tree's enable_limiting_ancestor_check lets the operation fail if that lasts.
+    is_limiting: bool = False
 
 
 class OperationLimitReached(msgspec.Struct, frozen=True, tag="operation_limit_reached"):

@@ -351,7 +351,10 @@ def _words_of_limit(reason: why.PoolLimitReached | why.OperationLimitReached | w
         ", ".join(f"{one.resource} {format_amount(one.resource, getattr(one, name))}" for one in above)
         for name in ("needed", "limit")
     )
-    return f"each job is larger than {whose}: it asks for {needs}, and at most {has} may be used"
+    words = f"each job is larger than {whose}: it asks for {needs}, and at most {has} may be used"
+    if isinstance(reason, why.PoolLimitReached) and reason.is_limiting:
+        words += "; the operation fails if that lasts for minutes (enable_limiting_ancestor_check)"
+    return words
 
 
 def _words_of_size(reason: why.JobSizeRefused) -> str:

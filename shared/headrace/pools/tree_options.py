@@ -149,6 +149,7 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     hold_back_failing_nodes: bool = False
 
     # --- limits and usage ---
+    enable_limiting_ancestor_check: bool = True
     min_job_resource_limits: PartialResources = NOTHING
     max_job_resource_limits: PartialResources = NOTHING
     enable_infinite_resource_limits_overcommit: bool = False
@@ -195,7 +196,6 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     max_time_limit: int | None = None
     default_operation_time_limit: int | None = None
     max_operation_time_limit: int | None = None
-    enable_limiting_ancestor_check: bool = True
 
     # --- computation of fair shares ---
     main_resource: str = "cpu"

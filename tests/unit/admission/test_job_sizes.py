@@ -118,11 +118,11 @@ def test_a_start_is_accepted_exactly_if_its_jobs_are_within_the_bounds_of_every_
     bounds: list[dict[str, int | None]],
 ) -> None:
     """Jobs have one core; each level may bound it from both sides, also in contradiction to itself."""
-    tree: dict[str, Any]
-    tree, above, own = (
+    levels: list[dict[str, Any]] = [
         {f"{side}_job_resource_limits": {"cpu": cores} for side, cores in level.items() if cores is not None}
         for level in bounds
-    )
+    ]
+    tree, above, own = levels
     desk = Desk({"a": above, "b": {"parent": "a"} | own}, **tree)
 
     is_within = all((level["min"] or 0) <= 1 <= (3 if level["max"] is None else level["max"]) for level in bounds)
