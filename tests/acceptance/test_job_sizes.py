@@ -27,7 +27,7 @@ def told(up: Up, *words: str) -> str:
 
 
 def running_jobs(up: Up, operation: str) -> int:
-    return json.loads(up.run("op", "get", operation, "--json").stdout)["places"]["running_jobs"]
+    return int(json.loads(up.run("op", "get", operation, "--json").stdout)["places"]["running_jobs"])
 
 
 def test_a_bound_refuses_a_start_and_stops_further_jobs_when_it_is_lowered(up: Up) -> None:
