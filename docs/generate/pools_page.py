@@ -36,14 +36,14 @@ If `administrators` is `*`, as on one machine, every user is an administrator.
 **Effect** says what setting it does:
 
 * *in force*: it has the effect that the table describes.
-* *kept, not in force*: it is checked, stored and exported, but has no effect in this version.
-  Setting it prints a warning, and `headrace tree list` lists it.
 * *met anyway*: it limits how old or slow something may be, and Headrace is always within that limit,
   because it decides on the newest usage, one decision at a time.
-* *kept, nothing here to act on*: it concerns something that Headrace does not have, such as disk as a resource.
-* *kept as data*: it is for people to read.
+* *for people to read*: it is information, such as the owner of a pool.
+* *not supported*: it has no effect, for the reason in the last column. It belongs to a part of YTsaurus that Headrace does not have.
+  It is accepted, so that a configuration from there can be imported, and it is stored and exported again. Setting it prints a warning
+  with the reason, an import also prints the line of the file, and `headrace tree get` lists it.
 
-An unknown attribute is kept as data if an administrator sets it, with a warning. A misspelt attribute is refused.
+An unknown attribute is stored for people to read if an administrator sets it, with a warning. A misspelt attribute is refused.
 
 ## Rules
 

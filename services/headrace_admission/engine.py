@@ -26,6 +26,7 @@ from headrace_admission.decisions import (
     configuration,
     ends_and_retries,
     index_leases,
+    job_sizes,
     operation_changes,
     promotion,
     starts,
@@ -165,8 +166,13 @@ class AdmissionEngine:
         return self._decide(now, time_limits.end_overdue)
 
     def on_scan(self, now: Moment) -> Outcome[None, Event]:
-        """Scan all queues and start every waiting operation that may run."""
-        return self._decide(now, promotion.scan)
+        """Scan all queues and start every waiting operation that may run. Let operations fail that can never fit their pools."""
+
+        def scan(transaction: Transaction) -> None:
+            job_sizes.fail_never_fitting(transaction, now.steady_ns // NS_PER_MS)
+            promotion.scan(transaction)
+
+        return self._decide(now, scan)
 
     def on_takeover(self, now: Moment) -> Outcome[None, Event]:
         """Complete decisions of which a former process recorded only the beginning. The rules of all trees must be known."""

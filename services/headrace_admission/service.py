@@ -5,7 +5,7 @@ Only then does it answer and publish.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -81,6 +81,7 @@ async def serve(runtime: Runtime[AdmissionSettings]) -> None:
         settings.most_operations_of_a_user,
         settings.most_operation_bytes,
         settings.most_bytes_of_a_user,
+        settings.limiting_ancestor_safe_timeout_ms,
     )
     engine = AdmissionEngine(
         everywhere, keep_finished=settings.keep_finished, keep_finished_bytes=settings.keep_finished_bytes
@@ -497,15 +498,19 @@ class AdmissionService:
                 self._recorder.note(self.engine.on_retries_due(began).effects)
             if self.engine.state.limited:
                 due = self.engine.on_time_limits_due(self._shell.now()).effects
-                for event in due:
-                    if isinstance(event, OperationStateChanged):
-                        self._log.info("operation over its time limit", operation=event.operation, why=event.reason)
-                self._recorder.note(due)
+                self._note_ends(due, "operation over its time limit")
             took_s = self._shell.now().steady_s - began.steady_s
+
+    def _note_ends(self, events: Sequence[Event], says: str) -> None:
+        """Record events, and log the operations that end by them with the reason."""
+        for event in events:
+            if isinstance(event, OperationStateChanged) and event.reason:
+                self._log.info(says, operation=event.operation, why=event.reason)
+        self._recorder.note(events)
 
     async def _scan_queues(self) -> None:
         while True:
             await anyio.sleep(self._settings.pending_by_pool_operation_scan_period_ms / 1000)
             await self._checkpointing.until_open()
             self._take_rules()
-            self._recorder.note(self.engine.on_scan(self._shell.now()).effects)
+            self._note_ends(self.engine.on_scan(self._shell.now()).effects, "operation never fits its pools")

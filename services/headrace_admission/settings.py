@@ -51,8 +51,10 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     require_specified_pools_existence: bool = False
     #: True: operations may be moved to another pool.
     pool_change_is_allowed: bool = True
-    #: Period of scanning all queues for operations that may run.
+    #: Period of scanning all queues for operations that may run, and all operations for limiting pools.
     pending_by_pool_operation_scan_period_ms: int = 60_000
+    #: Time for which the resource limits of a pool must be smaller than each job of an operation before the operation fails.
+    limiting_ancestor_safe_timeout_ms: Annotated[int, msgspec.Meta(ge=0)] = 300_000
     #: Bytes that archives of operations' files may take: those of each user, and those of all users.
     most_archive_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=0)] = 512 * 1024 * 1024
     most_archive_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 * 1024 * 1024 * 1024

@@ -10,7 +10,7 @@ from headrace.ids import OperationId
 from headrace.resources import ZERO, Resources
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.operations import Operation, never_fits
+from headrace_allocator.facts.operations import Operation, can_ever_start
 
 
 class UsageChanges(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def _usage_of(operation: Operation) -> UsageItem:
         usage=(operation.held - precommit).within_wire(),
         precommit=precommit.within_wire(),
         pending_jobs=operation.pending_jobs,
-        pending=ZERO if not operation.fits_somewhere or never_fits(operation) else _pending(operation),
+        pending=_pending(operation) if can_ever_start(operation) else ZERO,
         min_needed=operation.min_needed,
         times_seen_to=operation.times_seen_to,
     )

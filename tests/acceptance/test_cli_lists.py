@@ -108,8 +108,8 @@ def test_what_is_not_in_force_is_said_when_it_is_set_and_only_counted_below_each
     listed = up.run("pool", "list").stderr
     again = up.run("pool", "set", "lab", "enable_detailed_logs=true", "--dry-run")
 
-    assert "not in force: enable_detailed_logs of lab" in made.stderr
-    assert "not in force: enable_detailed_logs of lab" in again.stderr
+    assert "enable_detailed_logs of lab: not supported: logs are the same" in made.stderr
+    assert "enable_detailed_logs of lab: not supported: logs are the same" in again.stderr
     assert listed == "1 warning about the settings of the tree: headrace tree get default\n"
     for words in (("tree", "get", "default"), ("tree", "list")):
-        assert "not in force: enable_detailed_logs of lab" in up.run(*words).stderr
+        assert "enable_detailed_logs of lab: not supported: logs are the same" in up.run(*words).stderr

@@ -32,6 +32,13 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
     assert "first-one" in explained
     (closed,) = [text for line, text in said.items() if "pool=closed" in line]
     assert "its max_running_operation_count is 0" in closed
+    for words in [text for line, text in said.items() if "--pool small --cpu 3" in line]:
+        assert (
+            "resources.cpu: 3 cannot be used; expected at most 2 for each job, max_job_resource_limits of pool small"
+            in words
+        )
+    (sized,) = [text for line, text in said.items() if line == "op explain two-cores"]
+    assert "each job is larger than max_job_resource_limits of pool small: it asks for cpu 2" in " ".join(sized.split())
     (hub,) = [text for line, text in said.items() if "--pool teams" in line]
     assert "is not configured" not in hub
     (placed,) = [text for line, text in said.items() if "--id placed-one" in line]

@@ -22,7 +22,7 @@ from headrace_admission.state.operation_states import may_change_parameters
 from headrace_admission.state.rules import GlobalRules, rules_of
 from tests.conformance.engines import Engine
 from tests.conformance.reporting import Comparison, Problem, only_keys
-from tests.support.clocks import NOW
+from tests.support.clocks import NOW, at
 
 __all__ = [
     "AdmissionDesk",
@@ -39,9 +39,9 @@ __all__ = [
 
 TREE: Final = TreeName("default")
 _STEPS: Final = {
-    "start": {"op", "pool", "type", "user", "expect", "blocked_by", "reject_at", "in_pool", "weight"},
+    "start": {"op", "pool", "type", "user", "expect", "blocked_by", "reject_at", "in_pool", "weight", "job"},
     "finish": {"op"},
-    "scan": set[str](),
+    "scan": {"at"},
     "set": {"pool", "attr", "value"},
     "move_op": {"op", "pool", "expect", "in_pool", "reject_at"},
     "move_pool": {"pool", "parent"},
@@ -152,7 +152,7 @@ class EngineDesk:
         spec = OperationSpec(
             pool=PoolName(step["pool"] or ""),
             argv=["true"],
-            resources=Resources(user_slots=1, cpu=100),
+            resources=Resources(user_slots=1, cpu=round(100 * step.get("job", {"cpu": 1})["cpu"])),
             weight=step.get("weight", 1.0),
             type=step.get("type", "map"),
         )
@@ -179,8 +179,8 @@ class EngineDesk:
             end = JobEnd(operation.id, 0, 1, AllocationId("1-1"), JobResult.COMPLETED)
             self.engine.on_report(ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)]), NOW)
 
-    def scan(self) -> None:
-        self.engine.on_scan(NOW)
+    def scan(self, at_s: float | None) -> None:
+        self.engine.on_scan(NOW if at_s is None else at(at_s))
 
     def seen(self, what: str, key: str) -> Any:
         """What there is to compare with what a check expects under `what` for `key`."""
@@ -220,7 +220,7 @@ class AdmissionDesk(Protocol):
 
     def finish(self, name: str) -> None: ...
 
-    def scan(self) -> None: ...
+    def scan(self, at_s: float | None) -> None: ...
 
     def seen(self, what: str, key: str) -> Any: ...
 
@@ -249,7 +249,7 @@ def run_steps(case: dict[str, Any], configuration: Configuration, desk: Admissio
             case "finish":
                 desk.finish(step["op"])
             case "scan":
-                desk.scan()
+                desk.scan(step.get("at"))
             case "check":
                 comparisons += _check(place, step, desk)
             case _:

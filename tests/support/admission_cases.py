@@ -86,7 +86,8 @@ class ServiceDesk:
         report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
         self._call(lambda: ask(self._allocator, subjects.ledger("report"), report, ledger.ReportAnswer))
 
-    def scan(self) -> None:
+    def scan(self, at_s: float | None) -> None:
+        assert at_s is None, "services scan by their own clock"
         self._ask("op.scan", wire.ScanQueues(), wire.Scanned)
 
     def seen(self, what: str, key: str) -> Any:

@@ -106,6 +106,8 @@ class RandomTree(Desk):
                 allow_aggressive_preemption=random.random() < 0.8,
                 allow_normal_preemption=random.random() < 0.9,
                 resource_limits_overcommit_tolerance=random.choice([NOTHING, PartialResources(cpu=100)]),
+                min_job_resource_limits=random.choice([*[NOTHING] * 8, PartialResources(cpu=150)]),
+                max_job_resource_limits=random.choice([*[NOTHING] * 8, PartialResources(cpu=150)]),
             )
             item = self.an_item(ElementKind.POOL, name, parent)
             items.append(msgspec.structs.replace(item, limits=limits, options=options))

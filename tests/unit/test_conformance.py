@@ -41,7 +41,8 @@ CASES: Final = (
     ]
     + [
         pytest.param(suite, case, id=f"{case['group']}-{case['id']}")
-        for suite, case in cases_of(VECTORS / "pools_and_admission.json")
+        for name in ("pools_and_admission", "own_pools_and_admission")
+        for suite, case in cases_of(VECTORS / f"{name}.json")
         if case["group"] in GROUPS
     ]
     + [

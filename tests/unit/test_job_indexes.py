@@ -51,7 +51,7 @@ def test_a_short_text_takes_little_work_however_many_indexes_it_has() -> None:
     tracemalloc.start()
     try:
         assert len(parse_indexes("0-999996:2,1-999999:2")) == 999_999
-        with pytest.raises(BadInput, match="fewer ranges that lie within one another"):
+        with pytest.raises(BadInput, match="at most 10000 pairs"):
             parse_indexes(",".join(f"{first}-{990_000 + first}:9999" for first in range(1_000)))
         assert tracemalloc.get_traced_memory()[1] < 2**20
     finally:
@@ -76,14 +76,3 @@ def test_an_index_in_two_ranges_is_refused(ranges: list[range]) -> None:
             parse_indexes(text)
     else:
         assert len(parse_indexes(text)) == len(indexes)
-
-
-def test_ranges_that_lie_within_each_other_are_bounded() -> None:
-    """Each pair of them is compared."""
-
-    def interleaved(count: int) -> str:
-        return ",".join(f"{first}-{first + 100_000}:{count}" for first in range(count))
-
-    assert len(parse_indexes(interleaved(100))) > 100_000
-    with pytest.raises(BadInput, match="at most 10000 pairs"):
-        parse_indexes(interleaved(200))

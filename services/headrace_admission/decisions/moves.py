@@ -10,6 +10,7 @@ from headrace.wire.operations import UpdateOperation
 from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace.wire.refusals import BadRequest, OverLimit, Refusal, WrongState, not_allowed
 from headrace_admission.decisions.configuration import take_held_back
+from headrace_admission.decisions.job_sizes import refused_job_size
 from headrace_admission.decisions.limits import move_limit, unfit_pool
 from headrace_admission.decisions.promotion import offer_slots
 from headrace_admission.decisions.rights import may_move, no_use
@@ -45,6 +46,10 @@ def plan_move(
             return refusal
         if not may_move(state, operation, user):
             return not_allowed(everywhere.person(user), f"move operation {operation.id} of {operation.user}")
+        if target.pool != placement.pool:
+            refusal = refused_job_size(tree, book, target.nearest_existing, operation.spec.resources)
+            if refusal is not None:
+                return refusal
         if target.pool != placement.pool or placement.blocked_by is not None:
             targets[tree] = target
     if targets and not everywhere.pool_change_is_allowed:

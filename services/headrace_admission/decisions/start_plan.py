@@ -11,6 +11,7 @@ from headrace.pools.placement_rules import RuleName
 from headrace.suggestions import hint, near
 from headrace.wire.operations import OperationSpec, PerTree
 from headrace.wire.refusals import BadRequest, LimitBroken, NotFound, OverLimit, Refusal
+from headrace_admission.decisions.job_sizes import refused_job_size
 from headrace_admission.decisions.limits import (
     bytes_limit,
     ephemeral_pool_limit,
@@ -137,20 +138,23 @@ def _within_limits(
 ) -> StartPlan | OverLimit | BadRequest:
     """Leave out trees whose limits are reached, if the operation allows that. Otherwise refuse the start."""
     broken: dict[TreeName, LimitBroken] = {}
+    sizes: dict[TreeName, BadRequest] = {}
     for tree, target in targets.items():
         book = state.books[tree]
+        refusal = refused_job_size(tree, book, target.nearest_existing, spec.resources)
+        if refusal is not None:
+            sizes[tree] = refusal
+            continue
         limit = first_exceeded_operation_count(tree, book, target) or ephemeral_pool_limit(tree, book, target, user)
         if limit is not None:
             broken[tree] = limit
-    firm = [
-        limit
-        for tree, limit in broken.items()
-        if tree not in spec.tentative_pool_trees and not spec.erase_trees_with_pool_limit_violations
-    ]
-    if firm:
-        return OverLimit(firm)
-    if len(broken) == len(targets):
-        return OverLimit(list(broken.values()))
-    kept = {tree: target for tree, target in targets.items() if tree not in broken}
+    kept = {tree: target for tree, target in targets.items() if tree not in broken and tree not in sizes}
+    firm = set() if spec.erase_trees_with_pool_limit_violations else targets.keys() - {*spec.tentative_pool_trees}
+    for refusal in (each for tree, each in sizes.items() if tree in firm or not (kept or broken)):
+        return refusal
+    limits_reached = [limit for tree, limit in broken.items() if tree in firm or not kept]
+    if limits_reached:
+        return OverLimit(limits_reached)
     limits = limits_of(state, spec, {tree: target.nearest_existing for tree, target in kept.items()})
-    return limits if isinstance(limits, BadRequest) else StartPlan(kept, list(broken), limits)
+    erased = [tree for tree in targets if tree not in kept]
+    return limits if isinstance(limits, BadRequest) else StartPlan(kept, erased, limits)

@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tree, TreeOptions, person_of
+from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.placement_rules import PlacementRule, parse_rule
 from headrace.wire.operation_spec import VANILLA
 
@@ -46,6 +47,8 @@ class GlobalRules(msgspec.Struct, frozen=True):
     #: Bytes that live operations may take in memory: those of all users, and those of each user.
     most_operation_bytes: int = 512 * 1024 * 1024
     most_operation_bytes_of_a_user: int = 256 * 1024 * 1024
+    #: Time for which an operation must have a limiting pool before it fails.
+    limiting_ancestor_safe_timeout_ms: int = 300_000
 
     @property
     def largest_replayed_bytes(self) -> int:
@@ -79,6 +82,16 @@ class TimeLimitRules(msgspec.Struct, frozen=True):
 _NO_TIME_LIMITS: Final = TimeLimitRules()
 
 
+class JobSizeRules(msgspec.Struct, frozen=True):
+    """The bounds of the resources of one job at one level."""
+
+    least: PartialResources = NOTHING
+    most: PartialResources = NOTHING
+
+
+_ANY_JOB_SIZE: Final = JobSizeRules()
+
+
 class PoolRules(msgspec.Struct, frozen=True):
     """The rules of a configured pool. A limit of None is the tree's default for pools."""
 
@@ -93,6 +106,8 @@ class PoolRules(msgspec.Struct, frozen=True):
     always_allow_gang_operations: bool = False
     time_limit: TimeLimitRules = _NO_TIME_LIMITS
     operation_time_limit: TimeLimitRules = _NO_TIME_LIMITS
+    job_size: JobSizeRules = _ANY_JOB_SIZE
+    resource_limits: PartialResources = NOTHING
 
     @property
     def for_lightweight_operations(self) -> bool:
@@ -120,6 +135,9 @@ class TreeRules(msgspec.Struct, frozen=True):
     promote_only_on_scan: bool = False
     time_limit: TimeLimitRules = _NO_TIME_LIMITS
     operation_time_limit: TimeLimitRules = _NO_TIME_LIMITS
+    job_size: JobSizeRules = _ANY_JOB_SIZE
+    #: True: an operation whose jobs are larger than the limits of a pool fails after some time.
+    enable_limiting_ancestor_check: bool = True
     #: The tree with its access lists; None: every user may do everything.
     configured: PoolTree | None = None
 
@@ -144,6 +162,8 @@ def rules_of(tree: Tree) -> TreeRules:
         promote_only_on_scan=options.promote_only_on_scan,
         time_limit=TimeLimitRules(options.default_time_limit, options.max_time_limit),
         operation_time_limit=TimeLimitRules(options.default_operation_time_limit, options.max_operation_time_limit),
+        job_size=JobSizeRules(options.min_job_resource_limits, options.max_job_resource_limits),
+        enable_limiting_ancestor_check=options.enable_limiting_ancestor_check,
         configured=index,
     )
 
@@ -172,6 +192,8 @@ def _pool_rules(parent: PoolName, configured: PoolConfig) -> PoolRules:
         operation_time_limit=TimeLimitRules(
             configured.default_operation_time_limit, configured.max_operation_time_limit
         ),
+        job_size=JobSizeRules(configured.min_job_resource_limits, configured.max_job_resource_limits),
+        resource_limits=configured.resource_limits,
     )
 
 

@@ -7,7 +7,7 @@ operations are forgotten. Invariant (`check`): an operation awaits live operatio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from headrace.ids import OperationId
@@ -87,7 +87,9 @@ class UpstreamBook:
 
     def check(self, operation: Operation, live: Container[OperationId]) -> list[str]:
         """Return a description of each broken invariant of one live operation."""
-        awaited = [(name, self._downstream) for name in operation.awaits]
+        awaited: list[tuple[OperationId, Mapping[OperationId, Container[OperationId]]]] = [
+            (name, self._downstream) for name in operation.awaits
+        ]
         if operation.awaits_jobs and operation.spec.after_each is not None:
             awaited.append((operation.spec.after_each, self._by_job))
         broken = [

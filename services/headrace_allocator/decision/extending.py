@@ -42,7 +42,7 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
             continue
         if allocation.take_back is not None or allocation.state is not _RUNNING:
             continue
-        if not operation.schedulable:
+        if not operation.schedulable or operation.refused_size is not None:
             continue
         jobs = _more_jobs(overlay, operation, allocation)
         if jobs <= 0 and not allocation.unstarted:

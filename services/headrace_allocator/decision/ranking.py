@@ -28,7 +28,7 @@ from headrace_allocator.explain.reasons import Reason
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, take_usage, wants_node
 from headrace_allocator.facts.pool_tree import OtherPlaces
-from headrace_allocator.gangs.fitting import bounds_of_gangs, jobs_at_once, judge_size
+from headrace_allocator.gangs.fitting import bounds_of_gangs, fits_somewhere, jobs_at_once, judge_size
 
 #: Reasons in an operation itself that may hold it back, with their names.
 _HELD_BACK: Final = {
@@ -36,6 +36,7 @@ _HELD_BACK: Final = {
     for why in (
         reasons.OperationNotRunning,
         reasons.OperationIsSuspended,
+        reasons.JobSizeRefused,
         reasons.NoJobReady,
         reasons.GangWaits,
         reasons.GangNeverFits,
@@ -253,9 +254,11 @@ class Ranking:
         operation, facts = self._facts.operations.get(name), self._facts
         if operation is None or self._all_marked or name in self._marked:
             return []
-        fits = facts.shapes.may_fit(operation.spec.resources, facts.pools.filters_of(operation.spec))
+        fits = fits_somewhere(facts, operation.spec)
         told = "is marked as fitting on some node" if operation.fits_somewhere else "is marked as fitting on no node"
         broken = [] if fits == operation.fits_somewhere else [f"{name}: a job {told}, which is wrong"]
+        if operation.refused_size != facts.pools.refused_size(operation.spec):
+            broken.append(f"{name}: the stored bound that its job size breaks is wrong")
         if operation.gang is not None and facts.gangs.judged_by == bounds_of_gangs(facts):
             at_once = jobs_at_once(facts, operation.spec)
             broken += (

@@ -19,6 +19,7 @@ from headrace_allocator.explain.reasons import (
     FifoCountReached,
     GangNeverFits,
     GangWaits,
+    JobSizeRefused,
     NoJobReady,
     NoShareYet,
     OperationIsSuspended,
@@ -50,6 +51,8 @@ def held_back(
         return not_schedulable(operation)
     if ready <= 0:
         return NoJobReady()
+    if operation.refused_size is not None:
+        return job_size_refused(operation)
     if operation.gang is not None and (waits := gang_waits(operation)) is not None:
         return waits
     if (unnamed := no_share_yet(operation)) is not None:
@@ -74,6 +77,14 @@ def not_schedulable(operation: Operation) -> OperationIsSuspended | OperationNot
     if operation.schedulable:
         return None
     return OperationIsSuspended() if operation.suspended else OperationNotRunning(operation.state)
+
+
+def job_size_refused(operation: Operation) -> JobSizeRefused | None:
+    """Return the reason if the size of the operation's jobs breaks a bound of its pool, of a pool above it or of the tree."""
+    if operation.refused_size is None:
+        return None
+    pool, broken = operation.refused_size
+    return JobSizeRefused(pool, broken.resource, broken.amount, broken.bound, broken.is_above)
 
 
 def no_share_yet(operation: Operation) -> NoShareYet | None:
@@ -160,7 +171,8 @@ def pool_limits_reached(
         most = pool.limit(pools.options, tolerant=tolerant)
         exceeded = _exceeded(operation, most, pool.charged + added.get(pool.name, ZERO))
         if exceeded:
-            yield PoolLimitReached(pool.name, exceeded)
+            is_larger = any(one.needed > one.limit for one in exceeded)
+            yield PoolLimitReached(pool.name, exceeded, is_larger and pools.options.enable_limiting_ancestor_check)
 
 
 def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:

@@ -33,6 +33,18 @@ class OperationIsSuspended(msgspec.Struct, frozen=True, tag="operation_suspended
     """The operation is suspended."""
 
 
+class JobSizeRefused(msgspec.Struct, frozen=True, tag="job_size_refused"):
+    """The size of each job breaks a bound of a pool, so that no job starts. Running jobs continue."""
+
+    #: The pool that sets the bound, or the root.
+    pool: PoolName
+    resource: str
+    needed: int
+    bound: int
+    #: True if the job needs more than the most, false if it needs less than the least.
+    is_above: bool
+
+
 class DemandCovered(msgspec.Struct, frozen=True, tag="demand_covered"):
     """The operation has all that it wanted when shares were last computed. It has wanted more since."""
 
@@ -108,6 +120,8 @@ class PoolLimitReached(msgspec.Struct, frozen=True, tag="pool_limit_reached"):
 
     pool: PoolName
     exceeded: tuple[Exceeded, ...]
+    #: True if the limit is smaller than a single job, and the tree's enable_limiting_ancestor_check lets the operation fail if that lasts.
+    is_limiting: bool = False
 
 
 class OperationLimitReached(msgspec.Struct, frozen=True, tag="operation_limit_reached"):
@@ -364,6 +378,7 @@ Reason = (
     | BlockBeingDrawn
     | SharesOld
     | PreemptionPaused
+    | JobSizeRefused
     | PlacesKept
     | PlacesExempt
     | PlacesProtected

@@ -25,6 +25,7 @@ from headrace_allocator.decision.start_limits import (
     fair_share_reached,
     fifo_count_reached,
     gang_never_fits,
+    job_size_refused,
     no_share_yet,
     not_schedulable,
     own_limit_reached,
@@ -34,7 +35,15 @@ from headrace_allocator.explain import reasons as why
 from headrace_allocator.facts.allocations import waits_for_room
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, NodeCondition
-from headrace_allocator.facts.operations import Operation, is_starving, members, never_fits, together, waits_for_a_turn
+from headrace_allocator.facts.operations import (
+    Operation,
+    can_ever_start,
+    is_starving,
+    members,
+    never_fits,
+    together,
+    waits_for_a_turn,
+)
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
@@ -73,8 +82,9 @@ def reasons_in_turn(
     if not (operation.slots.pending_count or operation.slots.in_doubt_count or has_holds):
         return
     may_preempt = operation.preemption_priority is not PreemptionPriority.NONE or is_due_something(operation)
-    fits = operation.fits_somewhere and not never_fits(operation)
+    fits = can_ever_start(operation)
     yield why.StartsPaused() if facts.starts_paused else None
+    yield job_size_refused(operation)
     yield _recovering(facts, operation)
     yield _limits_unknown(facts)
     yield no_share_yet(operation)
@@ -111,6 +121,7 @@ def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> lis
     """Return the reasons that need no share, for an operation that has not been started yet."""
     reasons: list[why.Reason | None] = [
         why.StartsPaused() if facts.starts_paused else None,
+        job_size_refused(operation),
         _recovering(facts, operation),
         _limits_unknown(facts),
         gang_never_fits(operation),

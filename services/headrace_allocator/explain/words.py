@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 from headrace.counted import counted
-from headrace.ids import OperationId, PoolName
+from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd
@@ -52,7 +52,7 @@ def words_of(reason: why.Reason) -> str:
             return words + f"; {counted(reason.in_doubt, 'job')} may still be running on {nodes}"
         case why.LimitsUnknown():
             return "the allocator has restarted and waits for fair_share to report the limits of pools"
-        case why.PoolLimitReached() | why.OperationLimitReached():
+        case why.PoolLimitReached() | why.OperationLimitReached() | why.JobSizeRefused():
             return _words_of_limit(reason)
         case (
             why.NoNodeAcceptsJobs()
@@ -254,6 +254,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.GangWaits: "start a gang of fewer or smaller jobs, add nodes, or give it a larger fair share, so that all of its jobs fit at once",
     why.GangOwedTooLittle: "give pool {pool} more weight or a guarantee, or start a gang of fewer or smaller jobs",
     why.GangNeverFits: "add nodes or larger nodes, or start a gang of fewer or smaller jobs",
+    why.JobSizeRefused: "move the operation to another pool, or start it with jobs of another size",
     why.NoJobReady: "wait until the ledger leases more of its jobs; the allocator has asked for them",
     why.StartsPaused: "`headrace resume starts`",
     why.StillRecovering: "wait for heartbeats of these nodes or the end of their leases; "
@@ -294,6 +295,10 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         if small:
             higher = f"`headrace pool set {typed(reason.pool)} resource_limits/{small[0]}=…`"
             return f"raise the limit, since a single job needs more than all of it: {higher}"
+    if isinstance(reason, why.JobSizeRefused):
+        level = "tree set" if reason.pool == ROOT_POOL else f"pool set {typed(reason.pool)}"
+        change = f"`headrace {level} {_bound_of_size(reason)}/{reason.resource}=…`"
+        return f"change the bound with {change}, or {_CURES[type(reason)]}"
     if isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches) and reason.away:
         return f"{_CURES[type(reason)]}, or make {reason.first_away} take jobs again: `headrace node list`"
     if isinstance(reason, why.GangNeverFits) and reason.limit_of is not None:
@@ -327,11 +332,13 @@ def _words_of_loss(lost: LostJob) -> str:
             assert_never(lost.why)
 
 
-def _words_of_limit(reason: why.PoolLimitReached | why.OperationLimitReached) -> str:
+def _words_of_limit(reason: why.PoolLimitReached | why.OperationLimitReached | why.JobSizeRefused) -> str:
     """Return the text of a reason that lies with a limit.
 
     A limit that is smaller than a single job gets a text of its own, since no end of a job would help.
     """
+    if isinstance(reason, why.JobSizeRefused):
+        return _words_of_size(reason)
     whose = (
         f"resource_limits of pool {reason.pool}"
         if isinstance(reason, why.PoolLimitReached)
@@ -344,7 +351,23 @@ def _words_of_limit(reason: why.PoolLimitReached | why.OperationLimitReached) ->
         ", ".join(f"{one.resource} {format_amount(one.resource, getattr(one, name))}" for one in above)
         for name in ("needed", "limit")
     )
-    return f"each job is larger than {whose}: it asks for {needs}, and at most {has} may be used"
+    words = f"each job is larger than {whose}: it asks for {needs}, and at most {has} may be used"
+    if isinstance(reason, why.PoolLimitReached) and reason.is_limiting:
+        words += "; the operation fails if that lasts for minutes (enable_limiting_ancestor_check)"
+    return words
+
+
+def _words_of_size(reason: why.JobSizeRefused) -> str:
+    asks, bound = (format_amount(reason.resource, amount) for amount in (reason.needed, reason.bound))
+    whose = "the tree" if reason.pool == ROOT_POOL else f"pool {reason.pool}"
+    words = f"{_bound_of_size(reason)} of {whose}: it asks for {reason.resource} {asks}"
+    if reason.is_above:
+        return f"each job is larger than {words}, and at most {bound} is accepted; running jobs continue"
+    return f"each job is smaller than {words}, and at least {bound} is accepted; running jobs continue"
+
+
+def _bound_of_size(reason: why.JobSizeRefused) -> str:
+    return "max_job_resource_limits" if reason.is_above else "min_job_resource_limits"
 
 
 def _exceeded(reason: why.PoolLimitReached | why.OperationLimitReached) -> str:

@@ -146,6 +146,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             facts.set_spec(operation, msgspec.structs.replace(operation.spec, weight=event.weight_in(facts.tree)))
         case OperationPlaced(placement=placement) if placement.tree == facts.tree:
             facts.set_spec(operation, msgspec.structs.replace(operation.spec, pool=placement.pool))
+            judge_size(facts, operation)
             if not operation.ending:
                 waits = placement.blocked_by is not None
                 state = OperationState.PENDING if waits else OperationState.RUNNING
@@ -204,6 +205,7 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
     operation.ends_running_jobs = live.ends_running_jobs
     operation.set_state(live.state, suspended=live.suspended)
     facts.set_spec(operation, live.spec)
+    judge_size(facts, operation)
     if live.free is None:
         operation.block_term = live.block_term
         operation.slots.draw(live.block)

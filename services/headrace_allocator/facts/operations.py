@@ -24,7 +24,7 @@ from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareI
 from headrace_allocator.facts.allocations import NO_RULES_YET, Allocation, Rest
 from headrace_allocator.facts.job_outcomes import Outcomes
 from headrace_allocator.facts.job_slots import JobSlots
-from headrace_allocator.facts.pool_tree import PoolStates
+from headrace_allocator.facts.pool_tree import PoolStates, RefusedSize
 from headrace_allocator.facts.preemption_groups import AllocationGroups, Protection
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
@@ -72,7 +72,7 @@ class Operation:
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
         "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "gang", "groups", "held", "id", "in_fifo_pool",
         "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "outcomes", "owed", "preemption_priority",
-        "progress", "rank", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
+        "progress", "rank", "refused_size", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
         "starvation", "state", "suspended", "task_groups", "times_seen_to", "total", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
@@ -96,9 +96,8 @@ class Operation:
         #: All that the operation holds on nodes, and its allocations that no heartbeat has shown yet.
         self.held = ZERO
         self.unconfirmed: dict[Allocation, None] = {}
-        #: Number of jobs in doubt that limits are charged for, since these jobs may run.
-        self.charged_doubt = 0
-        self.running_jobs = 0
+        #: Number of jobs in doubt that limits are charged for, since these jobs may run; and number of running jobs.
+        self.charged_doubt = self.running_jobs = 0
         #: Number of running jobs that report progress, and the sum of their progress in thousandths.
         self.progress = (0, 0)
         #: By node and id, since two nodes may report allocations with the same id.
@@ -106,8 +105,7 @@ class Operation:
         self.groups = AllocationGroups(self.rest)
         #: The newest item of the operation in a snapshot of shares that was taken over.
         self.share: ShareItem | None = None
-        self.fair_share: Share = ZERO_SHARE
-        self.demand_share: Share = ZERO_SHARE
+        self.fair_share = self.demand_share = ZERO_SHARE
         #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool: position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
@@ -132,6 +130,8 @@ class Operation:
         self.outcomes: Outcomes | None = None
         #: True if some node could run a job of the operation if the node were empty. Also True if there is no node.
         self.fits_somewhere = True
+        #: Bound of a pool that the size of its jobs breaks; None if none is broken. No job of the operation starts while there is one.
+        self.refused_size: RefusedSize | None = None
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
         #: True once it is being reported to the ledger that no node holds anything of the operation.
@@ -398,6 +398,11 @@ def never_fits(operation: Operation) -> bool:
     """True if the operation is a gang with more jobs than could run at once if nothing else ran."""
     at_once = None if operation.gang is None else operation.gang.at_once
     return at_once is not None and together(operation) > at_once.most
+
+
+def can_ever_start(operation: Operation) -> bool:
+    """True if a job of the operation could start if nothing else ran. Other jobs do not count as demand."""
+    return operation.refused_size is None and operation.fits_somewhere and not never_fits(operation)
 
 
 def together(operation: Operation) -> int:

@@ -18,8 +18,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools.amounts import NOTHING, PartialResources
-from headrace.pools.effective_options import EffectiveOptions
+from headrace.pools.amounts import NOTHING, OutOfBounds, PartialResources, out_of_bounds
+from headrace.pools.effective_options import EffectiveOptions, of_tree
 from headrace.pools.pool_config import FifoPoolSchedulingOrder
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, Resources
@@ -40,6 +40,14 @@ class ShareSnapshot(msgspec.Struct, frozen=True):
     #: Cluster total that the shares are fractions of.
     total: Resources = ZERO
     options: AllocationOptions = AllocationOptions()
+
+
+class RefusedSize(NamedTuple):
+    """The reason for which no job of an operation starts: its size breaks a bound of a pool or of the tree."""
+
+    #: The pool that sets the bound, or the root.
+    pool: PoolName
+    broken: OutOfBounds
 
 
 class OtherPlaces(NamedTuple):
@@ -220,6 +228,17 @@ class PoolStates:
         own, above = spec.scheduling_tag_filter, self.pool(spec.pool).filters
         return (*above, own) if own else above
 
+    def refused_size(self, spec: OperationSpec) -> RefusedSize | None:
+        """Return the highest level whose bounds of the resources of one job the jobs of an operation break; None if they break none."""
+        found, pool = None, self.pool(spec.pool)
+        for level in (*pool.path(), self.root):
+            options = of_tree(self.options) if (told := _told_options(level.item)) is None else told
+            broken = out_of_bounds(spec.resources, options.min_job_resource_limits, options.max_job_resource_limits)
+            if broken is None:
+                break
+            found = RefusedSize(level.name, broken)
+        return found
+
     def above(self, pool: PoolName) -> list[PoolState]:
         """Return the pools with a limit, from this pool up."""
         return [each for each in self.pool(pool).path() if each.limited]
@@ -319,7 +338,12 @@ def _options(item: ShareItem | None) -> EffectiveOptions:
     return _told_options(item) or _DEFAULTS
 
 
-def _of_operations(item: ShareItem | None) -> tuple[FifoPoolSchedulingOrder, tuple[str, ...]]:
-    """Return the options on which the positions of a pool's operations depend."""
+def _of_operations(item: ShareItem | None) -> tuple[object, ...]:
+    """Return the options on which it depends whether, and at which position, a pool's operations may start jobs."""
     options = _options(item)
-    return (options.fifo_pool_scheduling_order, options.scheduling_tag_filters)
+    return (
+        options.fifo_pool_scheduling_order,
+        options.scheduling_tag_filters,
+        options.min_job_resource_limits,
+        options.max_job_resource_limits,
+    )

@@ -29,7 +29,6 @@ _THRESHOLD: Final = "fairSharePreemptionThreshold"
 #: Values of queues without an equivalent: the code of the warning, and the reason.
 _DROPPED: Final = {
     "maxAMShare": ("W09", "application masters have no limit of their own here: dropped"),
-    "maxContainerAllocation": ("W10", "a pool has no limit for a single job here: dropped"),
     "reservation": (
         "W11",
         "there are no reservations here: it becomes an ordinary pool; integral guarantees are the nearest equivalent",
@@ -132,6 +131,7 @@ class _Translation:
             "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
             "yarn/memory_only": (self._policies[ROOT] == "fair") or None,
+            **self._of_each_job(root),
             **access_of_root(root, self._warnings),
         }
         if "queueMaxAppsDefault" in file.values:
@@ -204,6 +204,7 @@ class _Translation:
                 self._warnings.say("W19", line, place, "true has no effect below a queue with false")
             attributes: dict[str, object] = {
                 **self._sharing(queue),
+                **self._of_each_job(queue),
                 **self._timeouts(queue, own),
                 **({"preemption": "off"} if allows is False and not protected else {}),
                 **access_of_pool(queue, self._file.root, self._warnings),
@@ -247,6 +248,17 @@ class _Translation:
         elif queue.is_inner:
             attributes["forbid_immediate_operations"] = True
         return attributes
+
+    def _of_each_job(self, queue: Queue) -> dict[str, object]:
+        """Return the bound of the resources of one job."""
+        said = queue.values.get("maxContainerAllocation")
+        if said is None:
+            return {}
+        place = f"{queue.path} maxContainerAllocation"
+        figures = self._bounding.resolved(said.value, said.line, place)
+        words = "becomes max_job_resource_limits, which bounds all pools below; in YARN a queue below may have a higher bound"
+        self._warnings.say("W10", said.line, place, words)
+        return {"max_job_resource_limits": ResourceAmounts().write(PartialResources(**(figures or {})))}
 
     def _of_hub(self, queue: Queue) -> dict[str, object]:
         subpools: dict[str, object] = {}

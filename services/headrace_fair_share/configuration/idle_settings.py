@@ -6,15 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from headrace.ids import PoolName
-from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolTree, PreemptionPolicy, Record, Schema, Support
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolTree, PreemptionPolicy, Record, Schema
 from headrace.pools.tree_options import TreeOptions, VictimRules
 from headrace.suggestions import some
 
-_NEVER: Final = {
-    Support.KEPT: "kept, but not in force",
-    Support.ABSENT: "kept, but nothing in Headrace uses it",
-}
-_ONLY: Final = "kept, but in force only under preemption_policy"
+_ONLY: Final = "in force only under preemption_policy"
 
 
 class Idle(NamedTuple):
@@ -86,23 +82,23 @@ _RULES: Final = (
     _Rule(f"{_ONLY} yarn", _policy(_YARN), ("yarn/heartbeat_allowance", "yarn/wait_before_next_check")),
     _Rule(f"{_ONLY} yarn_legacy", _policy(_LEGACY), ("yarn/legacy_interval", "yarn/drf_needy_quirk")),
     _Rule(
-        "kept, but in force only with victim_rules legacy",
+        "in force only with victim_rules legacy",
         lambda options: options.victim_rules is VictimRules.LEGACY or options.preemption_policy is not _YTSAURUS,
         _LEGACY_VICTIMS,
     ),
     _Rule(
-        "kept, but in force only once ssd_priority_preemption/enable is true for the tree",
+        "in force only once ssd_priority_preemption/enable is true for the tree",
         lambda options: options.ssd_priority_preemption.enable,
         ("ssd_priority_preemption/node_tag_filter",),
         ("allow_regular_allocations_on_ssd_nodes",),
     ),
     _Rule(
-        "kept, but in force only once the tree's option of this name is true",
+        "in force only once the tree's option of this name is true",
         lambda options: options.enable_step_function_for_gang_operations,
         of_pools=("enable_step_function_for_gang_operations",),
     ),
     _Rule(
-        "kept, but in force only once the tree's option of this name is true",
+        "in force only once the tree's option of this name is true",
         lambda options: options.enable_fifo_children_reordering_for_guarantee_utilization,
         of_pools=("enable_fifo_children_reordering_for_guarantee_utilization",),
     ),
@@ -112,7 +108,7 @@ _RULES: Final = (
 def idle_settings(tree: PoolTree, names: Collection[PoolName] | None = None) -> list[Idle]:
     """Return the settings that have no effect now: first those of the tree, then those of all pools or of `names`."""
     options = tree.options
-    found = [Idle(PoolName(""), name, _NEVER[why]) for why, name in TREE_ATTRIBUTES.not_in_force(options)]
+    found = [Idle(PoolName(""), name, why) for why, name in TREE_ATTRIBUTES.ignored(options)]
     rules = [rule for rule in _RULES if not rule.acts(options)]
     is_set = set(_set_keys(TREE_ATTRIBUTES, options))
     found += [Idle(PoolName(""), name, rule.why) for rule in rules for name in rule.of_tree if name in is_set]
@@ -120,7 +116,7 @@ def idle_settings(tree: PoolTree, names: Collection[PoolName] | None = None) -> 
     for pool in tree.pools.values():
         if names is not None and pool.name not in names:
             continue
-        found += [Idle(pool.name, name, _NEVER[why]) for why, name in POOL_ATTRIBUTES.not_in_force(pool.settings)]
+        found += [Idle(pool.name, name, why) for why, name in POOL_ATTRIBUTES.ignored(pool.settings)]
         found += [Idle(pool.name, name, why) for why, name, usual in of_pools if getattr(pool.settings, name) != usual]
     return found
 
@@ -134,8 +130,8 @@ def in_words(idle: Iterable[Idle]) -> list[str]:
             of_pools.setdefault((each.why, each.name), []).append(each.pool)
         else:
             of_tree.setdefault(each.why, []).append(each.name)
-    told = [f"{why}: {', '.join(names)}" for why, names in of_tree.items()]
-    return told + [f"{why}: {name} of {some(pools)}" for (why, name), pools in of_pools.items()]
+    told = [f"{', '.join(names)}: {why}" for why, names in of_tree.items()]
+    return told + [f"{name} of {some(pools)}: {why}" for (why, name), pools in of_pools.items()]
 
 
 def _set_keys(schema: Schema, value: object) -> Iterator[str]:

@@ -18,6 +18,7 @@ from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
     Defects,
+    PoolConfig,
     PoolMode,
     PoolTree,
     TreeOptions,
@@ -25,6 +26,7 @@ from headrace.pools import (
     preset_problems,
 )
 from headrace.pools.tree_options import PriorityScope
+from headrace.resources import format_amount
 from headrace.suggestions import near, some
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal
 from headrace_fair_share.configuration.guarantee_rules import broken_guarantees
@@ -85,10 +87,7 @@ def broken_options(options: TreeOptions) -> list[Refusal]:
                 rule="order_of_options",
             )
         )
-    least, most = options.min_job_resource_limits.named(), options.max_job_resource_limits.named()
-    for resource, amount in least.items():
-        if resource in most:
-            order(f"min_job_resource_limits.{resource}", amount, "max_job_resource_limits", most[resource])
+    found.extend(_job_sizes(options))
     if options.enable_infinite_resource_limits_overcommit and not options.use_precommit_for_preemption:
         found.append(
             BadRequest(
@@ -161,6 +160,7 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
         if settings.create_ephemeral_subpools:
             value = f"true on {path}, which is a fifo pool"
             yield BadRequest("create_ephemeral_subpools", value, "false, or mode fair_share", rule="fifo_hub")
+    yield from _job_sizes(settings, f" on {path}")
     timeout_ms = tree.settings(name).min_share_preemption_timeout
     yield from _lone_min_share_timeout(tree.options, timeout_ms, f" on {path}")
     if settings.metering_tags and settings.abc is None:
@@ -172,6 +172,18 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
         for problem in preset_problems(settings, tree.options):
             where = BadInput(problem.place, f"{problem.value} (preset of {path})", problem.expected)
             yield as_refusal(where, rule="preset")
+
+
+def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Refusal]:
+    """Yield a refusal for each resource of which no job can ask for an amount between the bounds of a level."""
+    least, most = level.min_job_resource_limits.named(), level.max_job_resource_limits.named()
+    for resource in least.keys() & most.keys():
+        if least[resource] > most[resource]:
+            lower, upper = (format_amount(resource, bounds[resource]) for bounds in (least, most))
+            expected = f"at most the {upper} of max_job_resource_limits"
+            yield BadRequest(
+                f"min_job_resource_limits.{resource}", f"{lower}{where}", expected, rule="order_of_options"
+            )
 
 
 def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where: str = "") -> Iterator[Refusal]:

@@ -42,3 +42,26 @@ class PartialResources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 NOTHING: Final = PartialResources()
+
+
+class OutOfBounds(msgspec.Struct, frozen=True):
+    """An amount of a resource that breaks a bound."""
+
+    resource: str
+    amount: int
+    bound: int
+    #: True if the amount is above an upper bound, false if it is below a lower bound.
+    is_above: bool
+
+
+def out_of_bounds(amounts: Resources, least: PartialResources, most: PartialResources) -> OutOfBounds | None:
+    """Return the first resource of which `amounts` has more than `most` or less than `least` names; None if there is none."""
+    if least == NOTHING and most == NOTHING:
+        return None
+    figures = zip(RESOURCE_NAMES, amounts.as_tuple(), least.as_tuple(), most.as_tuple(), strict=True)
+    for name, amount, lower, upper in figures:
+        if upper is not None and amount > upper:
+            return OutOfBounds(name, amount, upper, is_above=True)
+        if lower is not None and amount < lower:
+            return OutOfBounds(name, amount, lower, is_above=False)
+    return None

@@ -6,6 +6,7 @@ either direction for everything below it. An operation may only ask for less (se
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -49,6 +50,9 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     allow_preemption_from: bool = True
     #: Run time in milliseconds before which a job is not preempted. An operation cannot change it, or it could protect itself for ever.
     preemption_exempt_time_ms: int = 0
+    #: Bounds of the resources of one job, of the pool and of all pools above it: the highest lower bound and the lowest upper bound.
+    min_job_resource_limits: PartialResources = NOTHING
+    max_job_resource_limits: PartialResources = NOTHING
 
 
 class OperationWishes(Protocol):
@@ -90,6 +94,8 @@ def of_tree(options: AllocationOptions) -> EffectiveOptions:
         preemption=options.preemption,
         yarn_memory_only=options.yarn.memory_only,
         preemption_exempt_time_ms=options.preemption_exempt_time,
+        min_job_resource_limits=options.min_job_resource_limits,
+        max_job_resource_limits=options.max_job_resource_limits,
     )
 
 
@@ -120,6 +126,8 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
         resource_limits_overcommit_tolerance=config.resource_limits_overcommit_tolerance,
         scheduling_tag_filters=filters + _formulas(config.scheduling_tag_filter),
         yarn_memory_only=above.yarn_memory_only or config.yarn_memory_only,
+        min_job_resource_limits=_of_both(max, above.min_job_resource_limits, config.min_job_resource_limits),
+        max_job_resource_limits=_of_both(min, above.max_job_resource_limits, config.max_job_resource_limits),
         **{name: value for name, value in own.items() if value is not None},
     )
 
@@ -144,7 +152,9 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
         fair_share_starvation_tolerance=_least(above.fair_share_starvation_tolerance, tolerance),
         fair_share_starvation_timeout_ms=max(above.fair_share_starvation_timeout_ms, timeout_ms or 0),
         allow_aggressive_preemption=above.allow_aggressive_preemption and not shielded,
-        non_preemptible_resource_usage_threshold=_lowered(above.non_preemptible_resource_usage_threshold, threshold),
+        non_preemptible_resource_usage_threshold=_of_both(
+            min, above.non_preemptible_resource_usage_threshold, threshold
+        ),
         **{name: value for name, value in times.items() if value is not None},
     )
 
@@ -178,12 +188,14 @@ def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialR
     return replace(threshold, user_slots=user_slots) if threshold.user_slots is None else threshold
 
 
-def _lowered(above: PartialResources, own: PartialResources) -> PartialResources:
-    """Return the lower of both amounts of each resource, or the only amount that is named."""
+def _of_both(choose: Callable[[int, int], int], above: PartialResources, own: PartialResources) -> PartialResources:
+    """Return of each resource the amount that `choose` returns for both amounts, or the only amount that is named."""
     if own == NOTHING:
         return above
     pairs = zip(above.as_tuple(), own.as_tuple(), strict=True)
-    return PartialResources(*(theirs if mine is None else _least(mine, theirs) for theirs, mine in pairs))
+    return PartialResources(
+        *(mine if theirs is None else theirs if mine is None else choose(mine, theirs) for theirs, mine in pairs)
+    )
 
 
 def _least(one: _Number, other: _Number | None) -> _Number:

@@ -124,6 +124,8 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     max_time_limit: int | None = None
     default_operation_time_limit: int | None = None
     max_operation_time_limit: int | None = None
+    min_job_resource_limits: PartialResources = NOTHING
+    max_job_resource_limits: PartialResources = NOTHING
     abc: dict[str, Any] | None = None
     config_presets: tuple[str, ...] = ()
     config_preset: str | None = None

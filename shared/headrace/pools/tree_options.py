@@ -149,6 +149,9 @@ class AllocationOptions(msgspec.Struct, frozen=True, omit_defaults=True, kw_only
     hold_back_failing_nodes: bool = False
 
     # --- limits and usage ---
+    enable_limiting_ancestor_check: bool = True
+    min_job_resource_limits: PartialResources = NOTHING
+    max_job_resource_limits: PartialResources = NOTHING
     enable_infinite_resource_limits_overcommit: bool = False
     use_precommit_for_preemption: bool = False
     enable_preliminary_resource_limits_check: bool = True
@@ -189,13 +192,10 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     access: Access = Access()
     non_tentative_operation_types: tuple[str, ...] | None = None
     allow_gang_operations_only_in_fifo_pools: bool = False
-    min_job_resource_limits: PartialResources = NOTHING
-    max_job_resource_limits: PartialResources = NOTHING
     default_time_limit: int | None = None
     max_time_limit: int | None = None
     default_operation_time_limit: int | None = None
     max_operation_time_limit: int | None = None
-    enable_limiting_ancestor_check: bool = True
 
     # --- computation of fair shares ---
     main_resource: str = "cpu"

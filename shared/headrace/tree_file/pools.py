@@ -22,7 +22,7 @@ import yaml
 
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, pool_name
-from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolConfig, Record, TreeOptions
+from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, PoolConfig, Record, Schema, TreeOptions
 from headrace.pools.attributes.kinds import Duration, Kind, refuse_too_deep
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
@@ -60,6 +60,8 @@ class TreeFile:
     #: None if the file has no options.
     options: dict[str, Any] | None = None
     tree: str = ""
+    #: A text for each attribute that is set and not supported, with its line and the reason.
+    ignored: tuple[str, ...] = field(default=(), compare=False)
 
 
 def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ()) -> TreeFile:
@@ -75,8 +77,11 @@ def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ())
     if options is not None:
         _refuse_deep(options, "options", problems)
         options = as_typed(options, Record(TREE_ATTRIBUTES))
-    pools = _parents_first(list(_pools(root.get("pools"), "pools", "", problems, {})))
-    return TreeFile(pools, options, root.texts.get("tree", ""))
+    pools = list(_pools(root.get("pools"), "pools", "", problems, {}))
+    ignored = list(_ignored(TREE_ATTRIBUTES, options or {}, "options", problems))
+    for pool in pools:
+        ignored += _ignored(POOL_ATTRIBUTES, pool.attributes, pool.place, problems)
+    return TreeFile(_parents_first(pools), options, root.texts.get("tree", ""), tuple(ignored))
 
 
 def as_typed(entry: Map, kind: Kind, path: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -174,6 +179,14 @@ def _pools(
         _refuse_deep(attributes, here, problems)
         yield ConfiguredPool(name, parent, attributes, here)
         yield from _pools(entry.get("pools"), f"{here}.pools", name, problems, seen)
+
+
+def _ignored(schema: Schema, values: dict[str, Any], place: str, problems: Problems) -> Iterator[str]:
+    """Yield a text for each attribute of a map that is set and not supported. Values that cannot be used are left to the tree's owner."""
+    changed, _ = schema.usable(schema.of(), values)
+    for why, name in schema.ignored(changed.value):
+        key = f"{place}.{name.replace('/', '.')}"
+        yield f"{problems.file}:{problems.line_of(key)}: {key}: {why}"
 
 
 def _refuse_deep(values: dict[str, Any], place: str, problems: Problems) -> None:

@@ -22,7 +22,7 @@ from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.gangs.gang import GangPhase
 from tests.reference.heartbeats.state import State
 
-__all__ = ["may_start_one_more", "next_operation", "within_limits"]
+__all__ = ["accepts_size", "may_start_one_more", "next_operation", "within_limits"]
 
 #: Satisfaction, share of the dominant resource above the fair share, rank, arrival number, name.
 _Place = tuple[float, float, int, int, str]
@@ -84,6 +84,8 @@ def _may_start(state: State, one: Operation, ready: int, held: Resources) -> boo
     share, spec = one.share, one.spec
     if one.state is not OperationState.RUNNING or one.suspended or ready <= 0 or not _gang_may_start(one):
         return False
+    if not accepts_size(state, one):
+        return False
     if share is None or share.parent != spec.pool:
         return False
     is_below = share.scheduling_status is SchedulingStatus.BELOW_FAIR_SHARE
@@ -97,6 +99,18 @@ def _may_start(state: State, one: Operation, ready: int, held: Resources) -> boo
     if share.fifo_index is not None and not share.schedulable and waits_in_vain:
         return False
     return _is_within(held + one.in_doubt + one.min_needed, spec.resource_limits, _own_tolerance(one), state)
+
+
+def accepts_size(state: State, one: Operation) -> bool:
+    """True if the bounds of the operation's pool, which include those of all pools above it, let a job of this size start."""
+    told = [pool.item.options for pool in state.above(one)[:1] if pool.item is not None]
+    bounds = next((options for options in told if options is not None), None) or state.view.pools.options
+    return _lies_between(bounds.min_job_resource_limits, one.spec.resources, bounds.max_job_resource_limits)
+
+
+def _lies_between(least: PartialResources, size: Resources, most: PartialResources) -> bool:
+    triples = zip(least.as_tuple(), size.as_tuple(), most.as_tuple(), strict=True)
+    return all((low is None or low <= has) and (high is None or has <= high) for low, has, high in triples)
 
 
 def _gang_may_start(one: Operation) -> bool:

@@ -17,7 +17,7 @@ from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.scheduling_order import Batch
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
-from tests.reference.heartbeats.choosing import next_operation, within_limits
+from tests.reference.heartbeats.choosing import accepts_size, next_operation, within_limits
 from tests.reference.heartbeats.state import State
 
 __all__ = ["extend", "place", "start_regularly"]
@@ -143,7 +143,12 @@ def extend(state: State) -> list[Extension | GiveBack]:
         if operation is None or one.take_back is not None or one.state is not AllocationState.RUNNING:
             continue
         ahead = jobs_ahead(state, operation)
-        if operation.suspended or not operation.schedulable or (len(one.slots) <= 1 and ahead == 1):
+        if (
+            operation.suspended
+            or not operation.schedulable
+            or not accepts_size(state, operation)
+            or (len(one.slots) <= 1 and ahead == 1)
+        ):
             continue
         jobs = 0
         if ahead > 1:

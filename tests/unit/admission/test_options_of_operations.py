@@ -55,6 +55,8 @@ def test_a_command_with_lines_in_its_places_is_bounded(lines: list[str], more: i
     rest = "x" * (LONGEST_COMMAND_BYTES - 2_000 * 100 - len("echo") + more)
     answer = Desk({"a": {}}).start("one", pool="a", argv=["echo", places, rest], lines=lines, job_count=len(lines))
 
-    assert isinstance(answer, BadRequest if more else StartAnswer)
     if more:
+        assert isinstance(answer, BadRequest)
         assert answer.place == "spec.lines"
+    else:
+        assert isinstance(answer, StartAnswer)

@@ -804,6 +804,7 @@ def test_figures_count_what_there_is() -> None:
         "held_back_operation_suspended": 0,
         "held_back_gang_waits": 0,
         "held_back_gang_never_fits": 0,
+        "held_back_job_size_refused": 0,
         "held_back_no_job_ready": 0,
         "held_back_no_share_yet": 0,
         "held_back_fair_share_reached": 0,

@@ -152,11 +152,16 @@ def test_a_job_that_is_larger_than_a_limit_is_told_apart_from_a_limit_that_is_re
 
     words = {one.kind: one.words for one in explained(tree, "a").causes}
     assert words["pool_limit_reached"] == (
-        "each job is larger than resource_limits of pool p: it asks for cpu 3, and at most cpu 2 may be used"
+        "each job is larger than resource_limits of pool p: it asks for cpu 3, and at most cpu 2 may be used; "
+        "the operation fails if that lasts for minutes (enable_limiting_ancestor_check)"
     )
     assert words["operation_limit_reached"].startswith(
         "each job is larger than the operation's own resource_limits: it asks for cpu 3"
     )
+    tree.options = msgspec.structs.replace(tree.options, enable_limiting_ancestor_check=False)
+    tree.tell([a_pool("p", cpu=0.2)])
+    (unchecked,) = [one.words for one in explained(tree, "a").causes if one.kind == "pool_limit_reached"]
+    assert unchecked.endswith("at most cpu 2 may be used")
     reached = {one.kind: one.words for one in explained(tree, "b").causes}
     assert reached["pool_limit_reached"] == ("resource_limits of pool p allow no further job: 2 of 2 cpu in use")
 
@@ -194,7 +199,11 @@ def test_every_limit_above_is_told_with_the_one_that_holds() -> None:
     ]
     (limit,) = [cause for cause in told.causes if cause.kind == "pool_limit_reached"]
     assert limit.cure == "wait until a job below pool q ends, or raise the limit with `headrace pool set q`"
-    assert limit.figures == {"pool": "q", "exceeded": ({"resource": "cpu", "used": 300, "limit": 300, "needed": 100},)}
+    assert limit.figures == {
+        "pool": "q",
+        "exceeded": ({"resource": "cpu", "used": 300, "limit": 300, "needed": 100},),
+        "is_limiting": False,
+    }
 
 
 def test_a_limit_below_the_size_of_a_job_is_cured_by_a_higher_one_alone() -> None:

@@ -315,7 +315,10 @@ def test_a_fifo_pool_is_no_hub_and_no_pool_becomes_one_with_guests_in_it() -> No
         ({"max_ephemeral_pools_per_user": 0}, "1 or more"),
         ({"weight": 1}, "weight is an attribute of pools"),
         ({"enable_infinite_resource_limits_overcommit": True}, "use_precommit_for_preemption"),
-        ({"min_job_resource_limits": {"cpu": 2}, "max_job_resource_limits": {"cpu": 1}}, "at most the 100 of"),
+        (
+            {"min_job_resource_limits": {"cpu": 2}, "max_job_resource_limits": {"cpu": 1}},
+            "at most the 1 of max_job_resource_limits",
+        ),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options: dict[str, Any], words: str) -> None:

@@ -26,8 +26,8 @@ from tests.unit.options import test_pool_options, test_tree_options
 
 ANYBODY = Person("root", administrator=True)
 POLICIES = ("ytsaurus", "yarn", "yarn_legacy")
-UNDER_YARN = "kept, but in force only under preemption_policy yarn and yarn_legacy"
-UNDER_YTSAURUS = "kept, but in force only under preemption_policy ytsaurus"
+UNDER_YARN = "in force only under preemption_policy yarn and yarn_legacy"
+UNDER_YTSAURUS = "in force only under preemption_policy ytsaurus"
 
 
 def configured(pool: dict[str, Any], options: dict[str, Any]) -> TreeConfiguration:
@@ -99,44 +99,44 @@ def test_what_is_told_of_the_pools_that_were_touched_is_all_that_is_to_be_told(
 
     plan = decision.plan if isinstance(decision, Change) else decision
     assert isinstance(plan, PoolPlan)
-    assert [words for words in plan.warnings if words.startswith("kept, but")] == in_words(idle)
+    assert [words for words in plan.warnings if "in force only" in words or "not supported" in words] == in_words(idle)
 
 
 @pytest.mark.parametrize(
     ("pool", "options", "words"),
     [
-        ({"allow_preemption_from": False}, {}, f"{UNDER_YARN}: allow_preemption_from of a"),
-        ({}, {"yarn": {"enabled": True, "wait_before_kill": 5}}, f"{UNDER_YARN}: yarn/enabled, yarn/wait_before_kill"),
+        ({"allow_preemption_from": False}, {}, f"allow_preemption_from of a: {UNDER_YARN}"),
+        ({}, {"yarn": {"enabled": True, "wait_before_kill": 5}}, f"yarn/enabled, yarn/wait_before_kill: {UNDER_YARN}"),
         (
             {},
             {"preemption_policy": "yarn", "yarn/enabled": True, "yarn/drf_needy_quirk": True},
-            "kept, but in force only under preemption_policy yarn_legacy: yarn/drf_needy_quirk",
+            "yarn/drf_needy_quirk: in force only under preemption_policy yarn_legacy",
         ),
         (
             {},
             {"preemption_policy": "yarn_legacy", "yarn/enabled": True, "yarn/heartbeat_allowance": 5},
-            "kept, but in force only under preemption_policy yarn: yarn/heartbeat_allowance",
+            "yarn/heartbeat_allowance: in force only under preemption_policy yarn",
         ),
         (
             {"allow_aggressive_preemption": False},
             {"preemption_policy": "yarn", "yarn/enabled": True},
-            f"{UNDER_YTSAURUS}: allow_aggressive_preemption of a",
+            f"allow_aggressive_preemption of a: {UNDER_YTSAURUS}",
         ),
         (
             {},
             {"preemption_policy": "yarn", "yarn/enabled": True, "victim_rules": "legacy"},
-            f"{UNDER_YTSAURUS}: victim_rules",
+            f"victim_rules: {UNDER_YTSAURUS}",
         ),
         (
             {"preemption_exempt_time": "1m"},
             {"preemption_policy": "yarn", "yarn/enabled": True},
-            f"{UNDER_YTSAURUS}: preemption_exempt_time of a",
+            f"preemption_exempt_time of a: {UNDER_YTSAURUS}",
         ),
         (
             {"allow_regular_allocations_on_ssd_nodes": False},
             {},
-            "kept, but in force only once ssd_priority_preemption/enable is true for the tree: "
-            "allow_regular_allocations_on_ssd_nodes of a",
+            "allow_regular_allocations_on_ssd_nodes of a: "
+            "in force only once ssd_priority_preemption/enable is true for the tree",
         ),
     ],
 )
@@ -152,8 +152,8 @@ def test_a_change_of_the_policy_tells_which_settings_act_no_more() -> None:
     change = decided(configuration, {}, {"preemption_policy": "yarn"})
 
     assert change.plan.warnings == [
-        f"{UNDER_YTSAURUS}: victim_rules",
-        f"{UNDER_YTSAURUS}: enable_aggressive_starvation of a",
+        f"victim_rules: {UNDER_YTSAURUS}",
+        f"enable_aggressive_starvation of a: {UNDER_YTSAURUS}",
     ]
 
 

@@ -9,7 +9,17 @@ import msgspec
 import pytest
 
 from headrace.ids import PoolName
-from headrace.pools import POOL_ATTRIBUTES, Person, PoolTree
+from headrace.pools import (
+    POOL_ATTRIBUTES,
+    TREE_ATTRIBUTES,
+    Person,
+    PoolTree,
+    Record,
+    Schema,
+    Support,
+    read_tree,
+    write_tree,
+)
 from headrace.resources import ZERO
 from headrace.wire.snapshots import StarvationStatus
 from headrace_admission.state.rules import GlobalRules
@@ -47,18 +57,30 @@ def test_no_figure_is_named_for_an_attribute_that_is_not_in_force() -> None:
     assert set(CASES) == in_force(POOL_ATTRIBUTES)
 
 
+@pytest.mark.parametrize("schema", [POOL_ATTRIBUTES, TREE_ATTRIBUTES])
+def test_exactly_the_attributes_that_are_not_supported_have_a_reason(schema: Schema) -> None:
+    attributes = [*schema.attributes.values()]
+    attributes += [part for each in attributes if isinstance(each.kind, Record) for part in each.kind.parts()]
+    absent = [each.name for each in attributes if each.support is Support.ABSENT]
+
+    assert absent
+    assert absent == [each.name for each in attributes if each.reason]
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("enable_detailed_logs", True, "kept, but not in force"),
+        ("redirect_to_cluster", "other", "operations run in this cluster only, in the trees that they name"),
         (
             "enable_priority_scheduling_segment_module_assignment",
             True,
-            "kept, but nothing in Headrace uses it",
+            "nodes have no data centres and network modules, so there are no segments",
         ),
     ],
 )
-def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, value: object, words: str) -> None:
+def test_an_attribute_that_is_not_supported_is_stored_and_said_to_be_ignored(
+    name: str, value: object, words: str
+) -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({"a": {}}, {}), 1))
     request = set_pool("a", msgspec.json.encode({name: value}))
@@ -66,8 +88,8 @@ def test_an_attribute_that_is_not_in_force_is_said_to_be_kept_only(name: str, va
     change = configuration.decide(request, {}, ADMINISTRATOR, ZERO)
 
     assert isinstance(change, Change)
-    assert change.plan.warnings == [f"{words}: {name} of a"]
-    configuration.on_written([change], 2)
+    assert change.plan.warnings == [f"{name} of a: not supported: {words}"]
+    configuration.on_stored(stored(read_tree(write_tree(change.tree)), 2))
     assert configuration.alerts() == change.plan.warnings
 
 
@@ -315,6 +337,14 @@ def a_long_job(settings: Settings) -> object:
 @case("max_operation_time_limit", "7s")
 def a_long_operation(settings: Settings) -> object:
     return time_limits(settings, {"operation_time_limit_ms": 8_000})
+
+
+def a_job_of_one_core(settings: Settings) -> object:
+    return ended({"a": settings}, {}, {})
+
+
+case("min_job_resource_limits", {"cpu": 2})(a_job_of_one_core)
+case("max_job_resource_limits", {"cpu": 0.5})(a_job_of_one_core)
 
 
 @case("access/use", ["boris"])

@@ -60,7 +60,7 @@ def test_no_figure_is_named_for_an_option_that_is_not_in_force() -> None:
     assert set(CASES) == in_force(TREE_ATTRIBUTES)
 
 
-def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
+def test_options_that_are_not_supported_are_said_to_be_ignored() -> None:
     configuration = TreeConfiguration(TREE)
     configuration.on_stored(stored(a_tree({}, {}), 1))
     unbuilt = {"tentative_tree_saturation_deactivation_period": 5, "packing": {"enable": True}}
@@ -70,8 +70,8 @@ def test_options_that_are_not_in_force_are_said_to_be_kept_only() -> None:
 
     assert isinstance(change, Change)
     assert change.plan.warnings == [
-        "kept, but not in force: packing",
-        "kept, but nothing in Headrace uses it: tentative_tree_saturation_deactivation_period",
+        "packing: not supported: free resources of a node go to the next operation that fits, however that fills the node",
+        "tentative_tree_saturation_deactivation_period: not supported: the speed of jobs in a tentative tree is not judged",
     ]
     configuration.on_written([change], 2)
     assert configuration.alerts() == change.plan.warnings
@@ -645,6 +645,23 @@ def a_long_job(options: Options) -> object:
 @case("max_operation_time_limit", "7s")
 def a_long_operation(options: Options) -> object:
     return time_limits(options, {"operation_time_limit_ms": 8_000})
+
+
+def a_job_of_one_core(options: Options) -> object:
+    return ended(options, {})
+
+
+case("min_job_resource_limits", {"cpu": 2})(a_job_of_one_core)
+case("max_job_resource_limits", {"cpu": 0.5})(a_job_of_one_core)
+
+
+@case("enable_limiting_ancestor_check", False)
+def an_operation_that_never_fits(options: Options) -> str:
+    desk = Desk({"a": {"resource_limits": {"cpu": 0.5}}}, **options)
+    desk.started("one", pool="a")
+    for at_ms in (1_000, 400_000):
+        desk.engine.on_scan(at(at_ms / 1000))
+    return desk.state_of("one")
 
 
 @case("allow_gang_operations_only_in_fifo_pools", True)

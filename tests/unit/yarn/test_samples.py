@@ -82,6 +82,8 @@ def test_tenants() -> None:
         "tenant2": 2,
         "tenant3": 1,
     }
+    jobs = {name: in_force(tree, name).max_job_resource_limits.named() for name in ("tenant1", "tenant2")}
+    assert jobs == {"tenant1": {}, "tenant2": {"cpu": 800, "memory": 32768 * 2**20}}
     options = in_force(tree, "tenant1")
     assert (options.fair_share_starvation_timeout_ms, options.fair_share_starvation_tolerance) == (5_000, 0.8)
     assert tree.settings(PoolName("tenant2")).strong_guarantee_resources.named() == {"cpu": 300, "memory": 6144 * 2**20}
@@ -102,6 +104,14 @@ def test_without_nodes_there_is_nothing_to_take_percents_of() -> None:
 
     assert ("W02", 21) in warned
     assert tree.settings(PoolName("analysts")).resource_limits.named() == {}
+
+
+def test_the_largest_container_of_the_root_becomes_an_option_of_the_tree() -> None:
+    largest = "<maxContainerAllocation>vcores=8</maxContainerAllocation>"
+    found, _ = translated(f"<allocations><queue name='root'>{largest}<queue name='a'/></queue></allocations>")
+
+    assert tree_of(found).options.max_job_resource_limits.cpu == 800
+    assert in_force(tree_of(found), "a").max_job_resource_limits.cpu == 800
 
 
 def test_a_timeout_that_never_ends_stays_so() -> None:

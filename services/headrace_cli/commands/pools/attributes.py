@@ -46,7 +46,7 @@ def _row(schema: Schema, attribute: Attribute, above: str) -> dict[str, str]:
         "default": attribute.default or value_words(attribute, schema.default(attribute.name)),
         "who": str(attribute.who),
         "effect": "per part" if isinstance(attribute.kind, Record) else str(attribute.support),
-        "help": attribute.help,
+        "help": f"{attribute.help}; {attribute.reason}" if attribute.reason else attribute.help,
         "preset": "yes" if attribute.preset else "",
         "group": attribute.group,
     }

@@ -99,4 +99,7 @@ def _may_end_jobs(change: PoolChange) -> bool:
 
 
 def _warned(plan: PoolPlan, warnings: Sequence[str]) -> PoolPlan:
-    return msgspec.structs.replace(plan, warnings=[*warnings, *plan.warnings])
+    """Return the plan with further warnings, which replace those of the plan that give the same reason without the line of a file."""
+    reasons = ((each, each.partition(": ")[2]) for each in plan.warnings)
+    rest = [each for each, reason in reasons if not (reason and any(more.endswith(f": {reason}") for more in warnings))]
+    return msgspec.structs.replace(plan, warnings=[*warnings, *rest])

@@ -74,7 +74,7 @@ class _Pools:
     def changes(
         self, before: Sequence[ConfiguredPool], total: Resources, *, keep: bool
     ) -> tuple[list[PoolChange], list[str]]:
-        return changes_between(before, self._file, keep=keep), []
+        return changes_between(before, self._file, keep=keep), list(self._file.ignored)
 
 
 class _Queues:

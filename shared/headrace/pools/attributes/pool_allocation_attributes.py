@@ -10,7 +10,6 @@ from headrace.pools.attributes.schema import Attribute, Support, Who
 from headrace.pools.pool_config import FifoPoolSchedulingOrder, PreemptionSwitch
 
 _ADMIN: Final = Who.ADMINISTRATOR
-_KEPT: Final = Support.KEPT
 _PARENT: Final = "the parent's value"
 
 PREEMPTION: Final = [
@@ -148,9 +147,10 @@ PLACING: Final = [
     Attribute(
         "enable_priority_scheduling_segment_module_assignment",
         Flag(),
-        "it comes first when segments are assigned; here there are no segments",
+        "it comes first when segments are assigned",
         "false",
         who=_ADMIN,
         support=Support.ABSENT,
+        reason="nodes have no data centres and network modules, so there are no segments",
     ),
 ]

@@ -7,11 +7,11 @@ from typing import Final
 
 from headrace.errors import BadInput
 from headrace.ids import user_name
+from headrace.pools.attributes.job_limits import job_limit_attributes
 from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Number, Whole, Word, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
 from headrace.pools.attributes.pool_allocation_attributes import PLACING, PREEMPTION
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
-from headrace.pools.attributes.time_limits import time_limit_attributes
 from headrace.pools.pool_config import (
     EVERYBODY,
     LARGEST_WEIGHT,
@@ -27,7 +27,8 @@ from headrace.pools.pool_config import (
 )
 
 _ADMIN: Final = Who.ADMINISTRATOR
-_KEPT: Final = Support.KEPT
+_ABSENT: Final = Support.ABSENT
+_ONE_CLUSTER: Final = "operations run in this cluster only, in the trees that they name"
 _TREE: Final = "the tree's value"
 _PARENT: Final = "the parent's value"
 _MOST_PROFILING_TAGS: Final = 200
@@ -177,7 +178,7 @@ _GENERAL: Final = [
     Attribute(
         "access", Record(ACCESS), "users by right, for it and all pools below; * stands for everybody", who=_ADMIN
     ),
-    *time_limit_attributes(
+    *job_limit_attributes(
         "that of the next pool above, or of the tree; else the lowest maximum", "no maximum of its own"
     ),
     Attribute("abc", Data("a map such as {id: 1, slug: team}"), "the owner", "none", support=Support.DATA),
@@ -229,10 +230,11 @@ _FORMULA: Final = [
     Attribute(
         "enable_fair_share_truncation_in_fifo_pool",
         Flag(),
-        "older name of enable_step_function_for_gang_operations",
+        "gangs of a fifo pool get all or nothing",
         _TREE,
         who=_ADMIN,
-        support=_KEPT,
+        support=_ABSENT,
+        reason="set enable_step_function_for_gang_operations of the tree, which has replaced it in YTsaurus",
     ),
     Attribute(
         "yarn_memory_only",
@@ -265,30 +267,56 @@ _DATA: Final = [
     Attribute(
         "offloading_settings",
         Data("a map from tree to {pool, weight, tentative, resource_limits}"),
-        "other clusters that may run operations",
+        "other trees that may run its operations",
         "none",
         who=_ADMIN,
-        support=_KEPT,
+        support=_ABSENT,
+        reason=_ONE_CLUSTER,
     ),
-    Attribute("enable_by_user_profiling", Flag(), "metrics by user", "false", who=_ADMIN, support=_KEPT),
+    Attribute(
+        "enable_by_user_profiling",
+        Flag(),
+        "metrics by user",
+        "false",
+        who=_ADMIN,
+        support=_ABSENT,
+        reason="metrics have no label of users, whose number has no bound; an ephemeral pool of each user has metrics",
+    ),
     Attribute(
         "allowed_profiling_tags",
         Words(_MOST_PROFILING_TAGS, "tags"),
         "tags that operations may add to their metrics",
         "none",
         who=_ADMIN,
-        support=_KEPT,
+        support=_ABSENT,
+        reason="operations cannot add labels to metrics",
     ),
     Attribute("metering_tags", Data(), "labels for billing; needs abc", "none", who=_ADMIN, support=Support.DATA),
-    Attribute("enable_detailed_logs", Flag(), "a log line for each decision", who=_ADMIN, support=_KEPT),
-    Attribute("allow_idle_cpu_policy", Data(), "who may use idle cores", "none", who=_ADMIN, support=_KEPT),
+    Attribute(
+        "enable_detailed_logs",
+        Flag(),
+        "a log line for each decision",
+        who=_ADMIN,
+        support=_ABSENT,
+        reason="logs are the same for all pools; `op explain` and `events` show what was decided",
+    ),
+    Attribute(
+        "allow_idle_cpu_policy",
+        Data(),
+        "who may use idle cores",
+        "none",
+        who=_ADMIN,
+        support=_ABSENT,
+        reason="jobs get the cores that they ask for, and idle cores are not lent",
+    ),
     Attribute(
         "redirect_to_cluster",
         Word("the name of a cluster"),
         "the cluster to which operations are redirected",
         "none",
         who=_ADMIN,
-        support=_KEPT,
+        support=_ABSENT,
+        reason=_ONE_CLUSTER,
     ),
 ]
 

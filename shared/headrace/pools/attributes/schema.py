@@ -39,10 +39,9 @@ class Support(enum.StrEnum):
 
     IN_FORCE = "in force"
     #: Information for people, without any other effect.
-    DATA = "kept as data"
-    KEPT = "kept, not in force"
-    #: About something that does not exist here, such as the disk of a node as a resource.
-    ABSENT = "kept, nothing here to act on"
+    DATA = "for people to read"
+    #: Accepted, stored and ignored: about something that does not exist here, such as the disk of a node as a resource.
+    ABSENT = "not supported"
     #: A bound on how old or slow something may be that is always met here.
     MET = "met anyway"
 
@@ -58,6 +57,8 @@ class Attribute:
     default: str = ""
     who: Who = Who.USER
     support: Support = Support.IN_FORCE
+    #: Why the attribute is not supported; set exactly if it is not.
+    reason: str = ""
     #: Other names of the attribute; setting it under two names at the same time is refused.
     aliases: tuple[str, ...] = ()
     #: Former names; each is read as if it were the present name.
@@ -69,6 +70,11 @@ class Attribute:
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name, *self.aliases, *self.renamed)
+
+    @property
+    def why_ignored(self) -> str:
+        """The text that says that the attribute is not supported, with the reason."""
+        return f"{Support.ABSENT}: {self.reason}"
 
 
 class Changed(msgspec.Struct, frozen=True):
@@ -84,8 +90,6 @@ class Changed(msgspec.Struct, frozen=True):
 #: Unknown or unusable keys of one map after which its other keys are not read: each is compared with the names of all attributes.
 _MOST_WRONG_KEYS: Final = 100
 _EXPECTED_KEYS: Final = f"at most {_MOST_WRONG_KEYS} keys that are unknown or cannot be used; the rest was not read"
-
-_NOT_IN_FORCE: Final = (Support.KEPT, Support.ABSENT)
 
 
 def split_key(key: str) -> list[str]:
@@ -129,27 +133,27 @@ class Schema:
         return bool(getattr(value, name) != self.default(name))
 
     @cached_property
-    def _idle(self) -> list[tuple[str, Support, Any]]:
-        idle = (each for each in self.attributes.values() if each.support in _NOT_IN_FORCE)
-        return [(each.name, each.support, self.default(each.name)) for each in idle]
+    def _absent(self) -> list[tuple[str, str, Any]]:
+        absent = (each for each in self.attributes.values() if each.support is Support.ABSENT)
+        return [(each.name, each.why_ignored, self.default(each.name)) for each in absent]
 
     @cached_property
-    def _partly_idle(self) -> list[tuple[str, Schema]]:
-        """Maps that have an effect but hold attributes without an effect."""
+    def _partly_absent(self) -> list[tuple[str, Schema]]:
+        """Maps that are supported but hold attributes that are not."""
         maps = ((each, each.kind.schema) for each in self.attributes.values() if isinstance(each.kind, Record))
         return [
             (each.name, schema)
             for each, schema in maps
-            if each.support not in _NOT_IN_FORCE and (schema._idle or schema._partly_idle)
+            if each.support is not Support.ABSENT and (schema._absent or schema._partly_absent)
         ]
 
-    def not_in_force(self, value: msgspec.Struct) -> list[tuple[Support, str]]:
-        """Return the attributes that are set but have no effect, each with the reason. An attribute in a map is named `map/name`."""
-        found = [(why, name) for name, why, usual in self._idle if getattr(value, name) != usual]
-        for place, schema in self._partly_idle:
+    def ignored(self, value: msgspec.Struct) -> list[tuple[str, str]]:
+        """Return the reason and the name of each attribute that is set and not supported. An attribute in a map is named `map/name`."""
+        found = [(why, name) for name, why, usual in self._absent if getattr(value, name) != usual]
+        for place, schema in self._partly_absent:
             inner = getattr(value, place)
             if inner is not None:
-                found += [(why, f"{place}/{name}") for why, name in schema.not_in_force(inner)]
+                found += [(why, f"{place}/{name}") for why, name in schema.ignored(inner)]
         return found
 
     def changed(self, before: msgspec.Struct, changes: object, place: str = "") -> Changed:

@@ -19,7 +19,6 @@ from headrace.pools.tree_options import (
     YarnOptions,
 )
 
-_KEPT: Final = Support.KEPT
 _ABSENT: Final = Support.ABSENT
 _MET: Final = Support.MET
 
@@ -42,8 +41,9 @@ _SSD: Final = Schema(
         Attribute(
             "media",
             Words(what="media"),
-            "jobs that need such a medium come first there; here no job can need a medium",
+            "jobs that need such a medium come first there",
             support=_ABSENT,
+            reason="no job can ask for a medium",
         ),
     ],
 )
@@ -267,8 +267,9 @@ ORDER: Final = [
     Attribute(
         "consider_disk_quota_in_preemptive_scheduling_discount",
         Flag(),
-        "the disk of victims counts as available; here disk is not a resource",
+        "the disk of victims counts as available",
         support=_ABSENT,
+        reason="disk is not a resource",
     ),
     Attribute(
         "waiting_for_resources_on_node_timeout",
@@ -296,16 +297,18 @@ ORDER: Final = [
     Attribute(
         "scheduling_segments",
         Data(),
-        "nodes set apart by data centre and network module; here nodes have neither",
+        "nodes set apart by data centre and network module",
         "off",
         support=_ABSENT,
+        reason="nodes have no data centres and network modules; use scheduling_tag_filter of pools",
     ),
     Attribute(
         "packing",
         Data(),
-        "no effect: free resources of a node go to the next operation that fits, however that fills the node",
+        "operations are refused on nodes that their jobs fill badly",
         "off",
-        support=_KEPT,
+        support=_ABSENT,
+        reason="free resources of a node go to the next operation that fits, however that fills the node",
     ),
 ]
 LIMITS: Final = [
@@ -339,8 +342,9 @@ LIMITS: Final = [
     Attribute(
         "tentative_tree_saturation_deactivation_period",
         Duration(),
-        "how long a tentative tree with too slow jobs is avoided; here nothing judges that",
+        "how long a tentative tree with too slow jobs is avoided",
         support=_ABSENT,
+        reason="the speed of jobs in a tentative tree is not judged",
     ),
     Attribute(
         "cached_allocation_preemption_statuses_update_period",

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headrace.errors import BadInput
+from headrace.pools.attributes.job_limits import job_limit_attributes
 from headrace.pools.attributes.kinds import Defects, Duration, Flag, Formula, Kind, Number, Whole, Word, Words
-from headrace.pools.attributes.map_kinds import Data, ResourceAmounts, TextMap
+from headrace.pools.attributes.map_kinds import Data, TextMap
 from headrace.pools.attributes.pool_attributes import ACCESS
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
-from headrace.pools.attributes.time_limits import time_limit_attributes
 from headrace.pools.attributes.tree_allocation_attributes import LIMITS, ORDER, PREEMPTION, STARVATION
 from headrace.pools.placement_rules import misplaced, parse_rule
 from headrace.pools.tree_options import (
@@ -21,7 +21,7 @@ from headrace.pools.tree_options import (
 from headrace.resources import RESOURCE_NAMES
 from headrace.suggestions import hint
 
-_KEPT: Final = Support.KEPT
+_ABSENT: Final = Support.ABSENT
 
 
 class _Resource(Kind):
@@ -136,7 +136,11 @@ _GENERAL: Final = [
     ),
     Attribute("default_parent_pool", Word("the name of a pool"), "the parent of new ephemeral pools"),
     Attribute(
-        "forbid_immediate_operations_in_root", Flag(), "shown only: no operation can name the root", support=_KEPT
+        "forbid_immediate_operations_in_root",
+        Flag(),
+        "operations run only in pools",
+        support=_ABSENT,
+        reason="no operation runs in the root itself, whatever is set",
     ),
     Attribute("max_ephemeral_pools_per_user", Whole(1), "the most ephemeral pools of one user in the default parent"),
     Attribute(
@@ -157,14 +161,11 @@ _GENERAL: Final = [
         "sort, map_reduce, remote_copy",
     ),
     Attribute("allow_gang_operations_only_in_fifo_pools", Flag(), "gang operations are refused in all other pools"),
-    *time_limit_attributes("the maximum", "no maximum"),
-    Attribute("min_job_resource_limits", ResourceAmounts(), "the least that a job may request", "none", support=_KEPT),
-    Attribute("max_job_resource_limits", ResourceAmounts(), "the most that a job may request", "none", support=_KEPT),
+    *job_limit_attributes("the maximum", "no maximum"),
     Attribute(
         "enable_limiting_ancestor_check",
         Flag(),
-        "an operation fails if its jobs can never fit the limits of a pool",
-        support=_KEPT,
+        "an operation fails if its jobs are larger than the resource_limits of a pool for five minutes",
     ),
 ]
 _FORMULA: Final = [
@@ -207,8 +208,9 @@ _FORMULA: Final = [
     Attribute(
         "best_allocation_share_update_period",
         Duration(1),
-        "how old the best share of an operation may be",
-        support=_KEPT,
+        "how old the largest share may be that the nodes can give an operation",
+        support=_ABSENT,
+        reason="what the nodes can run is judged again with each change of them, without a period",
     ),
     Attribute(
         "fair_share_update_period",
@@ -230,7 +232,13 @@ _DATA: Final = [
         "how long nothing is preempted after a restart while nodes are missing; here until each node is back or offline",
         support=Support.MET,
     ),
-    Attribute("accumulated_resource_usage_update_period", Duration(1), "how often usage is summed up", support=_KEPT),
+    Attribute(
+        "accumulated_resource_usage_update_period",
+        Duration(1),
+        "how often usage is summed up for billing",
+        support=_ABSENT,
+        reason="usage is summed up from the lengths of jobs, without a period",
+    ),
     Attribute("metering_tags", Data(), "labels for billing", "none", support=Support.DATA),
 ]
 

@@ -1,13 +1,14 @@
-"""The attributes of time limits, which pools and trees have in the same form."""
+"""The attributes that limit jobs: their time and their resources. Pools and trees have them in the same form."""
 
 from __future__ import annotations
 
 from headrace.pools.attributes.kinds import Duration
+from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import Attribute
 
 
-def time_limit_attributes(default: str, maximum: str) -> list[Attribute]:
-    """Return the attributes. `default` and `maximum` say in words what applies if a default or a maximum is not set."""
+def job_limit_attributes(default: str, maximum: str) -> list[Attribute]:
+    """Return the attributes. `default` and `maximum` say in words what applies if a default or a maximum of time is not set."""
     of_jobs, of_operations = "one run of a job", "a whole operation, from its first running slot"
     return [
         Attribute(
@@ -27,5 +28,17 @@ def time_limit_attributes(default: str, maximum: str) -> list[Attribute]:
             Duration(1),
             f"the longest time limit of {of_operations}; a start with a longer one is refused",
             maximum,
+        ),
+        Attribute(
+            "min_job_resource_limits",
+            ResourceAmounts(),
+            "the least that a job may ask for; smaller jobs do not start, and an operation of smaller jobs is refused",
+            "no limit",
+        ),
+        Attribute(
+            "max_job_resource_limits",
+            ResourceAmounts(),
+            "the most that a job may ask for; larger jobs do not start, and an operation of larger jobs is refused",
+            "no limit",
         ),
     ]
