@@ -211,9 +211,7 @@ class Client:
             raise refused
 
     async def _operations_in(self, tree: TreeName, node: str) -> list[OperationId]:
-        request = ListNodes(operations_of=node_name(node))
-        answer = await self._asker.ask(subjects.of_tree("node.list", tree), request, NodeList)
-        return [operation for each in answer.nodes for operation in each.operations]
+        return (await self.hosts.get(node, tree)).operations
 
     async def list(
         self,
