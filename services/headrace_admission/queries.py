@@ -15,6 +15,7 @@ import msgspec
 from headrace.counted import counted
 from headrace.durations import exact_duration
 from headrace.efficiency import unused
+from headrace.errors import shortened
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.suggestions import near
 from headrace.wire import operations as wire
@@ -333,6 +334,8 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         awaiting_jobs=operation.awaiting_jobs,
         timed_out_jobs=counts[JobResult.TIMED_OUT],
         ends_by_ms=operation.ends_by_ms,
+        out_of_memory_runs=operation.ledger.out_of_memory_runs,
+        suspended_for="" if is_final(operation.state) else operation.suspended_for,
     )
 
 
@@ -426,13 +429,19 @@ def failure_words(operation: Operation) -> str:
             limit = f", the time limit is {exact_duration(spec.time_limit_ms)}" if spec.time_limit_ms else ""
             given_up.append(f"{timed_out} of {counted(jobs, 'job')} timed out{limit}")
         if failed := failed_for_good(ledger):
-            given_up.append(f"{failed} of {counted(jobs, 'job')} failed, tries is {spec.tries}")
+            given_up.append(f"{failed} of {counted(jobs, 'job')} failed, {_retry_rule(spec)}")
         words = "; ".join(given_up)
     if operation.ledger.failures:
         words += (
-            f"; {_never_ran_words(operation, 1) or 'the last failure: ' + _end_words(operation.ledger.failures[-1])}"
+            f"; {_never_ran_words(operation, 1) or 'the last failure: ' + end_words(operation.ledger.failures[-1])}"
         )
     return words[:_MOST_CHARACTERS]
+
+
+def _retry_rule(spec: OperationSpec) -> str:
+    """Return the fields of a spec by which failed jobs are given up, with their values."""
+    rules = {"tries": spec.tries, "retry_on": spec.retry_on, "no_retry_on": spec.no_retry_on}
+    return ", ".join(f"{name} is {shortened(str(value))}" for name, value in rules.items() if value)
 
 
 def trouble_words(operation: Operation) -> str:
@@ -448,12 +457,13 @@ def _never_ran_words(operation: Operation, least_nodes: int) -> str:
     if len(nodes) < least_nodes:
         return ""
     where = f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
-    last = _end_words(operation.ledger.failures[-1])
+    last = end_words(operation.ledger.failures[-1])
     # Nothing is known here about attempts that have not ended.
     return f"no attempt that ended had started: {where} could not start the command; the last failure: {last}"
 
 
-def _end_words(end: JobEnd) -> str:
+def end_words(end: JobEnd) -> str:
+    """Return which attempt ended, where and how."""
     how = end.reason or (f"signal {end.signal}" if end.signal else f"exit code {end.exit_code}")
     where = f" on node {end.node}" if end.node else ""
     return f"job {end.index} attempt {end.attempt}{where}: {how}"

@@ -14,8 +14,8 @@ from headrace.resources import ZERO, Resources
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator import decide, heartbeat_answer
 from headrace_allocator.decide import DueSteps
-from headrace_allocator.decision import ranking, view, walk
-from headrace_allocator.decision.job_classes import ALL_CLASSES
+from headrace_allocator.decision import placing, ranking, view, walk
+from headrace_allocator.decision.job_classes import ALL_CLASSES, JobClasses
 from headrace_allocator.decision.least_satisfied import entry_of
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
@@ -24,6 +24,7 @@ from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption import gang_victims, legacy_victims, stages
 from headrace_allocator.preemption.victims import Preemption
 from tests.properties.test_allocation_order import OlderTree, report
+from tests.properties.test_backfill import SteadyFleet
 from tests.properties.test_gangs_and_preemption import RandomGangs
 from tests.properties.test_preemption import OlderRules, RandomFleet, an_operation_in
 from tests.reference.heartbeats.comparing import SEEN, compare
@@ -111,6 +112,10 @@ def trees(seed: int) -> None:
         tree.change_shares()
 
 
+def lending(seed: int) -> None:
+    SteadyFleet(seed, limit_ms=500, runs_s=0.2).starts_after(40)
+
+
 def added_without_going(overlay: Overlay, pool: PoolState) -> Resources:
     return overlay.pools.get(pool.name, ZERO)
 
@@ -168,6 +173,12 @@ FAULTS: Final[dict[str, tuple[Plant, Callable[[int], None]]]] = {
     "ties go to the operation that came later": (ties_to_the_later, trees),
     "limits of pools hold nothing back": (instead(Overlay, "open", lambda *_: ALL_CLASSES), trees),
     "a reserved node goes to others": (instead(walk, "_reserved_starts", lambda *_: False), fleets(ReservingFleet)),
+    "a reserved node is lent to any job": (
+        instead(JobClasses, "ending_within", lambda *_: ALL_CLASSES),
+        lending,
+    ),
+    "a reserved node is never lent": (instead(JobClasses, "ending_within", lambda *_: 0), lending),
+    "a lent node runs several jobs one after another": (instead(placing, "borrows", lambda *_: False), lending),
     "a pending job is overlooked": (
         instead(heartbeat_answer, "why_nothing_fits", lambda *_: walk.RoomLeft.NO_JOB_FITS),
         fleets(RandomFleet),

@@ -1,17 +1,19 @@
 """Ends of jobs and their consequences: the job is retried, or the operation ends.
 
 An end counts once, however often it is reported. A failed, aborted or lost job is retried with its next attempt
-(`next_attempt`), unless the operation is ending or has failed too often. A job that timed out is given up. A failed job waits
-before its retry (`retry_at_ms`), and the wait grows with its failures.
+(`next_attempt`), unless the operation is ending or has failed too often. A job that timed out is given up, and so is a job whose
+failure is not to be retried (`is_retried`). A failed job waits before its retry (`retry_at_ms`), and the wait grows with its
+failures.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from headrace.failure_sets import parse_failures
 from headrace.ids import AllocationId, NodeName, OperationId, TreeName
 from headrace.wire.codec import runs_within
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import LONGEST_SHORT_TEXT, JobEnd, JobResult, JobSlot
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
 from headrace.wire.log import (
     AllocatorAttached,
@@ -20,6 +22,7 @@ from headrace.wire.log import (
     JobsRetried,
     LoggedEnd,
     OperationLeftTree,
+    OperationSuspended,
     StateCause,
 )
 from headrace.wire.operation_spec import OnLostNode, OperationSpec
@@ -30,7 +33,7 @@ from headrace_admission.decisions.index_leases import refused_term
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.decisions.upstream import judge_held_back, release_jobs
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
-from headrace_admission.queries import failed_for_good, failure_words, most_failed_runs
+from headrace_admission.queries import end_words, failed_for_good, failure_words, most_failed_runs
 from headrace_admission.state.ledger import MOST_PAUSING, Verdict
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.operation_states import is_ending, is_final
@@ -60,9 +63,24 @@ def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> JobSlot
         return None
     if end.result is JobResult.TIMED_OUT:
         return None
+    if end.result is JobResult.FAILED and not is_retried(operation.spec, end):
+        return None
     if end.result is JobResult.FAILED and operation.ledger.failed_runs[end.index] + 1 == operation.spec.tries:
         return None
     return JobSlot(end.index, end.attempt + 1)
+
+
+def is_retried(spec: OperationSpec, end: JobEnd) -> bool:
+    """True if `retry_on` and `no_retry_on` allow a retry after a failed run.
+
+    They concern the ends of programs. A run that has no exit status, or whose program could not be started, is retried.
+    """
+    if end.not_started or not end.status:
+        return True
+    if spec.retry_on:
+        return parse_failures(spec.retry_on).has(end.status, out_of_memory=end.out_of_memory)
+    excluded = spec.no_retry_on
+    return not (excluded and parse_failures(excluded).has(end.status, out_of_memory=end.out_of_memory))
 
 
 def retry_at_ms(operation: Operation, end: JobEnd, now_ms: int) -> int:
@@ -221,6 +239,7 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
     """Record the new ends of one operation, and end the operation if they require it. Return the number of impossible ends."""
     impossible = 0
     new: dict[int, LoggedEnd] = {}
+    had_failed = bool(operation.ledger.failures)
     failed_jobs = operation.ledger.counts[JobResult.FAILED]
     for one in reported:
         if one.end.index in new:
@@ -240,7 +259,18 @@ def _take_ends(transaction: Transaction, operation: Operation, reported: list[Re
         any_failed = has_failed_too_often(operation, failed_jobs) or failed_for_good(operation.ledger)
         cause = StateCause.TOO_MANY_FAILURES if any_failed else StateCause.TIME_LIMIT
         end_operation(transaction, operation, cause, failure_words(operation))
+    elif operation.spec.suspend_on_failure and operation.ledger.failures and not had_failed:
+        _suspend(transaction, operation)
     return impossible
+
+
+def _suspend(transaction: Transaction, operation: Operation) -> None:
+    """Suspend an operation after its first failure, unless it is suspended or ending already."""
+    if operation.suspended or is_ending(operation.state) or is_final(operation.state):
+        return
+    reason = f"its first failure, {end_words(operation.ledger.failures[0])}"[:LONGEST_SHORT_TEXT]
+    suspended = OperationSuspended(operation.id, suspended=True, at_ms=transaction.now_ms, reason=reason)
+    transaction.record(suspended)
 
 
 def _record(transaction: Transaction, operation: Operation, new: dict[int, LoggedEnd]) -> None:

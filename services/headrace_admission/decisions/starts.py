@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import BadInput, shortened
+from headrace.failure_sets import parse_failures
 from headrace.ids import PoolName, TreeName, operation_id, pool_name, tree_name
 from headrace.job_indexes import parse_indexes
 from headrace.job_lines import check_lines
@@ -160,7 +161,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
         return BadRequest("spec.scheduling_tag_filter", shortened(str(error.value)), error.expected)
-    wrong = _unusable_jobs(spec)
+    wrong = _unusable_jobs(spec) or _unusable_retries(spec)
     if wrong is not None:
         return wrong
     if spec.trace and read_trace(spec.trace) is None:
@@ -193,6 +194,19 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
         return BadRequest("spec.lines", str(error.value), error.expected)
     if any("\0" in text for text in (*spec.lines, spec.output, spec.error, spec.stdin)):
         return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
+    return None
+
+
+def _unusable_retries(spec: OperationSpec) -> BadRequest | None:
+    """Return the refusal of ends to retry that cannot be read, or of both ends to retry and ends not to retry; else None."""
+    if spec.retry_on and spec.no_retry_on:
+        return BadRequest("spec.no_retry_on", shortened(spec.no_retry_on), "retry_on or no_retry_on, not both")
+    for place, text in (("spec.retry_on", spec.retry_on), ("spec.no_retry_on", spec.no_retry_on)):
+        try:
+            if text:
+                parse_failures(text)
+        except BadInput as error:
+            return BadRequest(place, shortened(str(error.value)), error.expected)
     return None
 
 

@@ -90,6 +90,9 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     not_started: int | None = None
     given_up: int = 0
     used: dict[JobResult, RunUsage] = {}
+    #: Jobs whose newest ended attempt ran out of memory, and the number of all such attempts.
+    out_of_memory_pages: dict[int, bytes] = {}
+    out_of_memory_runs: int = 0
 
 
 class Ledger:
@@ -128,13 +131,17 @@ class Ledger:
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes = IndexedNumbers()
+        #: 1 for each job whose newest ended attempt ran out of memory; and the number of all such attempts.
+        self._out_of_memory = IndexedNumbers()
+        self.out_of_memory_runs = 0
 
     @property
     def size_bytes(self) -> int:
         """Bytes that the ledger takes in memory. Computing it takes the same time for any number of jobs."""
         bits = len(self._done) + len(self._not_retried)
         owners = self.owners.size_bytes if self.owners is not None else 0
-        numbers = self.attempts.size_bytes + self._exit_codes.size_bytes + self.failed_runs.size_bytes
+        by_index = (self.attempts, self._exit_codes, self.failed_runs, self._out_of_memory)
+        numbers = sum(each.size_bytes for each in by_index)
         names = _NODE_BYTES * len(self._node_names)
         pausing = _NUMBER_BYTES * len(self.pausing)
         return self._results.size_bytes + bits + owners + numbers + names + pausing + self._failures_bytes
@@ -231,6 +238,9 @@ class Ledger:
         where = f"{node} {end.account}" if end.account else node
         self._results.record(index, _RESULT_CODE[end.result], self._number(where), is_over=is_over)
         self._exit_codes[index] = end.exit_code or 0
+        is_out_of_memory = end.out_of_memory and end.result is JobResult.FAILED
+        self._out_of_memory[index] = int(is_out_of_memory)
+        self.out_of_memory_runs += is_out_of_memory
         if end.result is JobResult.FAILED:
             self.failed_runs[index] += 1
             self._not_started += end.not_started
@@ -299,6 +309,8 @@ class Ledger:
             not_started=self._not_started,
             given_up=self.given_up,
             used=dict(self.used),
+            out_of_memory_pages=self._out_of_memory.pages,
+            out_of_memory_runs=self.out_of_memory_runs,
         )
 
     @classmethod
@@ -320,6 +332,8 @@ class Ledger:
         known = sum(end.not_started for end in record.failures)
         ledger._not_started = known if record.not_started is None else record.not_started
         ledger.given_up = record.given_up
+        ledger._out_of_memory = IndexedNumbers(record.out_of_memory_pages)
+        ledger.out_of_memory_runs = record.out_of_memory_runs
         ledger._not_retried[: len(record.not_retried_bits)] = record.not_retried_bits
         for index in record.not_retried:
             ledger._not_retried[index >> 3] |= _bit(index)
@@ -354,6 +368,9 @@ class Ledger:
             broken.append(
                 f"{self._not_started} failures were not started, but {self.counts[JobResult.FAILED]} failures are counted"
             )
+        if self.out_of_memory_runs > self.counts[JobResult.FAILED]:
+            failed = self.counts[JobResult.FAILED]
+            broken.append(f"{self.out_of_memory_runs} runs are out of memory, but {failed} failures are counted")
         if self.given_up > max(0, not_retried.bit_count() - len(self.pausing)):
             broken.append(f"{self.given_up} jobs are given up, but fewer are recorded as ended without a retry")
         if self.counts[JobResult.TIMED_OUT] > self.given_up:
@@ -393,7 +410,8 @@ class Ledger:
         ended = attempt if self._has_ended(index) or attempt == 1 else attempt - 1
         exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes[index] or None
         name, _, account = self._node_names[node].partition(" ")
-        return JobRow(JobSlot(index, ended), result, name, exit_code, account, self.pausing.get(index, 0))
+        retry_at_ms, out_of_memory = self.pausing.get(index, 0), bool(self._out_of_memory[index])
+        return JobRow(JobSlot(index, ended), result, name, exit_code, account, retry_at_ms, out_of_memory)
 
     def _keep_failure(self, end: JobEnd) -> None:
         failures = [*self.failures[1 - KEPT_FAILURES :], end]

@@ -41,6 +41,8 @@ class _Fields(msgspec.Struct, kw_only=True):
     #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now. 0: it had none yet, or a version without
     #: time limits recorded it.
     runs_since_ms: int = 0
+    #: What suspended the operation; empty if it is not suspended, or a user suspended it.
+    suspended_for: str = ""
 
     def note_entry(self, sequence: int) -> None:
         """Record that the log holds a change of the operation in this entry."""
@@ -72,8 +74,8 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that its spec, its ledger and its reason take in memory."""
-        return self.spec_bytes + self.ledger.size_bytes + texts_bytes((self.reason,))
+        """Bytes that its spec, its ledger and its reasons take in memory."""
+        return self.spec_bytes + self.ledger.size_bytes + texts_bytes((self.reason, self.suspended_for))
 
     @property
     def is_vanilla(self) -> bool:

@@ -41,6 +41,8 @@ def spec_bytes(spec: OperationSpec) -> int:
         spec.error,
         spec.stdin,
         spec.rerun_of,
+        spec.retry_on,
+        spec.no_retry_on,
         *(each.operation for each in spec.after),
     )
     return (

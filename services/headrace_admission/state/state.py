@@ -303,6 +303,7 @@ class State:
                 self._note_pause(operation)
             case OperationSuspended():
                 operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
+                operation.suspended_for = event.reason
             case ParametersChanged():
                 _change_parameters(operation, event)
                 self._note_limit(operation)

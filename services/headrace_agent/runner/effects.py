@@ -69,6 +69,8 @@ class JobExit(msgspec.Struct, frozen=True):
     max_rss_bytes: int = 0
     #: True if CPU time and peak memory are those of the job's cgroup.
     from_cgroup: bool = False
+    #: True if the kernel killed a process of the job because the memory of its cgroup was at its limit.
+    out_of_memory: bool = False
 
 
 class About(msgspec.Struct, frozen=True):

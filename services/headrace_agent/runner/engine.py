@@ -27,7 +27,7 @@ from headrace_agent.runner.effects import (
     RunnerEffect,
     SendToAgent,
 )
-from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of
+from headrace_agent.runner.job_ends import NOT_RUNNABLE, Stop, job_end, result_of, with_memory_judged
 from headrace_agent.runner.job_interruptions import KILL_TIMEOUT_MS, JobInterruptions, LiveJob
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import (
@@ -166,6 +166,7 @@ class RunnerEngine:
         job = self._remove(key)
         is_after_signal = job.stopped_ns < (exit.main_ended_ns or now.steady_ns)
         stop = job.stop if is_after_signal else None
+        exit = with_memory_judged(job.run, exit)
         result, reason = result_of(
             exit,
             stop,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import signal
 from typing import Final, NamedTuple
 
+import msgspec
+
 from headrace.durations import exact_duration
 from headrace.ids import AllocationId
+from headrace.resources import format_amount
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import EXIT_SAVED, JobEnd, JobResult, short_text
 from headrace.wire.preemption import read_record
@@ -37,6 +40,23 @@ def time_limit_stop(run: Run) -> Stop:
     """Return the stop of a job whose time limit is reached."""
     reason = f"time limit of {exact_duration(run.time_limit_ms or 0)} reached"
     return Stop(JobResult.TIMED_OUT, reason, run.interruption_timeout_ms)
+
+
+def out_of_memory_words(run: Run) -> str:
+    """Return why a job ended that ran out of memory."""
+    return f"out of memory: limit {format_amount('memory', run.memory_bytes)}"
+
+
+def with_memory_judged(run: Run, exit: JobExit) -> JobExit:
+    """Return the exit of a job, as out of memory if it was killed with its memory at its limit and no cgroup counted kills.
+
+    Without a cgroup the kernel kills processes only when the whole host is out of memory. A job at its limit is then the
+    likely cause, and at least needs more memory than it asked for.
+    """
+    is_killed = exit.signal == signal.SIGKILL and not exit.from_cgroup
+    if not is_killed or exit.failure or not 0 < run.memory_bytes <= exit.max_rss_bytes:
+        return exit
+    return msgspec.structs.replace(exit, failure=out_of_memory_words(run), out_of_memory=True)
 
 
 def result_of(
@@ -97,6 +117,7 @@ def job_end(
         start=run.start,
         from_cgroup=exit.from_cgroup,
         not_started=started is None and result is JobResult.FAILED,
+        out_of_memory=exit.out_of_memory and result is JobResult.FAILED,
     )
 
 

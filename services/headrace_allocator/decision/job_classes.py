@@ -44,6 +44,8 @@ class JobClass(NamedTuple):
     high: bool = False
     #: True if the operation is a gang that waits until no other gang gathers resources.
     waits_for_a_turn: bool = False
+    #: Milliseconds after which every job has ended at the latest; 0: not known, or of no use in the tree.
+    lasts_ms: int = 0
 
 
 class Bucket:
@@ -66,6 +68,8 @@ class JobClasses:
         self._buckets: dict[object, Bucket] = {}
         self._by_priority: dict[PreemptionPriority, int] = {}
         self._by_filters: dict[tuple[str, ...], int] = {}
+        #: Classes of jobs whose end is known, by `JobClass.lasts_ms`.
+        self._by_length: dict[int, int] = {}
         #: Classes that only preemptive stages may start.
         self.only_by_preemption = 0
         #: Classes of operations with high priority.
@@ -133,6 +137,10 @@ class JobClasses:
         """Return the classes of operations with this preemption priority."""
         return self._by_priority.get(priority, 0)
 
+    def ending_within(self, length_ms: int) -> int:
+        """Return the classes of jobs that are sure to end within a time, if they start now."""
+        return _union(classes for lasts_ms, classes in self._by_length.items() if lasts_ms <= length_ms)
+
     @property
     def starving(self) -> int:
         """The classes of operations for which allocations of other operations may be preempted."""
@@ -151,7 +159,7 @@ class JobClasses:
         return number
 
     def _place(self, job_class: JobClass, number: int) -> None:
-        size, filters, priority, only_by_preemption, high, waits_for_a_turn = job_class
+        size, filters, priority, only_by_preemption, high, waits_for_a_turn, lasts_ms = job_class
         first = not self._numbers
         self._numbers[job_class] = number
         self._uses[number] = 0
@@ -160,6 +168,8 @@ class JobClasses:
         self._buckets.setdefault(_corner(job_class), Bucket()).classes |= 1 << number
         self._by_priority[priority] = self._by_priority.get(priority, 0) | 1 << number
         self._by_filters[filters] = self._by_filters.get(filters, 0) | 1 << number
+        if lasts_ms:
+            self._by_length[lasts_ms] = self._by_length.get(lasts_ms, 0) | 1 << number
         self.only_by_preemption |= only_by_preemption << number
         self.high |= high << number
         self.filtered |= bool(filters) << number
@@ -175,7 +185,7 @@ class JobClasses:
         kept = {job_class: number for job_class, number in before.items() if uses[number]}
         self._free += [number for number in before.values() if not uses[number]]
         self._numbers, self._uses, self._unused = {}, {}, 0
-        self._by_priority, self._by_filters = {}, {}
+        self._by_priority, self._by_filters, self._by_length = {}, {}, {}
         self.only_by_preemption = self.high = self.filtered = self.waiting_gangs = 0
         self._sizes[:] = _NOWHERE
         for bucket in self._buckets.values():
@@ -216,9 +226,10 @@ def _union(sets: Iterable[int]) -> int:
 
 
 def _corner(job_class: JobClass) -> object:
-    """Return the upper corner of a bucket: 4 log2 of each amount, rounded up. Sizes in a bucket differ by less than a fifth."""
-    size, *others = job_class
+    """Return the upper corner of a bucket: 4 log2 of each amount and of the length, rounded up. Sizes in it differ by less than a fifth."""
+    size, *others, lasts_ms = job_class
     return (
+        math.ceil(4 * math.log2(lasts_ms)) if lasts_ms else -1,
         tuple(math.ceil(4 * math.log2(amount)) if amount > 0 else -1 for amount in size.as_tuple()),
         *others,
     )

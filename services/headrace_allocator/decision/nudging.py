@@ -67,7 +67,7 @@ def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
     # A node with fewer free resources than the tree's minimum starts nothing. Were it nudged, nudges would cause most of a full cluster's
     # heartbeats.
     for node in facts.rooms.fitting(size.or_more(facts.pools.min_spare), filters):
-        if node.is_reserved_for_another(operation.id, size) or facts.failing.turns_away(node, operation):
+        if node.is_reserved_for_another(operation, size) or facts.failing.turns_away(node, operation):
             continue
         wanted -= size.times_that_fit(node.free)
         if not node.nudged:

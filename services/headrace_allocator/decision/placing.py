@@ -18,7 +18,7 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.job_classes import room_below
 from headrace_allocator.decision.view import Overlay, added_below
-from headrace_allocator.decision.walk import next_in_line
+from headrace_allocator.decision.walk import borrows, next_in_line
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import tolerant_limit
 
@@ -66,7 +66,8 @@ def place(
         job = operation.spec.resources
         if there is not None or operation.task_groups:
             available = room if there is None else there(operation)
-            fitting = None if available is None else _job_that_fits(overlay, operation, available)
+            lends = priority is None
+            fitting = None if available is None else _job_that_fits(overlay, operation, available, lends=lends)
             if fitting is None:
                 overlay.refuse(operation, counts=available is not None)
                 refused += 1
@@ -76,10 +77,10 @@ def place(
     return placed
 
 
-def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources) -> Resources | None:
+def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources, *, lends: bool) -> Resources | None:
     """Return the size of the operation's first pending job that fits into `room` and under all limits; None if none fits."""
     reserved = overlay.reserved
-    if reserved is not None and reserved is not operation:
+    if reserved is not None and reserved is not operation and not (lends and borrows(overlay, operation)):
         room = room - reserved.spec.resources
     if not operation.task_groups:
         # The walk has compared this size with the limits.
@@ -104,7 +105,9 @@ def _headroom(overlay: Overlay, operation: Operation) -> Resources:
 
 
 def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartStage) -> Placement:
-    jobs = 1 if overlay.view.allowed.one_job_of(operation.id) else jobs_ahead(operation, overlay.view.pace_ms)
+    # The next job of the allocation would not end in time.
+    is_single = overlay.view.allowed.one_job_of(operation.id) or borrows(overlay, operation)
+    jobs = 1 if is_single else jobs_ahead(operation, overlay.view.pace_ms)
     if jobs > 1:
         jobs = max(1, min(jobs, overlay.ready(operation), spare_jobs(overlay, operation)))
     overlay.use(operation, job, jobs)

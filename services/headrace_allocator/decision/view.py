@@ -96,6 +96,8 @@ class View(msgspec.Struct, frozen=True):
     some_gang_gathers: bool = False
     #: The operation for which the node is reserved.
     reserved: Operation | None = None
+    #: Milliseconds for which the free resources of the reserved node are lent to jobs that end in time.
+    lent_ms: int = 0
     #: Jobs that may start on the node, given the failures there.
     allowed: Allowed = ANYTHING
     #: Batches that regular stages go through, by whether they are of high priority; empty if the tree has no batches.
@@ -133,6 +135,7 @@ class View(msgspec.Struct, frozen=True):
             limited=facts.limited,
             some_gang_gathers=facts.gangs.gathering is not None,
             reserved=None if node.reserved is None else facts.operations.get(node.reserved.operation),
+            lent_ms=node.lent_ms,
             batches=batches or {},
         )
 

@@ -15,7 +15,7 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace_allocator.decision.least_satisfied import LeastSatisfied
 from headrace_allocator.decision.pool_order import Entry, PoolOrder
 from headrace_allocator.decision.view import Overlay
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, lasts_ms
 from headrace_allocator.facts.pool_tree import PoolState
 
 
@@ -27,7 +27,7 @@ class RoomLeft(enum.StrEnum):
     TAGS_DIFFER = "tags_differ"
     #: A job fits, but limits of pools or decisions made on this heartbeat hold back the operations that have one.
     HELD_BACK = "held_back"
-    #: A job fits, but not beside the job for which the node is reserved.
+    #: A job fits, but not beside the job for which the node is reserved, and it does not end in time.
     RESERVED = "reserved"
 
 
@@ -39,15 +39,13 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
     """Return the operation whose job comes first and fits into `room` on the node; None if no job fits.
 
     With `priority` only operations of that preemption priority take part. On a reserved node the operation that has the reservation comes
-    first, and all others may have what its job leaves.
+    first. All others may have what its job leaves, and without preemption also what is free until its job is expected to fit.
     """
     view, reserved = overlay.view, overlay.reserved
-    if reserved is not None:
-        if _reserved_starts(overlay, reserved, room, priority):
-            return reserved
-        room = room - reserved.spec.resources
+    if reserved is not None and _reserved_starts(overlay, reserved, room, priority):
+        return reserved
     order, classes = view.order, view.order.classes
-    fitting = classes.fitting(room) & order.root.classes
+    fitting = _fitting(overlay, room, lends=priority is None) & order.root.classes
     if not fitting:
         return None
     fitting &= classes.matching(view.tags) & ~overlay.left_out
@@ -57,6 +55,20 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
         fitting &= classes.of_priority(priority)
     found = _first(overlay, view.pools.root, order.root, fitting)
     return found[1] if found is not None else None
+
+
+def borrows(overlay: Overlay, operation: Operation) -> bool:
+    """True if the node is reserved for another operation, and a job of this operation ends before that operation needs the node."""
+    return overlay.reserved not in (None, operation) and 0 < lasts_ms(operation) <= overlay.view.lent_ms
+
+
+def _fitting(overlay: Overlay, room: Resources, *, lends: bool) -> int:
+    """Return the classes whose jobs fit into `room`. On a reserved node they fit beside the reserved job, or end in time if it `lends`."""
+    classes, reserved = overlay.view.order.classes, overlay.reserved
+    if reserved is None:
+        return classes.fitting(room)
+    beside = classes.fitting(room - reserved.spec.resources)
+    return beside | (classes.fitting(room) & classes.ending_within(overlay.view.lent_ms)) if lends else beside
 
 
 def _reserved_starts(
@@ -138,7 +150,7 @@ def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
     if why is not None:
         return why
     classes, waiting = view.order.classes, view.order.root.classes
-    if overlay.reserved is not None and not classes.fitting(room - overlay.reserved.spec.resources) & waiting:
+    if overlay.reserved is not None and not _fitting(overlay, room, lends=True) & waiting:
         return RoomLeft.RESERVED
     fitting = classes.fitting(room) & waiting
     return RoomLeft.HELD_BACK if fitting & classes.matching(view.tags) else RoomLeft.TAGS_DIFFER

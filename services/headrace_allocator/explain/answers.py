@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -11,11 +12,13 @@ from headrace.runtime.engine import Moment
 from headrace.suggestions import near
 from headrace.wire.codec import runs_within
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
+from headrace.wire.heartbeat import RunningJob
 from headrace.wire.nodes import (
     JobPlace,
     ListNodes,
     ListProgress,
     NodeGpu,
+    NodeJob,
     NodeList,
     NodeView,
     OperationPlaces,
@@ -82,7 +85,7 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
         job = allocation.job
         if job is not None and len(running) < _MOST_PLACES:
             node = facts.nodes[allocation.node]
-            ran_ms = job.ran_ms(node.boottime_ms) + max(0, _age_ms(node, now))
+            ran_ms = _ran_ms(node, job, now)
             running.append(
                 JobPlace(
                     job.index,
@@ -128,13 +131,37 @@ def list_nodes(facts: Facts, first: int, limit: int, now: Moment) -> NodeList:
 
 
 def _one_node(facts: Facts, name: str, now: Moment) -> NodeList | NotFound:
-    """Return one node with the operations that hold an allocation there, also if they are over and their jobs are not."""
+    """Return one node with its jobs and the operations that hold an allocation there, also if they are over and their jobs are not."""
     node = facts.nodes.get(NodeName(name))
     if node is None:
         return NotFound("node", name, near=near(name, facts.nodes))
     names = {each.operation or each.orphan_of for each in node.allocations.values()}
     operations = sorted(filter(None, names), reverse=True)[:MOST_OPERATIONS]
-    return NodeList([msgspec.structs.replace(_view(facts, node, now), operations=operations)])
+    jobs = sorted(_jobs_on(facts, node, now), key=lambda job: -job.ran_ms)[:_MOST_PLACES]
+    shown = next(runs_within(jobs, _PAGE_BYTES), [])
+    return NodeList([msgspec.structs.replace(_view(facts, node, now), operations=operations, jobs=shown)])
+
+
+def _jobs_on(facts: Facts, node: Node, now: Moment) -> Iterator[NodeJob]:
+    """Yield the jobs that run on a node."""
+    for allocation in node.allocations.values():
+        job, name = allocation.job, allocation.operation or allocation.orphan_of
+        if job is None or not name:
+            continue
+        known, ran_ms = facts.operations.get(name), _ran_ms(node, job, now)
+        spec = None if known is None else known.spec
+        limit_ms = None if spec is None else spec.time_limit_ms
+        yield NodeJob(
+            name,
+            job.index,
+            job.attempt,
+            ran_ms,
+            None if limit_ms is None else max(0, limit_ms - ran_ms),
+            "" if spec is None else spec.title,
+            "" if spec is None else spec.pool,
+            job.account,
+            job.progress,
+        )
 
 
 def _view(facts: Facts, node: Node, now: Moment) -> NodeView:
@@ -165,6 +192,11 @@ def _view(facts: Facts, node: Node, now: Moment) -> NodeView:
 def _gpu(name: str, holder: Allocation | None) -> NodeGpu:
     job = holder.job if holder is not None else None
     return NodeGpu(name) if holder is None or job is None else NodeGpu(name, holder.operation, job.index)
+
+
+def _ran_ms(node: Node, job: RunningJob, now: Moment) -> int:
+    """Return how long a job of the node has run, in milliseconds."""
+    return job.ran_ms(node.boottime_ms) + max(0, _age_ms(node, now))
 
 
 def _age_ms(node: Node, now: Moment) -> int:

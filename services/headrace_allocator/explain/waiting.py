@@ -296,7 +296,7 @@ def _no_room(
         silent_s = now.steady_s - node.heard_s
         if waits_for_room(node.allocations.values()):
             making_room += 1
-        elif node.reserved is not None and node.is_reserved_for_another(operation.id, size):
+        elif node.reserved is not None and node.is_reserved_for_another(operation, size):
             reserved, holder = reserved + 1, node.reserved.operation
         elif silent_s > late_s:
             unheard.append((silent_s, node.record.node))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from headrace.runtime.engine import Moment
 from headrace_allocator.explain.reasons import NodeReserved, RoomReserved
 from headrace_allocator.facts.nodes import Node
+
+_LENT: Final = "; a job whose time limit ends before they fit may start (run --time-limit)"
 
 
 def words_of_reserved(reason: NodeReserved | RoomReserved) -> str:
@@ -15,9 +19,11 @@ def words_of_reserved(reason: NodeReserved | RoomReserved) -> str:
             f"and the reservation ends in {_seconds(reason.left_s)}"
         )
     if reason.nodes == 1:
-        return f"1 node has free resources for a job of it, and is reserved for {reason.operation}, whose job does not fit there yet"
+        return f"1 node has free resources for a job of it, and is reserved for {reason.operation}, whose job does not fit there yet{_LENT}"
     nodes = f"{reason.nodes} nodes have free resources for a job of it"
-    return f"{nodes}, and are reserved for operations whose jobs do not fit there yet, such as {reason.operation}"
+    return (
+        f"{nodes}, and are reserved for operations whose jobs do not fit there yet, such as {reason.operation}{_LENT}"
+    )
 
 
 def words_of_reservation(node: Node, now: Moment) -> str:

@@ -22,6 +22,7 @@ from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartRecord
 from headrace_allocator.facts.allocations import AgreedReport, Allocation
 from headrace_allocator.facts.job_outcomes import NodeFailures
+from headrace_allocator.facts.operations import Operation, lasts_ms
 
 
 class Timing(msgspec.Struct, frozen=True):
@@ -104,10 +105,14 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     exempt_until_s: float = 0.0
 
 
+#: Seconds that are left for the start of a job on a reserved node and for the report of its end.
+_START_S: Final = 1.0
+
+
 class Reservation:
     """The reservation of one node for one operation."""
 
-    __slots__ = ("expected_s", "job", "moves", "node", "operation", "since_s", "until_s")
+    __slots__ = ("expected_s", "job", "lent_until_s", "moves", "node", "operation", "since_s", "until_s")
 
     def __init__(
         self, operation: OperationId, job: Resources, node: Node, expected_s: float, since_s: float, until_s: float
@@ -118,6 +123,9 @@ class Reservation:
         self.node = node
         #: Time at which the job is expected to fit, judged by what runs on the node.
         self.expected_s = expected_s
+        #: Time until which other jobs may use what is free on the node. It is `expected_s`, but as if a running job whose length is not
+        #: known lasted only as long again as it has run.
+        self.lent_until_s = 0.0
         #: Time at which this node was chosen, and the latest time at which the reservation ends.
         self.since_s = since_s
         self.until_s = until_s
@@ -200,12 +208,20 @@ class Node:
         """The node's resources that no allocation uses."""
         return self.total - self.used
 
-    def is_reserved_for_another(self, name: OperationId, job: Resources) -> bool:
-        """True if the node is reserved for another operation and the job does not fit beside the reserved job."""
+    @property
+    def lent_ms(self) -> int:
+        """Milliseconds from its last heartbeat for which jobs that end in time may use what is free; 0 without a reservation."""
+        if self.reserved is None:
+            return 0
+        return max(0, int((self.reserved.lent_until_s - _START_S - self.heard_s) * 1000))
+
+    def is_reserved_for_another(self, operation: Operation, job: Resources) -> bool:
+        """True if the node is reserved for another operation, and the job neither fits beside the reserved job nor ends in time."""
         return (
             self.reserved is not None
-            and self.reserved.operation != name
+            and self.reserved.operation != operation.id
             and not (self.free - self.reserved.job).dominates(job)
+            and not 0 < lasts_ms(operation) <= self.lent_ms
         )
 
     @property

@@ -356,6 +356,19 @@ def take_usage(operation: Operation, item: ShareItem) -> bool:
     return True
 
 
+def lasts_ms(operation: Operation) -> int:
+    """Return the milliseconds after which each job of an operation has ended at the latest, kill included; 0: not known.
+
+    The jobs of a gang keep their resources until all of them have started, so their end is not known.
+    """
+    spec = operation.spec
+    return (
+        0
+        if spec.time_limit_ms is None or operation.gang is not None
+        else spec.time_limit_ms + spec.interruption_timeout_ms
+    )
+
+
 def is_starving(operation: Operation) -> bool:
     """True if the operation starves according to the last snapshot, or a pool above it lends it its starvation."""
     return (

@@ -1,6 +1,7 @@
 """Reserved nodes: each is kept for one operation whose next job is larger than the free resources of every node.
 
-On a reserved node nothing starts that would not fit beside that job. So the node drains until the job fits.
+On a reserved node nothing starts that would delay that job: only what fits beside it, or is sure to end before it is expected to fit.
+So the node drains until the job fits.
 An operation has one reserved node. A gang that gathers resources has up to one for each job that has no resources yet.
 Invariant (`check`): a node is reserved for one operation, and both know of each other.
 """
@@ -47,7 +48,7 @@ class Reservations:
         """Reserve another node instead of the present one. The time at which the reservation ends at the latest stays."""
         self.end_at(reservation.node, ReservationEnd.MOVED)
         reservation.node, reservation.expected_s, reservation.since_s = node, expected_s, now_s
-        reservation.moves += 1
+        reservation.moves, reservation.lent_until_s = reservation.moves + 1, 0.0
         self.enter(reservation)
 
     def note(self, operation: OperationId, *, wants_node: bool) -> None:

@@ -178,6 +178,8 @@ class NodeReservations:
             facts.reservations.end_at(node, ReservationEnd.RELEASED)
         else:
             reservation.expected_s = now.steady_s + wait_s
+            known_s = expected_wait_s(facts, node, facts.operations[name], unknown_s=0.0)
+            reservation.lent_until_s = now.steady_s + (known_s or 0.0)
 
     # --- rules ----------------------------------------------------------------------------------------------------
 
@@ -301,7 +303,7 @@ class NodeReservations:
         """True if no node has free resources for a job of the operation, except nodes reserved for other operations."""
         facts, job = self._facts, operation.spec.resources
         fitting = facts.rooms.fitting(job.or_more(facts.pools.min_spare), facts.pools.filters_of(operation.spec))
-        return all(node.is_reserved_for_another(operation.id, job) for node in fitting)
+        return all(node.is_reserved_for_another(operation, job) for node in fitting)
 
     def _has_its_turn(self, operation: Operation) -> bool:
         """True if the operation starves. Otherwise true only for the first waiting operation of a FIFO pool."""

@@ -18,11 +18,10 @@ from headrace.errors import BadInput
 from headrace.ids import node_name, tree_name
 from headrace.resources import parse_amount
 from headrace.runtime.clock import SystemClock
-from headrace.suggestions import near
 from headrace.wire.joining import MakeToken
 from headrace.wire.nodes import NodeChange, NodeTerms
-from headrace.wire.refusals import NotFound, Refused
-from headrace_cli.commands.node_tables import node_facts, node_table
+from headrace.wire.refusals import Refused
+from headrace_cli.commands.node_tables import node_facts, node_jobs, node_table
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, InTree, Watching, talk
 from headrace_cli.show.screen import Screen
@@ -90,7 +89,7 @@ def list_(*, watching: Watching | None = None, common: InTree | None = None) -> 
 
 @app.command
 def get(node: str, /, *, common: InTree | None = None) -> int:
-    """Show one node: its resources and usage, and what its agent claims beyond its token.
+    """Show one node: its resources and usage, what its agent claims beyond its token, and the jobs that run on it.
 
     Examples:
 
@@ -104,10 +103,10 @@ def get(node: str, /, *, common: InTree | None = None) -> int:
     name = node_name(node)
 
     async def work(client: Client, screen: Screen) -> None:
-        nodes = {view.node: view for view in (await client.nodes()).nodes}
-        if name not in nodes:
-            raise Refused(NotFound("node", name, near=near(name, nodes)))
-        screen.show(nodes[name], node_facts(nodes[name]))
+        view = await client.hosts.get(name, client.place.tree)
+        screen.show(view, node_facts(view))
+        if view.jobs and not screen.json:
+            screen.print("", node_jobs(view.jobs))
 
     return talk(common, work)
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headrace.durations import format_duration
 from headrace.resources import ZERO, format_amount
-from headrace.wire.nodes import Drain, NodeView
+from headrace.wire.nodes import Drain, NodeJob, NodeView
 from headrace_cli.show.amounts import amounts, short_name
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import timestamp
@@ -123,6 +123,21 @@ def node_facts(node: NodeView) -> Table:
     if cut:
         facts.add_row("cut", Text(f"{'; '.join(cut)}: claimed by its agent, but not in its token", style="yellow"))
     return facts
+
+
+def node_jobs(jobs: Sequence[NodeJob]) -> Table:
+    """Return a table with one line for each job that runs on a node."""
+    titles = ["title"] if any(job.title for job in jobs) else []
+    limits = ["left"] if any(job.left_ms is not None for job in jobs) else []
+    made = table(
+        "operation", *titles, "pool", "job", "attempt", "ran", *limits, right=("job", "attempt", "ran", "left")
+    )
+    for job in jobs:
+        title = [Text(job.title) for _ in titles]
+        left = ["–" if job.left_ms is None else format_duration(job.left_ms) for _ in limits]
+        cells = (str(job.index), str(job.attempt), format_duration(job.ran_ms))
+        made.add_row(job.operation, *title, job.pool or "–", *cells, *left)
+    return made
 
 
 def limits_words(limits: str) -> str:

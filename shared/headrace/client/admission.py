@@ -10,11 +10,12 @@ import msgspec
 from headrace.client.asking import Asker
 from headrace.client.operation_id import new_operation_id
 from headrace.client.pools import Pools
-from headrace.ids import OperationId, PoolName, TreeName, operation_id
+from headrace.ids import OperationId, PoolName, TreeName, node_name, operation_id
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.files import Archive, Upload, Uploaded
 from headrace.wire.joining import MakeToken, TokenMade
+from headrace.wire.nodes import ListNodes, NodeList, NodeView
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.rights import GetRights, Rights
 from headrace.wire.start_plans import FitOperation, OperationFit, PlannedPlace, PlanStart, StartPlanned
@@ -61,7 +62,7 @@ class Persons:
 
 
 class Hosts:
-    """Requests about hosts that join as nodes."""
+    """Requests about single hosts, which are or become nodes."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -69,6 +70,12 @@ class Hosts:
     async def make_token(self, request: MakeToken) -> TokenMade:
         """Allow the holder of a key to join one host, for some minutes. For administrators. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("node.token", request, TokenMade)
+
+    async def get(self, node: str, tree: TreeName) -> NodeView:
+        """Return a node of a tree with the jobs that run on it. Raises `Refused`, with similar names, if the tree has no such node."""
+        request = ListNodes(operations_of=node_name(node))
+        [view] = (await self._asker.ask(subjects.of_tree("node.list", tree), request, NodeList)).nodes
+        return view
 
 
 class DryRuns:

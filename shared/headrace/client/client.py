@@ -142,7 +142,8 @@ class Client:
 
         Without a pool the tree chooses it, as for `headrace run`.
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
-        `tries`, `keep_going`, `max_failed_job_count` and the time limits ("2h") are as for `headrace run`; None is the default.
+        `tries`, `keep_going`, `max_failed_job_count`, `retry_on`, `no_retry_on`, `suspend_on_failure` and the time limits ("2h") are
+        as for `headrace run`; None is the default.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
         `after` names operations that must complete before this operation runs; `"ID:failed"` and `"ID:any"` wait for other ends.
         `after_each` names an operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
@@ -213,9 +214,7 @@ class Client:
             raise refused
 
     async def _operations_in(self, tree: TreeName, node: str) -> list[OperationId]:
-        request = ListNodes(operations_of=node_name(node))
-        answer = await self._asker.ask(subjects.of_tree("node.list", tree), request, NodeList)
-        return [operation for each in answer.nodes for operation in each.operations]
+        return (await self.hosts.get(node, tree)).operations
 
     async def list(
         self,

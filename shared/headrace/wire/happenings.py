@@ -67,6 +67,8 @@ class OperationChanged(msgspec.Struct, frozen=True, tag="operation_changed"):
     weight: Finite | None = None
     #: Time limit of the whole operation; 0: no limit.
     operation_time_limit_ms: Counter | None = None
+    #: What suspended the operation, if no user did.
+    reason: str = ""
 
 
 class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True):
@@ -96,6 +98,8 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
     max_rss_bytes: Counter | None = None
     #: False: the CPU time has only the processes that were waited for, and the peak memory is that of the largest single process.
     from_cgroup: bool = False
+    #: True if the job failed because its memory was at its limit.
+    out_of_memory: bool = False
 
     @property
     def ran_ms(self) -> int | None:
@@ -236,7 +240,7 @@ def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEn
             cause, pool = event.cause.value, event.blocked_by or PoolName("")
             return [OperationStep(event.at_ms, event.operation, event.state, cause, event.reason, pool)]
         case OperationSuspended():
-            return [OperationChanged(event.at_ms, event.operation, suspended=event.suspended)]
+            return [OperationChanged(event.at_ms, event.operation, suspended=event.suspended, reason=event.reason)]
         case ParametersChanged():
             return [
                 OperationChanged(
@@ -291,4 +295,5 @@ def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:
         cpu_ms=end.cpu_ms if end.is_measured else None,
         max_rss_bytes=end.max_rss_bytes if end.is_measured else None,
         from_cgroup=end.from_cgroup,
+        out_of_memory=end.out_of_memory,
     )

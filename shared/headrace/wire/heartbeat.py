@@ -196,10 +196,17 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: True if CPU time and peak memory are those of the job's cgroup. False: the CPU time has only the processes that were waited for,
     #: and the peak memory is that of the largest single process.
     from_cgroup: bool = False
+    #: True if the job failed because its memory was at its limit.
+    out_of_memory: bool = False
 
     @property
     def key(self) -> JobKey:
         return JobKey(self.operation, self.index, self.attempt)
+
+    @property
+    def status(self) -> int:
+        """Exit status as a shell reports it: the exit code, or 128 and the number of the signal that ended the job. 0: neither is known."""
+        return self.exit_code or (128 + self.signal if self.signal else 0)
 
     @property
     def is_measured(self) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Finite
-from headrace.wire.heartbeat import JobEnd, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobSlot, ShortText
 from headrace.wire.operation_spec import Millis
 from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
@@ -124,6 +124,8 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
     at_ms: Counter
     #: True if running jobs must end; they run again when the operation is resumed.
     abort_running_jobs: bool = False
+    #: What suspended the operation, if no user did.
+    reason: ShortText = ""
 
 
 class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):

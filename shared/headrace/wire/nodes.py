@@ -247,6 +247,24 @@ class NodeGpu(msgspec.Struct, frozen=True):
     index: int | None = None
 
 
+class NodeJob(msgspec.Struct, frozen=True, array_like=True):
+    """A job that runs on a node."""
+
+    operation: OperationId
+    index: int
+    attempt: int
+    ran_ms: Counter
+    #: Milliseconds until its time limit; None: no limit, or its operation is over.
+    left_ms: Counter | None = None
+    #: Title and pool of its operation; empty if the operation is over.
+    title: str = ""
+    pool: str = ""
+    #: Account under which it runs on the node; empty: the agent's account.
+    account: str = ""
+    #: Progress in thousandths, if the job reports it.
+    progress: int | None = None
+
+
 class NodeView(msgspec.Struct, frozen=True):
     """A node as the allocator sees it."""
 
@@ -282,6 +300,8 @@ class NodeView(msgspec.Struct, frozen=True):
     operations: Annotated[list[OperationId], msgspec.Meta(max_length=MOST_OPERATIONS)] = []
     #: How jobs fail on the node, and when the next job is tried, in words. Empty: the node is not held back.
     held_back: str = ""
+    #: Jobs that run on the node, at most 1,000, the one that has run longest first. Only in answers about one node.
+    jobs: list[NodeJob] = []
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

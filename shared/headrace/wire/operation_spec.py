@@ -93,6 +93,8 @@ class PerTree(msgspec.Struct, frozen=True):
 Millis = Annotated[int, msgspec.Meta(ge=0, le=LONGEST_MS)]
 TimeLimit = Annotated[int, msgspec.Meta(ge=1, le=LONGEST_MS)]
 
+FailureText = Annotated[str, msgspec.Meta(max_length=1000)]
+
 
 class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The specification of an operation. Fields with their default are not sent."""
@@ -196,6 +198,12 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     time_limit_ms: TimeLimit | None = None
     #: Milliseconds from the first running slot of the operation until it fails, whatever runs, waits or is suspended. None: as above.
     operation_time_limit_ms: TimeLimit | None = None
+    #: Ends of failed runs that are retried, and ends that are not, as `headrace.failure_sets` reads them; empty: no rule. At most one of
+    #: them is given. A job that is not retried is given up, whatever `tries` is.
+    retry_on: FailureText = ""
+    no_retry_on: FailureText = ""
+    #: True if the operation is suspended after its first run that failed or timed out, unless it fails or ends by that run.
+    suspend_on_failure: bool = False
 
     @property
     def is_vanilla(self) -> bool:

@@ -208,6 +208,10 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     timed_out_jobs: Counter = 0
     #: Unix time in milliseconds at which the time limit of the whole operation is reached; 0: no such limit, or not running.
     ends_by_ms: Counter = 0
+    #: Number of failed runs that ended because their memory was at its limit.
+    out_of_memory_runs: Counter = 0
+    #: What suspended the operation; empty if it is not suspended, or a user suspended it.
+    suspended_for: ShortText = ""
 
 
 class GetOperation(msgspec.Struct, frozen=True):
@@ -392,6 +396,8 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     account: str = ""
     #: Unix time of the retry in milliseconds, if the job failed; 0: no retry is delayed.
     retry_at_ms: Counter = 0
+    #: True if the attempt failed because its memory was at its limit.
+    out_of_memory: bool = False
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

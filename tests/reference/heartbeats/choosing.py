@@ -22,7 +22,7 @@ from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.gangs.gang import GangPhase
 from tests.reference.heartbeats.state import State
 
-__all__ = ["accepts_size", "may_start_one_more", "next_operation", "within_limits"]
+__all__ = ["accepts_size", "ends_in_time", "may_start_one_more", "next_operation", "within_limits"]
 
 #: Satisfaction, share of the dominant resource above the fair share, rank, arrival number, name.
 _Place = tuple[float, float, int, int, str]
@@ -39,16 +39,29 @@ class _Child(msgspec.Struct, frozen=True):
 def next_operation(state: State, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
     """Return the operation whose job comes first and fits into `room`. With `priority`, only operations of this priority take part.
 
-    On a reserved node the operation with the reservation comes first, and all others may have what its job leaves.
+    On a reserved node the operation with the reservation comes first. All others may have what its job leaves, and without preemption also
+    what is free until its job is expected to fit.
     """
     reserved = state.reserved
-    if reserved is not None:
-        if _is_able(state, reserved, room, priority):
-            return reserved
-        room = room - reserved.spec.resources
-    able = [one for one in state.view.operations.values() if _is_able(state, one, room, priority)]
+    if reserved is not None and _is_able(state, reserved, room, priority):
+        return reserved
+    beside = room if reserved is None else room - reserved.spec.resources
+    able = [
+        one
+        for one in state.view.operations.values()
+        if _is_able(state, one, beside, priority)
+        or (priority is None and ends_in_time(state, one) and _is_able(state, one, room, priority))
+    ]
     best = _best_below(state, state.view.pools.root, able)
     return None if best is None else best.operation
+
+
+def ends_in_time(state: State, one: Operation) -> bool:
+    """True if a job of the operation ends, kill included, before the operation with the reservation needs the node."""
+    spec = one.spec
+    if spec.time_limit_ms is None or one.gang is not None or state.reserved is None or state.reserved is one:
+        return False
+    return spec.time_limit_ms + spec.interruption_timeout_ms <= state.view.lent_ms
 
 
 def _is_able(state: State, one: Operation, room: Resources, priority: PreemptionPriority | None) -> bool:

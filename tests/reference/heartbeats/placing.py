@@ -17,7 +17,7 @@ from headrace_allocator.decision.placing import Placement
 from headrace_allocator.decision.scheduling_order import Batch
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
-from tests.reference.heartbeats.choosing import accepts_size, next_operation, within_limits
+from tests.reference.heartbeats.choosing import accepts_size, ends_in_time, next_operation, within_limits
 from tests.reference.heartbeats.state import State
 
 __all__ = ["extend", "place", "start_regularly"]
@@ -49,12 +49,13 @@ def place(
         operation = next_operation(state, room, priority) if (room + more).dominates(spare) else None
         if operation is None:
             break
-        size = _size_that_fits(state, operation, room if there is None else there(operation))
+        is_lent = priority is None and ends_in_time(state, operation)
+        size = _size_that_fits(state, operation, room if there is None else there(operation), is_lent=is_lent)
         if size is None:
             state.refused.add(operation.id)
             refused += 1
             continue
-        jobs = jobs_ahead(state, operation)
+        jobs = 1 if ends_in_time(state, operation) else jobs_ahead(state, operation)
         if jobs > 1:
             jobs = max(1, min(jobs, state.ready(operation), _jobs_beyond_the_tree(state, operation)))
         state.start(operation, size, jobs)
@@ -62,12 +63,12 @@ def place(
     return placed
 
 
-def _size_that_fits(state: State, operation: Operation, room: Resources | None) -> Resources | None:
+def _size_that_fits(state: State, operation: Operation, room: Resources | None, *, is_lent: bool) -> Resources | None:
     """Return the size of the first pending job that fits beside a reserved job and stays within all limits."""
     if room is None:
         return None
     room = room + state.more_room(operation)
-    if state.reserved is not None and state.reserved is not operation:
+    if state.reserved is not None and state.reserved is not operation and not is_lent:
         room = room - state.reserved.spec.resources
     sizes = [group.job for group in operation.task_groups if group.pending > state.tasks[operation.id, group.job]]
     for size in sizes if operation.task_groups else [operation.spec.resources]:

@@ -29,7 +29,8 @@ def test_always_those_fit_that_fit_when_each_is_asked_though_classes_come_and_go
             0,
         )
         filters = random.choice([(), ("fast",), ("fast", "!large")])
-        job_class = JobClass(Resources(*amounts), filters, random.choice(list(PreemptionPriority)))
+        priority, lasts_ms = random.choice(list(PreemptionPriority)), random.choice([0, 0, 7, random.randint(1, 99)])
+        job_class = JobClass(Resources(*amounts), filters, priority, lasts_ms=lasts_ms)
         if len(numbers) > random.choice([20, 200, 300]):
             for gone in random.sample(list(numbers), len(numbers) // 2):
                 classes.leave(numbers.pop(gone))
@@ -50,6 +51,8 @@ def test_always_those_fit_that_fit_when_each_is_asked_though_classes_come_and_go
         assert classes.matching(tags) & mine == match
         assert classes.below(PartialResources(cpu=most), Resources(cpu=used)) & mine == below
         assert classes.of_priority(PreemptionPriority.NORMAL) & mine == normal
+        in_time = _bits(number for each, number in numbers.items() if 0 < each.lasts_ms <= most // 10)
+        assert classes.ending_within(most // 10) & mine == in_time
         for each, number in numbers.items():
             assert classes.bucket(each).classes >> number & 1
 

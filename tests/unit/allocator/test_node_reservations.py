@@ -21,6 +21,7 @@ from tests.support.streams import LARGE, STREAM, StreamFleet
 
 #: Seconds until a node is reserved: the time-out, an update, a tick and a round of heartbeats.
 _RESERVED_S = 12
+SHORT = OperationId("short-jobs")
 
 
 def a_fleet(size: float = 4, jobs: int = 1, **options: Any) -> StreamFleet:
@@ -69,8 +70,41 @@ def test_others_are_told_that_free_resources_are_reserved() -> None:
         if node is not None and node.free.cpu >= 100:
             break
     said = "1 node has free resources for a job of it, and is reserved for whole-node, whose job does not fit there yet"
-    assert said in fleet.reasons(STREAM)
+    assert f"{said}; a job whose time limit ends before they fit may start (run --time-limit)" in fleet.reasons(STREAM)
     assert node not in nodes_to_nudge(fleet.operation(STREAM), fleet.facts)
+
+
+@pytest.mark.parametrize(
+    ("limits", "is_lent"),
+    [
+        ({"time_limit_ms": 4_000, "interruption_timeout_ms": 1_000}, True),
+        ({"time_limit_ms": 4_000, "interruption_timeout_ms": 1_001}, False),
+        ({"time_limit_ms": 1, "interruption_timeout_ms": 1, "is_gang": True}, False),
+        ({"interruption_timeout_ms": 0}, False),
+    ],
+)
+def test_a_reserved_node_is_lent_to_jobs_that_end_in_time(limits: dict[str, Any], is_lent: bool) -> None:
+    fleet = reserving()
+    while not (node := fleet.reserved_nodes()[0]).free.cpu >= 100:
+        fleet.second()
+    reservation = node.reserved
+    assert reservation is not None
+    reservation.lent_until_s = node.heard_s + 6.0  # One second is left for the start and the report of the end.
+    fleet.work(SHORT, "small", 2, cores(1), **limits)
+
+    assert node.nudged is is_lent
+    assert node.is_reserved_for_another(fleet.operation(SHORT), cores(1)) is not is_lent
+
+
+def test_a_node_whose_jobs_have_no_known_length_is_lent_only_as_long_again_as_they_have_run() -> None:
+    fleet = reserving()
+    fleet.second()
+    reservation = fleet.reservation
+    assert reservation is not None
+
+    # The jobs of the stream have run for some seconds, and none has ended yet.
+    assert 0 < reservation.lent_until_s - fleet.now_s < 40
+    assert reservation.expected_s - fleet.now_s > 3_000
 
 
 def test_what_fits_beside_the_reserved_job_starts() -> None:

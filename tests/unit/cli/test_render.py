@@ -16,12 +16,12 @@ from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import PoolConfig
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
-from headrace.wire.nodes import JobPlace, NodeGpu, NodeView, OperationPlaces
+from headrace.wire.nodes import JobPlace, NodeGpu, NodeJob, NodeView, OperationPlaces
 from headrace.wire.operations import JobRow, OperationSpec, OperationState, OperationView
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
-from headrace_cli.commands.node_tables import node_facts, node_state, node_table
+from headrace_cli.commands.node_tables import node_facts, node_jobs, node_state, node_table
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.show.plain_values import plain
@@ -230,6 +230,15 @@ def test_a_node_tells_for_which_operation_it_is_reserved() -> None:
     reserved = msgspec.structs.replace(node, reserved="for train-1, whose job is expected to fit in 5 s")
     facts = [" ".join(line.split()) for line in shown(node_facts(reserved), 120)]
     assert "reserved for train-1, whose job is expected to fit in 5 s" in facts
+
+
+def test_the_jobs_of_a_node_are_listed_with_what_is_left_to_them() -> None:
+    jobs = [NodeJob(OPERATION, 3, 2, 60_000, 3_600_000, "a title"), NodeJob(OPERATION, 4, 1, 1_000)]
+    lines = [line.split() for line in shown(node_jobs(jobs), 120)]
+    assert lines[0] == ["operation", "title", "pool", "job", "attempt", "ran", "left"]
+    assert lines[1] == [OPERATION, "a", "title", "–", "3", "2", "1m", "1h"]
+    assert lines[2] == [OPERATION, "–", "4", "1", "1s", "–"]
+    assert "title" not in shown(node_jobs(jobs[1:]), 120)[0]
 
 
 def test_a_node_tells_which_job_has_which_gpu_device_and_a_job_its_devices() -> None:

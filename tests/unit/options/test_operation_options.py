@@ -254,6 +254,18 @@ def after_one_of_two_jobs_is_given_up(options: Options) -> object:
     return after_a_failure({"tries": 1, "job_count": 2} | options)
 
 
+case("retry_on", "75")(after_a_failure)
+case("no_retry_on", "1")(after_a_failure)
+
+
+@case("suspend_on_failure", True)
+def suspended_by_a_failure(options: Options) -> bool:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **options)
+    desk.end_run("one", JobResult.FAILED, exit_code=1)
+    return desk.state.operations[oid("one")].suspended
+
+
 def failed_twice(options: Options) -> list[int]:
     """How long its job waits after the first failure, and after the second."""
     desk, pauses = Desk({"a": {}}), []

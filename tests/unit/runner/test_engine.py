@@ -91,6 +91,42 @@ def test_out_of_memory_fails_a_job() -> None:
     assert the_end(effects) == (JobResult.FAILED, "out of memory: limit 512 MiB")
 
 
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("exit", "expected"),
+    [
+        (JobExit(signal=9, failure="said", out_of_memory=True, from_cgroup=True, max_rss_bytes=MIB), (True, "said")),
+        (JobExit(signal=9, max_rss_bytes=MIB), (True, "out of memory: limit 1 MiB")),
+        (JobExit(signal=9, max_rss_bytes=MIB - 1), (False, "ended by SIGKILL, which the runner did not send")),
+        (JobExit(signal=9, max_rss_bytes=MIB, from_cgroup=True), (False, None)),
+        (JobExit(signal=11, max_rss_bytes=MIB), (False, None)),
+        (JobExit(exit_code=137, max_rss_bytes=MIB), (False, "")),
+    ],
+)
+def test_an_end_is_out_of_memory_by_its_cgroup_or_if_killed_with_its_memory_at_the_limit(
+    exit: JobExit, expected: tuple[bool, str | None]
+) -> None:
+    engine = leased()
+    engine.on_run(a_run(memory_bytes=MIB), at(0))
+    engine.on_started(a_job(), 1234, at(0))
+    kept = engine.on_exited(a_job(), exit, at(7)).effects[0]
+
+    assert isinstance(kept, Keep)
+    assert kept.end.out_of_memory is expected[0]
+    assert expected[1] in (kept.end.reason, None)
+
+
+def test_a_job_that_was_interrupted_is_not_out_of_memory() -> None:
+    engine = running()
+    engine.on_interrupt(Interrupt(a_job(), 1000, "preempted"), at(1))
+    kept = engine.on_exited(a_job(), JobExit(signal=9, failure="said", out_of_memory=True), at(2)).effects[0]
+
+    assert isinstance(kept, Keep)
+    assert (kept.end.result, kept.end.out_of_memory) == (JobResult.ABORTED, False)
+
+
 @pytest.mark.parametrize("exit", [JobExit(exit_code=0), JobExit(exit_code=5), JobExit(signal=15)])
 def test_an_interrupted_job_is_aborted_whatever_it_returns(exit: JobExit) -> None:
     engine = running()

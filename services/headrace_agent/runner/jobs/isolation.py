@@ -19,7 +19,6 @@ import os
 import resource
 from typing import NamedTuple
 
-from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.host.device_filter import close_devices, why_not_filtered
@@ -27,6 +26,7 @@ from headrace_agent.runner.host.files import LinuxFiles, write_file
 from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
 from headrace_agent.runner.host.starting import ProcessLimits
+from headrace_agent.runner.job_ends import out_of_memory_words
 from headrace_agent.runner.protocol import Run
 
 _CPU_PERIOD_US = 100_000
@@ -158,9 +158,7 @@ class Cgroup2(Isolation):
         events = self._table(f"{group}/memory.events")
         ended_by_memory = events.get("oom_kill", 0) > 0 or events.get("oom_group_kill", 0) > 0
         return JobUsage(
-            out_of_memory=f"out of memory: limit {format_amount('memory', run.memory_bytes)}"
-            if ended_by_memory
-            else "",
+            out_of_memory=out_of_memory_words(run) if ended_by_memory else "",
             cpu_ms=self._table(f"{group}/cpu.stat").get("usage_usec", 0) // 1000,
             max_rss_bytes=self._figure(f"{group}/memory.peak"),
         )

@@ -340,16 +340,18 @@ class ProcessTable:
                 self._scratch.give_back(process.scratch, is_left=is_left)
         reaped = process.reaped
         assert reaped is not None
+        out_of_memory = usage.out_of_memory if reaped.exit_code != 0 else ""
         stderr = list(process.streams.values())[1]
         return JobExit(
             main_ended_ns=process.main_ended_ns,
             exit_code=reaped.exit_code,
             signal=reaped.signal,
-            failure=process.failure or (usage.out_of_memory if reaped.exit_code != 0 else ""),
+            failure=process.failure or out_of_memory,
             stderr_tail=stderr.tail(),
             cpu_ms=max(reaped.cpu_ms, usage.cpu_ms),
             # `wait4` knows only the largest single process, and counts what that process shared with the runner before its program
             # ran.
             max_rss_bytes=usage.max_rss_bytes or reaped.max_rss_bytes,
             from_cgroup=usage.max_rss_bytes > 0,
+            out_of_memory=bool(out_of_memory),
         )

@@ -128,7 +128,8 @@ def _what(happening: Happening) -> str:
                 return f"moved to pool {happening.pool}, weight {happening.weight:g}"
             return f"time limit of the operation: {exact_duration(limit_ms) if limit_ms else 'none'}, weight {happening.weight:g}"
         case OperationChanged():
-            return "suspended" if happening.suspended else "resumed"
+            by = f" by {happening.reason}" if happening.reason else ""
+            return f"suspended{by}" if happening.suspended else "resumed"
         case JobEnded():
             return _end(happening)
         case AllocationStarted():

@@ -19,7 +19,7 @@ from headrace.wire.operations import FINAL_STATES, OperationExplanation, Operati
 from headrace.wire.placements import PoolLevel
 from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingStatus, ShareFrame, ShareItem
-from headrace_cli.commands.operations.tables import retry_words, waiting_words
+from headrace_cli.commands.operations.tables import memory_words, retry_words, waiting_words
 from headrace_cli.commands.operations.time_limits import time_limit_rows
 from headrace_cli.commands.operations.upstream_words import awaited_words, ends_words, following_words
 from headrace_cli.show.amounts import amounts, component, percent, pool_words
@@ -58,6 +58,8 @@ def explanation(
         done = f"{view.completed_jobs} of {view.spec.job_count} jobs done, over for {ago}"
         return [*parts, f"{done}; what happened: headrace op history {view.operation}"]
     parts += [Text(f"{label or 'and'}: {words}") for label, words in time_limit_rows(view, None, now_ms)]
+    if told_memory := memory_words(view):
+        parts.append(Text(f"out of memory: {told_memory}", style="yellow"))
     if view.pausing_jobs:
         parts.append(Text(f"to be retried: {retry_words(view, now_ms)} (run --retry-backoff)"))
     pending = view.state is OperationState.PENDING
@@ -269,7 +271,8 @@ def level_lines(told: OperationExplanation, now_ms: int) -> list[Table | Text | 
 def sentence(told: OperationExplanation) -> str:
     """Return one sentence with the operation's state, and why it has or lacks a running slot."""
     view = told.view
-    begins = f"operation {view.operation} is {view.state.value}" + (", suspended" if view.suspended else "")
+    suspended = f", suspended by {view.suspended_for}" if view.suspended_for else ", suspended"
+    begins = f"operation {view.operation} is {view.state.value}{suspended if view.suspended else ''}"
     if view.state in FINAL_STATES:
         return begins + (f": {view.reason}" if view.reason else "")
     if view.state is OperationState.PENDING:

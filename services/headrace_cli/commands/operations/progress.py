@@ -19,7 +19,13 @@ from headrace.wire.files import Archive
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationState, OperationView
 from headrace_cli.commands.operations.job_output import print_output
-from headrace_cli.commands.operations.tables import account_words, failed_runs, failure_lines, waiting_words
+from headrace_cli.commands.operations.tables import (
+    account_words,
+    failed_runs,
+    failure_lines,
+    retry_rule_words,
+    waiting_words,
+)
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
@@ -66,6 +72,8 @@ class _Display:
         for line in failure_lines(view.last_failures[-1]):
             self._screen.say(line)
         spec = view.spec
+        if words := retry_rule_words(spec):
+            self._screen.say(words)
         if view.last_failures[-1].result is JobResult.TIMED_OUT:
             self._screen.say("jobs that time out are not retried (--time-limit)")
         elif spec.tries:
@@ -89,7 +97,7 @@ class _Display:
         parts += [f"{view.timed_out_jobs} timed out"] if view.timed_out_jobs else []
         parts += [f"{view.pausing_jobs} to be retried"] if view.pausing_jobs else []
         parts += [f"{view.given_up_jobs} given up"] if view.given_up_jobs else []
-        reason = waiting_words(view) or self._reason
+        reason = _suspended_words(view) or waiting_words(view) or self._reason
         return ", ".join(parts) + (f"; {reason}" if reason else "")
 
     def say_now(self) -> None:
@@ -108,9 +116,14 @@ class _Display:
         running = min(self._running, view.open_jobs)
         words = f"{running} running" + (f", [red]{view.failed_jobs} failed[/red]" if view.failed_jobs else "")
         words += f", [red]{view.timed_out_jobs} timed out[/red]" if view.timed_out_jobs else ""
-        if reason := waiting_words(view) or self._reason:
+        if reason := _suspended_words(view) or waiting_words(view) or self._reason:
             words = f"waiting: {reason}"
         self.bar.update(self._task, completed=view.completed_jobs, description=words)
+
+
+def _suspended_words(view: OperationView) -> str:
+    """Return that the first failure suspended the operation, and how to go on; else an empty text."""
+    return f"suspended by {view.suspended_for}: headrace op resume {view.operation}" if view.suspended_for else ""
 
 
 async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bool, several: bool | None = None) -> int:

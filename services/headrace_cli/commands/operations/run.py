@@ -77,6 +77,13 @@ class JobOptions:
     max_failed_job_count: MaybeWhole = None
     """Number of failed runs, of all jobs together, at which the operation fails. Given without `--tries`, as in YTsaurus, each job is
     retried until then."""
+    retry_on: str | None = None
+    """Retry only failures that end so, such as 75,100-120,SIGTERM,oom: exit codes, signals, and out of memory. A job that fails in
+    another way is given up at once."""
+    no_retry_on: str | None = None
+    """Give a job up at once if it fails so. Not together with `--retry-on`."""
+    suspend_on_failure: Switch = False
+    """Suspend the operation after its first failure, for a look; `headrace op resume` goes on. Running jobs run on."""
     retry_backoff: str = "500ms"
     """Time between a failure of a job and its retry, such as 10s. It doubles with each failure of that job. 0: no delay."""
     longest_retry_backoff: str = "10s"
@@ -109,6 +116,9 @@ class JobOptions:
                 tries=None if self.tries is None else at_least("--tries", self.tries, 1),
                 keep_going=self.keep_going,
                 max_failed_job_count=None if most is None else at_least("--max-failed-job-count", most, 1),
+                retry_on=self.retry_on,
+                no_retry_on=self.no_retry_on,
+                suspend_on_failure=self.suspend_on_failure,
             )
 
     def time_limits(self) -> dict[str, Any]:
@@ -352,6 +362,8 @@ def run(
 #: The option for each field of a start request, for error messages.
 _OPTIONS: Final = {
     "keep_going": "--keep-going",
+    "no_retry_on": "--no-retry-on",
+    "retry_on": "--retry-on",
     "spec.after": "--after",
     "spec.after_each": "--after-each",
     "spec.argv": "command",
@@ -360,9 +372,11 @@ _OPTIONS: Final = {
     "spec.job_count": "--jobs",
     "spec.lines": "--each-line",
     "spec.max_failed_job_count": "--max-failed-job-count",
+    "spec.no_retry_on": "--no-retry-on",
     "spec.pool_trees": "--pool-tree",
     "spec.resources.gpu": "--gpu",
     "spec.resource_limits.gpu": "--max-gpu",
+    "spec.retry_on": "--retry-on",
     "spec.scheduling_tag_filter": "--node-filter",
     "spec.title": "--title",
     "spec.tries": "--tries",

@@ -134,6 +134,7 @@ def operation_facts(
     _add_words(facts, "title", spec.title)
     facts.add_row("state", state_words(view))
     _add_words(facts, "because", view.reason)
+    _add_words(facts, "suspended by", view.suspended_for)
     if in_trees:
         for placement in view.placements:
             facts.add_row(f"in tree {placement.tree}", _tree_words(placement, in_trees.get(placement.tree)))
@@ -154,6 +155,7 @@ def operation_facts(
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
     for label, words in time_limit_rows(view, places, now_ms):
         facts.add_row(label, words)
+    _add_words(facts, "failed jobs", retry_rule_words(spec))
     facts.add_row("jobs", _job_words(view, places))
     if (completed := view.used.get(JobResult.COMPLETED)) is not None:
         cores = f"{completed.cpu_ms / completed.ran_ms:.2g} cores on average and " if completed.ran_ms else ""
@@ -254,9 +256,28 @@ def retry_words(view: OperationView, now_ms: int) -> str:
     return f"{view.pausing_jobs} failed jobs, the next {when}"
 
 
+def retry_rule_words(spec: OperationSpec) -> str:
+    """Return after which failures jobs are retried, and whether the first failure suspends the operation; empty without such rules."""
+    words = [f"retried only after {shortened(spec.retry_on)}"] if spec.retry_on else []
+    words += [f"not retried after {shortened(spec.no_retry_on)}"] if spec.no_retry_on else []
+    words += ["suspended after the first failure"] if spec.suspend_on_failure else []
+    return ", ".join(words)
+
+
+def memory_words(view: OperationView) -> str:
+    """Return how many runs ended out of memory, and what would help; empty if none did."""
+    if not view.out_of_memory_runs:
+        return ""
+    asked = format_amount("memory", view.spec.resources.memory)
+    return (
+        f"{view.out_of_memory_runs} of {counted(view.failed_jobs, 'failed run')}; each job has {asked} (run --memory)"
+    )
+
+
 def failed_runs(view: OperationView) -> str:
-    """Return how many runs of the operation's jobs failed."""
-    return f"{view.failed_jobs} run{'' if view.failed_jobs == 1 else 's'} failed"
+    """Return how many runs of the operation's jobs failed, and how many of them because of memory."""
+    words = f"{counted(view.failed_jobs, 'run')} failed"
+    return words + (f" ({view.out_of_memory_runs} out of memory)" if view.out_of_memory_runs else "")
 
 
 def account_words(account: str) -> str:
@@ -324,6 +345,7 @@ def job_table(
             made.add_row(str(place.index), str(place.attempt), state, place.node, *more, account, "", *cells)
             continue
         words = result_words(row.result) if row.result is not None else "pending"
+        words += ", out of memory" if row.out_of_memory else ""
         words += ", to be retried" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         account = account_words(row.account) if row.result is not None else ""
