@@ -32,8 +32,9 @@ class DueSteps(msgspec.Struct, frozen=True):
     extend: bool = True
     #: False if no allocation may start, for instance while an allocation on the node still waits for free resources.
     start: bool = True
-    #: True if allocations may be preempted at all, and true if the backoff since the last preemptive stages on the node is over.
+    #: True if allocations may be preempted at all.
     preempt: bool = True
+    #: True if the backoff since the last preemptive stages on the node is over.
     preemptive_stages: bool = True
     #: Plans of a YARN policy, which are carried out even while an allocation on the node waits for free resources.
     plans: Sequence[Plan] = ()

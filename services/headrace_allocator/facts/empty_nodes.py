@@ -28,6 +28,7 @@ from headrace.ids import NodeName
 
 #: Upper bound of the bytes of all names in the record, quotes and commas included. Nodes beyond it are waited for.
 _MOST_BYTES: Final = 128 * 1024
+#: Bytes that the quotes and the comma of one name take.
 _BYTES_BESIDE: Final = 3
 
 
@@ -41,8 +42,9 @@ class EmptyNodes:
         self._changed = False
         #: Names in the last record that is known to be durable.
         self._recorded: frozenset[NodeName] = frozenset()
-        #: Names written since with an unknown outcome, and names of the write under way; None if no write is under way.
+        #: Names written since then with an unknown outcome.
         self._unsure: frozenset[NodeName] = frozenset()
+        #: Names of the write under way; None if no write is under way.
         self._writing: frozenset[NodeName] | None = None
         #: All names that the record may contain now. These nodes get no job.
         self.names: frozenset[NodeName] = frozenset()

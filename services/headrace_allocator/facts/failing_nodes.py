@@ -36,12 +36,14 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolStates
 
-#: Upper bounds: operations that are known to fail on one node, nodes on which one operation is known to fail, and held back nodes that are
-#: examined to find out whether another node could take a job.
+#: Upper bound of the operations that are known to fail on one node.
 _MOST_OPERATIONS: Final = 32
+#: Upper bound of the nodes on which one operation is known to fail, and of the held back nodes that are examined to find out whether
+#: another node could take a job.
 _MOST_NODES: Final = 64
-#: Upper bound of the retries of one operation that avoid one node, and the time for which they do, in seconds.
+#: Upper bound of the retries of one operation that avoid one node.
 _MOST_RETRIES: Final = 16
+#: Seconds for which these retries avoid the node.
 _RETRIES_AVOID_S: Final = 300.0
 #: Failures of one operation that count against a node.
 _MOST_COUNTED: Final = 3
@@ -111,8 +113,9 @@ class FailingNodes:
         self.now_s = 0.0
         #: Number of live operations by user.
         self._live_of_user: Counter[str] = Counter()
-        #: Nodes that are held back, and nodes that are suspect.
+        #: Nodes that are held back.
         self.held: dict[NodeName, None] = {}
+        #: Nodes that are suspect.
         self.suspect: dict[NodeName, None] = {}
         #: Changes that were not reported yet.
         self.changes: list[SuspectChange] = []
