@@ -1,1 +1,1 @@
-"""The allocator decides on each node's heartbeat what runs on the node. It saves no state: after a start it rebuilds it from messages."""
+"""The allocator decides on each node's heartbeat what runs on the node. Its state is rebuilt from messages after a start."""

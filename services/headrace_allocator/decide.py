@@ -110,7 +110,7 @@ def decide(overlay: Overlay, due: DueSteps) -> HeartbeatDecision:
         ]
     _count_passed_over(made, overlay)
     if due.preempt and overlay.met_observing_pool:
-        # This is the last step, since it writes changes to the overlay that will not happen.
+        # Preemptions are observed last, since observing writes changes to the overlay that will not happen.
         started = any(outcome.placement is not None for outcome in made.stages)
         made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started, may_start=may_start)
     return made

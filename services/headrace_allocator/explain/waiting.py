@@ -125,7 +125,7 @@ def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> lis
 def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
     """Add to a reason the nodes that match, or are large enough, and accept no jobs now.
 
-    It looks at every node if there is one that accepts no jobs, so it is left to questions of users.
+    As soon as one node accepts no jobs, every node is examined. So this is only done for questions of users.
     """
     if not isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches | why.NoRoomOnAnyNode):
         return reason

@@ -10,7 +10,7 @@ Why no job runs twice because of the record:
 1. An allocator records a node only if it received the node's heartbeat in its own term or saw the node's lease end, and has given the
    node nothing since (`lost_nodes.runs_nothing`). A node is not recorded while it may still obey an order, or while the ledger may lack
    the end of one of its jobs.
-2. A node whose name may stand in the record gets no job. When the node comes back, the allocator writes the record without it, and gives
+2. A node whose name may be in the record gets no job. When the node comes back, the allocator writes the record without it, and gives
    it jobs once that write is durable. While a write is under way or its outcome is unknown, the names before and after it count.
 3. The record is one value that is written by compare-and-set and carries the term of its writer. A new allocator writes the record with
    its own term before it reads anything else. From then on each write of an earlier allocator is refused. So an earlier allocator that

@@ -2,15 +2,16 @@
 
 * A failed job's next attempt avoids the node where the job failed, for five minutes at most, while another node could take the job.
 * An operation avoids a node on which its jobs fail in a row (`FailureRun`), while another node could take its jobs.
-* A node is held back from all operations while the jobs of several operations fail on it in a row. The failures of an operation count,
-  three at most, while the operation has not failed elsewhere, or has completed jobs elsewhere and fails there in at most one of ten jobs.
-  If several users have live operations, the operations must be of several users: otherwise one person could take nodes from all others
-  with jobs that fail where they are told to.
-* A node is suspect if the run is too long by the failures of operations that complete jobs elsewhere. An operation that fails everywhere
-  therefore makes no node suspect.
+* A node is held back from all operations while the jobs of several operations fail on it in a row. At most three failures of each
+  operation count. They count while the operation has ended no job on other nodes, or while it completes jobs on other nodes and at most
+  one of ten of its jobs fails there. If several users have live operations, the operations must be of several users: otherwise one person
+  could take nodes from all other users, with jobs that fail on purpose on chosen nodes.
+* A node is suspect if its run of failures is too long even if only the operations that complete jobs on other nodes are counted. An
+  operation that fails everywhere therefore makes no node suspect.
 
-A node that has completed nothing yet starts two jobs first, then twice as many as it has, so that few jobs fail before the first failure
-is known; in a tree with gangs there is no such bound. Nothing is saved: after a restart the runs begin anew.
+On a node that has completed nothing yet, two jobs start at first, and then on each heartbeat twice as many as the node has allocations. So
+few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is saved: after a restart the runs
+begin anew.
 
 Cost: a look at the operations that fail on the node, and nothing for other nodes. Bounds: `_MOST_OPERATIONS` for each node,
 `_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.

@@ -231,7 +231,7 @@ class GangStarts:
                 self._enter(operation, GangPhase.WAITING)
 
     def _drains_nodes(self, operation: Operation) -> bool:
-        """True if nodes are reserved for a starving gang. Its turn lasts as long as they are."""
+        """True if nodes are reserved for a starving gang. The gang's turn lasts as long as these reservations."""
         return is_starving(operation) and operation.id in self._facts.reservations.of
 
     def _end_pauses(self, now: Moment) -> None:
