@@ -60,7 +60,7 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     left_s: float = 0.0
     #: Number of nodes that are reserved for the gang's other jobs.
     reserved: int = 0
-    #: The first of these nodes.
+    #: The first few of these nodes.
     reserved_nodes: tuple[NodeName, ...] = ()
     #: Seconds until a job is expected to fit on each reserved node.
     expected_s: float = 0.0

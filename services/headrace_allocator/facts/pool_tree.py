@@ -47,7 +47,7 @@ class OtherPlaces(NamedTuple):
 
     #: True if any operation may have another position.
     everywhere: bool
-    #: If not `everywhere`: the pools whose own operations may have another position.
+    #: Pools whose own operations may have another position, because options of the pool changed.
     in_pools: list[PoolName]
     #: Pools of which only the shares changed. They are too many to be repositioned at once; all other pools are in `PoolStates.changed`.
     of_pools: list[PoolName]

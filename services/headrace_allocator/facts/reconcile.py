@@ -298,7 +298,7 @@ class _Reconciliation:
             self._findings.forget_allocations.append(report.id)
 
     def _told_to_go_before(self, report: AllocationReport, start: StartRecord | None) -> Allocation:
-        """Build the ended allocation of a report. An earlier allocator had it taken back, so it is not in this allocator's books."""
+        """Build an ended allocation from its report. It is not in the books, because an earlier allocator gave it to the node."""
         allocation = Allocation(report.id, report.operation, self._node.record.node, report.resources)
         allocation.preemption = report.preemption
         allocation.note_start(start)
