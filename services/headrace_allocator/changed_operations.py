@@ -1,6 +1,7 @@
-"""Operations that changed: the allocator may have to lease indexes for them, settle their jobs in doubt, or release them.
+"""Operations that changed: the allocator may have to lease indexes for them, settle their unconfirmed jobs, or release them.
 
-Very many operations may change at once, and what failed is tried again. So a tick makes them due, and they are settled a few at a time.
+Very many operations may change at once. So each tick makes a bounded number of the operations due, and these are settled a few at a time. A
+request that failed is sent again when its operation is settled next.
 """
 
 from __future__ import annotations

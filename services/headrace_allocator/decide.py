@@ -32,8 +32,9 @@ class DueSteps(msgspec.Struct, frozen=True):
     extend: bool = True
     #: False if no allocation may start, for instance while an allocation on the node still waits for free resources.
     start: bool = True
-    #: True if allocations may be preempted at all, and true if the backoff since the last preemptive stages on the node is over.
+    #: True if allocations may be preempted at all.
     preempt: bool = True
+    #: True if the backoff since the last preemptive stages on the node is over.
     preemptive_stages: bool = True
     #: Plans of a YARN policy, which are carried out even while an allocation on the node waits for free resources.
     plans: Sequence[Plan] = ()
@@ -109,7 +110,7 @@ def decide(overlay: Overlay, due: DueSteps) -> HeartbeatDecision:
         ]
     _count_passed_over(made, overlay)
     if due.preempt and overlay.met_observing_pool:
-        # This is the last step, since it writes changes to the overlay that will not happen.
+        # Preemptions are observed last, since observing writes changes to the overlay that will not happen.
         started = any(outcome.placement is not None for outcome in made.stages)
         made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started, may_start=may_start)
     return made

@@ -73,8 +73,9 @@ class ForeignClaim(msgspec.Struct, frozen=True):
     """Raise an alarm: a node reported jobs that it was not given. The claims were dropped."""
 
     node: NodeName
-    #: Number of claims in this heartbeat, and the text of the first one.
+    #: Number of false claims in this heartbeat.
     claims: int
+    #: Text of the first of these claims.
     first: str
 
 

@@ -3,7 +3,8 @@
     message -> facts -> ranking of the operations it changed -> (heartbeats only) decision -> answer and effects
 
 All state is rebuilt from the heartbeats of nodes, the ledger's log and the snapshots of fair_share. Nothing is saved. While the allocator
-is recovering, usage is published as incomplete, and jobs that a former allocator may have given out stay in doubt (`facts/recovery`).
+is recovering, usage is published as incomplete, and jobs that a former allocator may have given out stay
+unconfirmed (`facts/recovery`).
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ from headrace_allocator.usage_changes import UsageChanges, UsageCollector
 
 #: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
 _MOST_RELEASED: Final = 4_000
-#: Bytes in the record that a stopping allocator leaves: the limit for the jobs that were not given out, and the size of one run of them.
+#: Upper bound of the bytes that jobs that were not given out take in the record of a stopping allocator.
 _MOST_LEFT_BYTES: Final = 160 * 1024
+#: Bytes of one run of such jobs in the record.
 _BYTES_OF_A_RUN: Final = 24
 #: Operations that are settled together with a message; the rest follows with `on_refresh_due`.
 _SETTLED_AT_ONCE: Final = 64
@@ -105,7 +107,7 @@ class AllocatorEngine:
     def on_leading(self, term: int, timing: Timing, now: Moment) -> Outcome[None, Effect]:
         """Begin to lead with this term, once the ledger knows the term and everything it recorded before is known here.
 
-        Indexes leased before stay in doubt, except those of operations that were started since.
+        Jobs whose indexes were leased before stay unconfirmed, except jobs of operations that were started since.
         """
         self.facts.lead(term, timing)
         known = list(self.facts.operations.values())
@@ -526,7 +528,7 @@ class AllocatorEngine:
         return self._settle(_SETTLED_AT_ONCE, now)
 
     def _settle(self, most: int, now: Moment) -> list[Effect]:
-        """Settle up to `most` operations that are due: settle their jobs in doubt, lease indexes for them, or release them."""
+        """Settle up to `most` operations that are due: settle their unconfirmed jobs, lease indexes for them, or release them."""
         due = [each for name in self.facts.unsettled.take(most) if (each := self.facts.operations.get(name))]
         doubtful = [each for each in due if self.facts.recovery.doubt_over and each.charged_doubt]
         effects = report_of(ends_of_lost(lose_doubtful(self.facts, doubtful), now))

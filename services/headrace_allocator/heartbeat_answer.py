@@ -328,9 +328,9 @@ class HeartbeatAnswers:
             if allocation.state is AllocationState.ENDED:
                 continue
             if ends_all and allocation.take_back is None:
-                # This is no preemption, so it has no record and no count. Section 7.5 aborts these jobs as jobs of a node with disabled
-                # jobs, as section 7.8 aborts jobs of a lost node. Such a node has no usage (7.6), so it is never overcommitted, and no
-                # operation gets its resources.
+                # Taking back these jobs is no preemption, so it has no record and no count: no operation gets their resources. The
+                # specification treats them as jobs of a node with disabled jobs (section 7.5) or of a lost node (7.8). The usage of such
+                # a node counts as zero (7.6), so the node is never overcommitted.
                 allocation.take_back = TakeBackReason.LIMITS
             elif node.record.ends_jobs and allocation.take_back is None:
                 allocation.take_back = TakeBackReason.NODE_DRAINED

@@ -27,8 +27,9 @@ from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolStates
 
-#: Upper bound of the bytes of one order without its slots, command and record, and of the bytes of one slot.
+#: Upper bound of the bytes of one order without its slots, command and record.
 _ORDER_BYTES: Final = 256
+#: Upper bound of the bytes of one slot.
 _SLOT_BYTES: Final = 16
 #: Upper bound of the bytes of the text that says why the tree gives a node no jobs; each character may take four bytes.
 _WORDS_BYTES: Final = 4 * (LONGEST_ISOLATION_DETAIL + 200)

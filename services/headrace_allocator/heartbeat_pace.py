@@ -1,12 +1,13 @@
 """The pace: the time between two heartbeats of a node that has nothing to report. It grows with the number of nodes and under load.
 
-An agent whose heartbeat is not answered in time tries again after seconds. If the agents with an answer came back each second under load,
-a few nodes would use all the time, and the other nodes would seem to be gone.
+Under load the pace must grow for all nodes. An agent whose heartbeat is not answered in time waits for seconds before it tries again. If
+agents that got an answer sent the next heartbeat after one second, a few nodes would take up the allocator, and all others would seem dead.
 
 Each node has its own point in time within every pace. If a heartbeat simply came one pace after the last answer, nodes that were answered
 one right after another would always come together and wait behind one another.
 
-The pace replaces upstream's limits on heartbeats that are processed at the same time: here only one heartbeat is decided at a time.
+YTsaurus limits how many heartbeats are processed at the same time. Here heartbeats are decided one by one, and the pace takes the place of
+such limits.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from headrace.wire.heartbeat import HeartbeatReason
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
-#: Average milliseconds that heartbeats wait for their turn. Above the long wait the pace grows, below the short wait it shrinks again.
-#: Other processes on a busy machine cost tens of milliseconds, and a longer pace would not help against that.
+#: Average milliseconds that heartbeats wait for their turn, above which the pace grows. Other processes on a busy machine cost tens of
+#: milliseconds, and a longer pace would not help against that.
 _LONG_WAIT_MS: Final = 200.0
+#: Average waiting time in milliseconds below which the pace shrinks again.
 _SHORT_WAIT_MS: Final = 50.0
-#: Factors by which the pace grows and shrinks, and the largest stretch. Nodes learn a new pace only with their next answer.
+#: Factor by which the pace grows at a time. Nodes learn a new pace only with their next answer.
 _GROWTH: Final = 1.2
+#: Factor by which the pace shrinks at a time.
 _SHRINKAGE: Final = 0.95
+#: Upper bound of the stretch: the factor by which load makes the pace longer.
 _MOST_STRETCH: Final = 15.0
 #: Heartbeats that may be lost before a node counts as offline.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
@@ -37,7 +41,7 @@ _PERIOD: Final = HeartbeatReason.PERIOD
 
 
 class Pace:
-    """The pace of heartbeats. It also records that nodes live whose heartbeats could not be processed in time."""
+    """The pace of heartbeats. It also records that a node is alive whose heartbeat was not processed in time."""
 
     def __init__(self, last_heard: LastHeard) -> None:
         self.stretch = 1.0
@@ -61,13 +65,14 @@ class Pace:
         return self._waited_ms > _SHORT_WAIT_MS
 
     def next_ms(self, node: NodeName, why: HeartbeatReason, pace_ms: int, now: Moment, timing: Timing) -> int:
-        """Return the milliseconds until the node's next point in time that is not too soon, after a heartbeat sent for the reason `why`.
+        """Return the milliseconds until the node's next heartbeat, after a heartbeat that was sent for the reason `why`.
 
-        If the pace is long because there are many nodes, a heartbeat between two points in time of its node replaces the next one.
-        Otherwise heartbeats that report ends would exceed the capacity.
+        Heartbeats are due at the node's own points in time, one in each pace. A point in time is skipped if it is less than half a pace
+        away. If the pace is long because there are many nodes, an unscheduled heartbeat replaces the next one, which is then skipped:
+        otherwise the heartbeats that report ends would come on top of all others and exceed the capacity.
 
-        Example: 1,000 nodes with a pace of 1,000 ms that are answered at once send one heartbeat each millisecond from 500 ms on. With a
-        pace of 5,000 ms, a node whose point in time is 1,000 ms away comes in 6,000 ms if it reported an end now.
+        Example: 1,000 nodes with a pace of 1,000 ms are all answered at once. From 500 ms on one of them sends a heartbeat each
+        millisecond. With a pace of 5,000 ms, a node that reports an end 1,000 ms before its point in time is due in 6,000 ms.
         """
         own_ms = pace_ms * zlib.crc32(node.encode()) >> 32
         takes_place = why is not _PERIOD and pace_ms > timing.shortest_pace_ms
@@ -84,7 +89,7 @@ class Pace:
         return Outcome(None)
 
     def on_late(self, node: NodeName, now: Moment) -> Outcome[None, Effect]:
-        """Record that a node lives whose heartbeat waited so long that the agent no longer expects the answer.
+        """Record that a node is alive, from a heartbeat that waited so long that the agent no longer expects the answer.
 
         Nothing else of the heartbeat counts. Without this, nodes would go offline and come back under load, and all shares would change
         with them, which adds to the load.

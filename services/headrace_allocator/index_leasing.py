@@ -16,14 +16,15 @@ from headrace_allocator.facts.operations import Operation, Returning
 
 #: More indexes are leased when fewer jobs than this can be given out at once.
 _LOW_BLOCK: Final = 128
-#: Divisor for operations of several trees. More indexes are leased when the number of ready jobs is below the number of indexes that no
-#: tree has, divided by this. So the last indexes go to trees that run them at once.
+#: For operations of several trees: more indexes are leased when fewer jobs are ready than the number of indexes that no tree has, divided
+#: by this. So the last indexes go to trees that run them at once.
 _LOW_PART: Final = 8
-#: Upper bound of the indexes that one lease adds. After a change of the allocator all leased jobs that have not ended are in doubt for a
-#: while.
+#: Upper bound of the indexes that one lease adds: when another allocator takes over, all leased jobs that have not ended are unconfirmed
+#: for a while.
 _MOST_DRAWN: Final = 16_384
-#: Upper bounds of the operations in one message to other trees, and of the runs of indexes in one release.
+#: Upper bound of the operations in one message to other trees.
 _MOST_WANTED: Final = 4_000
+#: Upper bound of the runs of indexes in one release.
 _MOST_RETURNED: Final = 4_000
 
 

@@ -35,7 +35,7 @@ def runs_nothing(facts: Facts, node: Node) -> bool:
     if recovery.awaits(name) or node.allocations or node.holds or node.reporting:
         return False
     if name in recovery.lost_nodes:
-        # A job that is in doubt may have run there.
+        # An unconfirmed job may have run there.
         return not (facts.doubtful or recovery.unrecorded_losses)
     return node.enrolled and node.incarnation is not None
 

@@ -23,8 +23,9 @@ from headrace_allocator.facts.operations import Operation
 _MOST_TOLD: Final = Resources(*[LARGEST_SUM] * len(RESOURCE_NAMES))
 #: Seconds for which a job may wait without a reason: some heartbeats, even under load.
 _LONG_S: Final = 30.0
-#: Upper bounds of the operations that are examined for the first time with each tick, and of all that are examined with it.
+#: Upper bound of the operations that are examined for the first time with each tick.
 _MOST_NEW: Final = 4
+#: Upper bound of all operations that are examined with each tick.
 _MOST_WATCHED: Final = 16
 
 

@@ -18,8 +18,9 @@ from headrace_allocator.facts.facts import Facts
 
 #: Seconds that a guarantee may stay unmet after its timeout: the time in which most jobs end or are preempted.
 _LONG_S: Final = 120.0
-#: Upper bounds of the pools that are examined for the first time with each tick, and of all pools that are examined with it.
+#: Upper bound of the pools that are examined for the first time with each tick.
 _MOST_NEW: Final = 32
+#: Upper bound of all pools that are examined with each tick.
 _MOST_WATCHED: Final = 128
 
 

@@ -59,7 +59,7 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
 
 
 def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -> int:
-    """Return the number of jobs that end before the next answer, without jobs that could have an allocation of their own."""
+    """Return how many further jobs the allocation gets: jobs that end before the next answer and fit into no free resources."""
     if overlay.view.allowed.one_job_of(operation.id):
         return 0
     ahead = jobs_ahead(operation, overlay.view.pace_ms)
@@ -90,8 +90,8 @@ def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
 def _apart(overlay: Overlay, operation: Operation, other: Operation) -> float:
     """Return the satisfaction by which the operation is compared with `other`.
 
-    It is that of the highest pool that contains the operation and not `other`, among the pools that are judged by their own
-    satisfaction. Without such a pool it is that of the operation.
+    It is the satisfaction of the highest pool that contains the operation and not `other`, among the pools that are judged by their own
+    satisfaction. Without such a pool it is the satisfaction of the operation itself.
     """
     pools = overlay.view.pools
     shared = set(pools.pool(other.spec.pool).path())

@@ -80,10 +80,11 @@ class JobClasses:
         self.waiting_gangs = 0
         #: Sizes by resource and class number. An unused number has the largest amounts, which fit nowhere.
         self._sizes = np.full((5, 16), _NOWHERE)
-        #: The least and the most of each resource that any class needs.
+        #: `_least`: the least of each resource that any class needs. `_most`: the most of each resource that any class needs.
         self._least = self._most = ZERO
-        #: Remembered answers. They are dropped when a class is added.
+        #: Remembered answers of `fitting`, by free resources; dropped when a class is added.
         self._fitting: dict[Resources, int] = {}
+        #: Remembered answers of `matching`, by tags; dropped when a class is added.
         self._matching: dict[tuple[str, ...], int] = {}
 
     def enter(self, job_class: JobClass) -> int:
@@ -209,7 +210,8 @@ def is_high_priority(operation: Operation) -> bool:
     if item is None:
         return False
     short = [promised - used > EPS for promised, used in zip(item.promised_fair_share, item.usage_share, strict=True)]
-    # More of a resource does not help if the fair share of it covers the demand. If more of none would help, one resource is enough.
+    # The operation must be short of every resource of which more would help: its fair share does not cover its demand there. If more of
+    # no resource would help, one resource that it is short of is enough.
     pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
     unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
     return all(unblocked) if unblocked else any(short)

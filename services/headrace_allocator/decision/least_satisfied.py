@@ -91,9 +91,9 @@ class LeastSatisfied:
         self._places: dict[OperationId, _Place] = {}
         #: Pools whose position must be computed again.
         self._stale: set[PoolOrder] = set()
-        #: Operations with limits of their own that entered the order, and classes of which a pool's limit stopped holding back jobs. The
-        #: code that nudges nodes for them removes them.
+        #: Operations with limits of their own that entered the order. The code that nudges nodes for them removes them.
         self.came_in: dict[OperationId, None] = {}
+        #: By pool, the classes of jobs that the pool's limit stopped holding back. The code that nudges nodes for them removes them.
         self.opened: dict[PoolName, int] = {}
         #: Number of classes held back by limits of pools, summed over the pools.
         self.shut_classes = 0

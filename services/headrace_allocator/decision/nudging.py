@@ -17,8 +17,9 @@ from headrace_allocator.facts.operations import Operation
 
 #: Upper bound of the nodes nudged at once for one operation.
 _MOST_NUDGES: Final = 200
-#: Upper bounds of the operations considered when limits stop blocking jobs: in all, and from one list, whose jobs are nearly alike.
+#: Upper bound of the operations that are considered when limits stop blocking jobs.
 _MOST_ASKED: Final = 200
+#: Upper bound of the operations among them from one list, whose jobs are nearly alike.
 _MOST_ALIKE: Final = 8
 #: Upper bound of the operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat waits for it.
 _MOST_LOOKS: Final = 16

@@ -14,10 +14,12 @@ from headrace_allocator.decision.job_classes import ALL_CLASSES, Bucket
 #: Sort key of a pool's children: satisfaction, share of the dominant resource above the fair share, rank, arrival number, name.
 Entry = tuple[float, float, int, int, str]
 
-#: Up to this number of pools, or with more than this number of classes, looking at each pool in turn is quicker.
+#: Up to this number of child pools, looking at each pool in turn is quicker than a search by class.
 _FEW_POOLS: Final = 4
+#: With more than this number of wanted classes, looking at each pool in turn is quicker, too.
 _MANY_CLASSES: Final = 16
-#: If one pool in four or more has a wanted class, looking for the first is quicker than sorting them.
+#: If at least one in this number of child pools has a wanted class, walking through all of them in order is quicker than sorting the
+#: pools that have such a class.
 _LARGE_PART: Final = 4
 
 
@@ -31,17 +33,20 @@ class PoolOrder:
     def __init__(self, name: PoolName, above: PoolOrder | None) -> None:
         self.name = name
         self.above = above
-        #: All child pools in the order, and the entries of the child pools below which something may start, sorted.
+        #: All child pools in the order.
         self.below: set[PoolOrder] = set()
+        #: Sorted entries of the child pools below which something may start.
         self.children: list[Entry] = []
+        #: By bucket of job sizes, the sorted entries of the operations of this pool.
         self.buckets: dict[Bucket, list[Entry]] = {}
-        #: Number of operations by the class of their jobs, in this pool and all pools below, and the set of the classes that occur.
+        #: Number of operations in this pool and all pools below, by the class of their jobs.
         self.counts: Counter[int] = Counter()
+        #: The set of the classes in `counts`, one bit per class.
         self.classes = 0
         #: Child pools by each class that is pending in or below them.
         self.below_by_class: dict[int, set[PoolOrder]] = {}
-        #: Classes of which one more job stays within the pool's limit, and pending classes that the limit held back when it was last
-        #: checked.
+        #: `open`: classes of which one more job stays within the pool's limit. `shut`: pending classes that the limit held back when it
+        #: was last checked.
         self.open, self.shut = ALL_CLASSES, 0
         #: Position among the children of the parent; None while nothing below the pool may start.
         self.entry: Entry | None = None

@@ -56,17 +56,19 @@ class Ranking:
         self._facts = facts
         self.order = LeastSatisfied(facts.pools)
         self.batches = Batches(facts, self.order)
-        #: Operations to be repositioned; the value is True if more than the operation's shares changed. `_all_marked` is True if all
-        #: operations are still to be marked with True.
+        #: Operations to be repositioned; the value is True if more than the operation's shares changed.
         self._marked: dict[OperationId, bool] = {}
+        #: True if all operations are still to be marked with True.
         self._all_marked = False
-        #: The newest shares, and the operations that are owed nothing so far. An operation takes over its share when its position is
-        #: computed.
+        #: The newest shares. An operation takes over its share when its position is computed.
         self._shares: Mapping[str, ShareItem] = {}
+        #: Operations that are owed nothing so far.
         self._shareless: set[OperationId] = set()
+        #: Pools to be repositioned.
         self._marked_pools: dict[PoolName, None] = {}
-        #: The reason for which each operation is out of the order, and the number of operations for each reason.
+        #: The reason for which each operation is out of the order.
         self._held_back: dict[OperationId, type[Reason]] = {}
+        #: Number of operations that are out of the order, by reason.
         self._count_of: Counter[type[Reason]] = Counter()
 
     def refresh(self, operation: Operation, entry: Entry | None = None) -> None:

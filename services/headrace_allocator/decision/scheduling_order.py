@@ -64,7 +64,7 @@ class Batches:
     def __init__(self, facts: Facts, order: LeastSatisfied) -> None:
         self._facts = facts
         self._order = order
-        #: The batches in force; by True for operations of high priority, and False for all others.
+        #: The batches in force: under True those of operations of high priority, under False all others.
         self.of_priority: dict[bool, list[Batch]] = {}
         self._left: Iterator[OperationId] | None = None
         self._made: dict[bool, list[OperationId]] = {}

@@ -118,12 +118,12 @@ def demand_covered(operation: Operation, held: Resources) -> DemandCovered | Non
 
 
 def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
-    """Return the reason if too many operations stand before this one in its fifo pool, according to the last snapshot."""
+    """Return the reason if too many operations come before this one in its fifo pool, according to the last snapshot."""
     share = operation.share
     if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
         return None
-    # At the snapshot no job was pending, or the operation was owed something. Then the count does not concern it, and a job that has come
-    # back may start.
+    # If no job was pending at the snapshot, or if the operation was owed something, the count says nothing about the operation. A job
+    # that was requeued since then may start.
     if share.demand_share == share.usage_share or max(operation.fair_share) > EPS:
         return None
     return FifoCountReached()
@@ -137,7 +137,7 @@ def fair_share_reached(operation: Operation) -> FairShareReached | None:
 def own_limit_reached(
     operation: Operation, held: Resources, *, tolerant_in: PoolStates | None = None
 ) -> OperationLimitReached | None:
-    """Return the reason if the operation's own limits do not allow one more job, even if all its jobs in doubt run."""
+    """Return the reason if the operation's own limits do not allow one more job, even if all its unconfirmed jobs run."""
     if not operation.limited:
         return None
     limits = operation.spec.resource_limits

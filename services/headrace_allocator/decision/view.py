@@ -60,7 +60,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         or one.take_back is not None
         or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
-    # An allocation that may need an order may be given a reason to go. Then nothing is remembered about the node's allocations.
+    # An allocation that may need an order may be taken back, and `rests` may exist only while no allocation is about to be taken back.
     picture.rests = None if stirring or picture.booked is None else rests_of(node.allocations.values())
     return stirring
 
@@ -178,8 +178,9 @@ class _Changed(Generic[Child]):
     __slots__ = ("_entries", "_places", "moved")
 
     def __init__(self) -> None:
-        #: Position of each child when it was last computed, by name; None if nothing may start. The positions are also kept sorted.
+        #: Position of each child when it was last computed, by name; None if nothing may start.
         self._places: dict[str, Entry | None] = {}
+        #: The same positions, sorted.
         self._entries: list[Entry] = []
         #: Children whose position must be computed again.
         self.moved: dict[str, Child] = {}
@@ -217,11 +218,13 @@ class Overlay:
         self.view = view
         #: Free resources of the node.
         self.room = view.free
-        #: Operations that changed, and the amounts by which the usage of pools changed.
+        #: Operations that changed.
         self.touched: dict[OperationId, Operation] = {}
+        #: By pool, the amount by which its usage changed.
         self.pools: dict[PoolName, Resources] = {}
-        #: The touched operations and the changed pools by their parent, at their positions.
+        #: The touched operations by their pool, at their new positions.
         self._touched_in: defaultdict[PoolName, _Changed[Operation]] = defaultdict(_Changed)
+        #: The changed pools by their parent, at their new positions.
         self._changed_in: defaultdict[PoolName, _Changed[PoolState]] = defaultdict(_Changed)
         self._heads: dict[PoolName, _Heads] = {}
         #: Usage below pools that counts as free under their limits, because it may be preempted (older victim rules).
@@ -230,18 +233,19 @@ class Overlay:
         self.freed: set[Allocation] = set()
         #: True in a preemptive stage, which may exceed limits by their tolerance.
         self.passes_limits = False
-        #: True while the decision is what would be preempted if pools that only observe preemption allowed it; and whether that decision
-        #: came across an allocation of such a pool.
+        #: True while the decision is what would be preempted if pools that only observe preemption allowed it.
         self.observes = False
+        #: True if this decision came across an allocation of a pool that only observes preemption.
         self.met_observing_pool = False
         #: Operations of which no job fitted although the least that they need of each resource did. Reset when the stage is over.
         self.refused: set[OperationId] = set()
-        #: Number of all refusals in this decision, and number of times a walk left a pool without an operation.
+        #: `refusals`: number of all refusals in this decision. `leafless`: number of times a walk left a pool without an operation.
         self.refusals = self.leafless = 0
         #: Number of jobs given out, by operation and job size, for operations with several job sizes.
         self.tasks: dict[tuple[OperationId, Resources], int] = {}
-        #: The batch of operations that take part, and the job classes that do not take part.
+        #: The batch of operations that take part; None if all operations do.
         self.batch: Batch | None = None
+        #: The job classes that do not take part.
         self.left_out = 0
         #: True if only operations take part that are owed another whole job.
         self.owed_only = False
@@ -402,7 +406,10 @@ class Overlay:
         return self.batch is None or operation in self.batch.operations
 
     def refuse(self, operation: Operation, *, counts: bool = True) -> None:
-        """Exclude an operation until the stage is over. `counts` is False if a job of it would fit; then it does not count as a refusal."""
+        """Exclude an operation until the stage is over.
+
+        `counts` is False if a job of the operation would fit; such an exclusion does not count as a refusal.
+        """
         self.refused.add(operation.id)
         self.refusals += counts
         self._touch(operation)

@@ -47,8 +47,9 @@ AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained 
 
 #: State of an online node on which jobs fail that complete on other nodes.
 _SUSPECT: Final = "suspect"
-#: Upper bounds of the allocations in one answer: their number, and their bytes, as each job may have a hundred GPU devices.
+#: Upper bound of the allocations in one answer.
 _MOST_PLACES: Final = 1_000
+#: Upper bound of the bytes of these allocations: each job may have a hundred GPU devices.
 _PLACES_BYTES: Final = 384 * 1024
 #: Upper bound of the bytes of a page of nodes; the text of one node's trouble may have 4,000 characters.
 _PAGE_BYTES: Final = 256 * 1024

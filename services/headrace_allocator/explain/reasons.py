@@ -64,14 +64,17 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     jobs: int
     #: Number of the gang's jobs that are on nodes.
     running: int = 0
-    #: Number of jobs for which resources are held, and number of nodes where they are held.
+    #: Number of jobs for which resources are held.
     held: int = 0
+    #: Number of nodes on which these resources are held.
     nodes: int = 0
     #: Seconds until the present phase is over.
     left_s: float = 0.0
-    #: Number of nodes that are reserved for its other jobs, the first of them, and seconds until a job is expected to fit on each.
+    #: Number of nodes that are reserved for the gang's other jobs.
     reserved: int = 0
+    #: The first few of these nodes.
     reserved_nodes: tuple[NodeName, ...] = ()
+    #: Seconds until a job is expected to fit on each reserved node.
     expected_s: float = 0.0
     #: Another gang for which resources are being held.
     other: OperationId = OperationId("")
@@ -149,9 +152,11 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     nodes: int
     #: A node whose name is used as a tag in a filter by mistake; empty if there is none.
     named: NodeName = NodeName("")
-    #: Number of enrolled nodes that match and accept no jobs now; one such node, and its condition in a word.
+    #: Number of enrolled nodes that match and accept no jobs now.
     away: int = 0
+    #: One of these nodes; empty if there is none.
     first_away: NodeName = NodeName("")
+    #: The condition of that node, in a word.
     condition: str = ""
 
 
@@ -161,8 +166,9 @@ class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
     #: The pool; empty if it is the operation itself.
     pool: PoolName
     filters: tuple[str, ...]
-    #: Resources of which more is wanted than these nodes have, and all that the nodes have.
+    #: Resources of which more is wanted than these nodes have.
     resources: tuple[str, ...]
+    #: All that these nodes have together.
     most: Resources
 
 
@@ -181,11 +187,15 @@ class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_no
     needed: Resources
     #: The largest amount of each resource on any of these nodes.
     most: Resources
+    #: The node with the most cpu.
     largest: NodeName
+    #: Size of that node.
     largest_total: Resources
-    #: Number of enrolled nodes that are large enough and accept no jobs now; one such node, and its condition in a word.
+    #: Number of enrolled nodes that are large enough and accept no jobs now.
     away: int = 0
+    #: One of these nodes; empty if there is none.
     first_away: NodeName = NodeName("")
+    #: The condition of that node, in a word.
     condition: str = ""
 
 
@@ -198,9 +208,11 @@ class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
     nodes: int
     #: Free resources of the node that has the most.
     free: Resources
-    #: Number of enrolled nodes that match, are large enough, and accept no jobs now; one such node, and its condition in words.
+    #: Number of enrolled nodes that match, are large enough, and accept no jobs now.
     away: int = 0
+    #: One of these nodes; empty if there is none.
     first_away: NodeName = NodeName("")
+    #: The condition of that node, in words.
     condition: str = ""
 
 
@@ -208,8 +220,9 @@ class RoomUnheard(msgspec.Struct, frozen=True, tag="room_unheard"):
     """Nodes have free resources for a job of the operation, but a heartbeat of each of them is overdue."""
 
     nodes: int
-    #: The node that was heard last, and the seconds since then.
+    #: The node that was heard last.
     last: NodeName
+    #: Seconds since its last heartbeat.
     silent_s: float
 
 
@@ -258,7 +271,7 @@ class KeptBy(enum.StrEnum):
     #: The allocation's operation is owed all that it wants.
     OWED_EVERYTHING = "owed_everything"
     FAIR_SHARE = "fair_share"
-    #: The part of the fair share that even aggressive preemption leaves.
+    #: The allocation belongs to the part of the fair share that even aggressive preemption leaves.
     PART_OF_FAIR_SHARE = "part_of_fair_share"
     ALLOW_AGGRESSIVE_PREEMPTION = "allow_aggressive_preemption"
     GANG = "gang"
@@ -274,8 +287,9 @@ class PlacesProtected(msgspec.Struct, frozen=True, tag="places_protected"):
     """The operation could preempt allocations of others, but a rule protects some allocations on the nodes that were examined for it."""
 
     kept_by: KeptBy
-    #: Number of jobs in these allocations, and number of nodes that hold them.
+    #: Number of these allocations.
     places: int
+    #: Number of nodes that hold these allocations.
     nodes: int
     #: The first few pools with their number of allocations, the largest number first. The pool is the one that sets the rule, or else the
     #: pool of the operations.
@@ -292,8 +306,9 @@ class NodeReserved(msgspec.Struct, frozen=True, tag="node_reserved"):
     """A node is reserved for the operation, and its job does not fit there yet."""
 
     node: NodeName
-    #: Seconds until the job is expected to fit, and seconds until the reservation ends at the latest.
+    #: Seconds until the job is expected to fit.
     expected_s: float
+    #: Seconds until the reservation ends at the latest.
     left_s: float
 
 
@@ -310,8 +325,9 @@ class NodeHeldBack(msgspec.Struct, frozen=True, tag="node_held_back"):
 
     node: NodeName
     is_suspect: bool
-    #: Failures in a row on the node, and the number of operations whose jobs these are.
+    #: Number of failures in a row on the node.
     failures: int
+    #: Number of operations whose jobs failed there in this row.
     operations: int
     #: Seconds until the next single job is tried there; 0: it may be tried now.
     tried_in_s: float

@@ -48,7 +48,7 @@ from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
-#: Divisor: a heartbeat is overdue after this part of the heartbeat timeout. Even under load the pace is shorter.
+#: A heartbeat is overdue after the heartbeat timeout divided by this number. Even under load the pace is shorter.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters of a node's trouble that a reason repeats.
 _TROUBLE_CHARACTERS: Final = 500
@@ -96,7 +96,8 @@ def reasons_in_turn(
     yield from pool_limits_reached(operation, facts.pools)
     yield own_limit_reached(operation, operation.held)
     no_room = _no_room(facts, operation, now)
-    # If a job fits anyway, the operation does not wait until other jobs have run for long enough to be preempted.
+    # `no_room` is also needed for the reason `_places_exempt`: if a job fits, the operation does not wait for young jobs to become
+    # preemptible.
     yield _node_reserved(facts, operation, now)
     yield from _failing_nodes(facts, operation)
     yield _places_exempt(facts, operation, now) if may_preempt and no_room is not None else None
@@ -135,7 +136,7 @@ def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> lis
 def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
     """Add to a reason the nodes that match, or are large enough, and accept no jobs now.
 
-    It looks at every node if there is one that accepts no jobs, so it is left to questions of users.
+    As soon as one node accepts no jobs, every node is examined. So this is only done for questions of users.
     """
     if not isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches | why.NoRoomOnAnyNode):
         return reason

@@ -21,8 +21,9 @@ _WAITING: Final = AllocationState.WAITING
 
 #: Position of an allocation among the allocations of its operation. The allocation with the oldest progress comes first.
 Position = tuple[int, int, int]
-#: Positions before and behind all allocations.
+#: The position before all allocations.
 FIRST_POSITION: Final[Position] = (-1, 0, 0)
+#: The position behind all allocations.
 NO_POSITION: Final[Position] = (2, 0, 0)
 #: Stands for "not computed by any rules yet" where a `PoolStates.rules` number is expected.
 NO_RULES_YET: Final = -1

@@ -10,7 +10,7 @@ Why no job runs twice because of the record:
 1. An allocator records a node only if it received the node's heartbeat in its own term or saw the node's lease end, and has given the
    node nothing since (`lost_nodes.runs_nothing`). A node is not recorded while it may still obey an order, or while the ledger may lack
    the end of one of its jobs.
-2. A node whose name may stand in the record gets no job. When the node comes back, the allocator writes the record without it, and gives
+2. A node whose name may be in the record gets no job. When the node comes back, the allocator writes the record without it, and gives
    it jobs once that write is durable. While a write is under way or its outcome is unknown, the names before and after it count.
 3. The record is one value that is written by compare-and-set and carries the term of its writer. A new allocator writes the record with
    its own term before it reads anything else. From then on each write of an earlier allocator is refused. So an earlier allocator that
@@ -28,6 +28,7 @@ from headrace.ids import NodeName
 
 #: Upper bound of the bytes of all names in the record, quotes and commas included. Nodes beyond it are waited for.
 _MOST_BYTES: Final = 128 * 1024
+#: Bytes that the quotes and the comma of one name take.
 _BYTES_BESIDE: Final = 3
 
 
@@ -41,8 +42,9 @@ class EmptyNodes:
         self._changed = False
         #: Names in the last record that is known to be durable.
         self._recorded: frozenset[NodeName] = frozenset()
-        #: Names written since with an unknown outcome, and names of the write under way; None if no write is under way.
+        #: Names written since then with an unknown outcome.
         self._unsure: frozenset[NodeName] = frozenset()
+        #: Names of the write under way; None if no write is under way.
         self._writing: frozenset[NodeName] | None = None
         #: All names that the record may contain now. These nodes get no job.
         self.names: frozenset[NodeName] = frozenset()

@@ -66,8 +66,9 @@ class Facts:
         self.in_pool: defaultdict[PoolName, dict[OperationId, Operation]] = defaultdict(dict)
         #: Operations named by the pages of live operations read so far; cleared after the last page.
         self.told: set[OperationId] = set()
-        #: Operations with jobs in doubt, and operations that run in several trees.
+        #: Operations with unconfirmed jobs.
         self.doubtful: dict[OperationId, Operation] = {}
+        #: Operations that run in several trees.
         self.of_several_trees: dict[OperationId, Operation] = {}
         #: Operations with limits of their own. Most clusters have none; then a heartbeat checks no operation's limits.
         self.limited: set[OperationId] = set()
@@ -84,12 +85,15 @@ class Facts:
         self.leaving: set[NodeName] = set()
         self.recovery = Recovery()
         self.empty_nodes = EmptyNodes()
-        #: Sums over the online nodes.
+        #: Resources of all online nodes together.
         self.total = ZERO
+        #: Usage on all online nodes together.
         self.used = ZERO
+        #: Number of online nodes.
         self.online_nodes = 0
-        #: Operations whose usage must be published again, and operations that ended since their usage was published.
+        #: Operations whose usage must be published again.
         self.touched: dict[OperationId, None] = {}
+        #: Operations that ended since their usage was published.
         self.gone: dict[OperationId, None] = {}
         #: Frame of the usage snapshot that was published last.
         self.told_frame = UsageFrame()
@@ -101,6 +105,7 @@ class Facts:
         self.unfiltered: deque[NodeName] = deque()
         #: Tags and sizes of the nodes that accept jobs.
         self.shapes = NodeShapes()
+        #: Resources of the online nodes, summed up by tags.
         self.tagged_rooms = TaggedRooms()
         self.failing = FailingNodes(self.nodes, self.operations, self.pools, self.shapes, self.gangs.of)
 
@@ -290,7 +295,7 @@ class Facts:
         note_limits(self, operation)
 
     def note_jobs(self, operation: Operation) -> None:
-        """Record that the jobs of an operation changed: publish its usage again and charge limits for its jobs in doubt."""
+        """Record that the jobs of an operation changed: publish its usage again and charge limits for its unconfirmed jobs."""
         self.touch(operation.id)
         if operation.slots.free is not None:
             self.of_several_trees[operation.id] = operation

@@ -2,15 +2,16 @@
 
 * A failed job's next attempt avoids the node where the job failed, for five minutes at most, while another node could take the job.
 * An operation avoids a node on which its jobs fail in a row (`FailureRun`), while another node could take its jobs.
-* A node is held back from all operations while the jobs of several operations fail on it in a row. The failures of an operation count,
-  three at most, while the operation has not failed elsewhere, or has completed jobs elsewhere and fails there in at most one of ten jobs.
-  If several users have live operations, the operations must be of several users: otherwise one person could take nodes from all others
-  with jobs that fail where they are told to.
-* A node is suspect if the run is too long by the failures of operations that complete jobs elsewhere. An operation that fails everywhere
-  therefore makes no node suspect.
+* A node is held back from all operations while the jobs of several operations fail on it in a row. At most three failures of each
+  operation count. They count while the operation has ended no job on other nodes, or while it completes jobs on other nodes and at most
+  one of ten of its jobs fails there. If several users have live operations, the operations must be of several users: otherwise one person
+  could take nodes from all other users, with jobs that fail on purpose on chosen nodes.
+* A node is suspect if its run of failures is too long even if only the operations that complete jobs on other nodes are counted. An
+  operation that fails everywhere therefore makes no node suspect.
 
-A node that has completed nothing yet starts two jobs first, then twice as many as it has, so that few jobs fail before the first failure
-is known; in a tree with gangs there is no such bound. Nothing is saved: after a restart the runs begin anew.
+On a node that has completed nothing yet, two jobs start at first, and then on each heartbeat twice as many as the node has allocations. So
+few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is saved: after a restart the runs
+begin anew.
 
 Cost: a look at the operations that fail on the node, and nothing for other nodes. Bounds: `_MOST_OPERATIONS` for each node,
 `_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.
@@ -36,12 +37,14 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolStates
 
-#: Upper bounds: operations that are known to fail on one node, nodes on which one operation is known to fail, and held back nodes that are
-#: examined to find out whether another node could take a job.
+#: Upper bound of the operations that are known to fail on one node.
 _MOST_OPERATIONS: Final = 32
+#: Upper bound of the nodes on which one operation is known to fail, and of the held back nodes that are examined to find out whether
+#: another node could take a job.
 _MOST_NODES: Final = 64
-#: Upper bound of the retries of one operation that avoid one node, and the time for which they do, in seconds.
+#: Upper bound of the retries of one operation that avoid one node.
 _MOST_RETRIES: Final = 16
+#: Seconds for which these retries avoid the node.
 _RETRIES_AVOID_S: Final = 300.0
 #: Failures of one operation that count against a node.
 _MOST_COUNTED: Final = 3
@@ -111,8 +114,9 @@ class FailingNodes:
         self.now_s = 0.0
         #: Number of live operations by user.
         self._live_of_user: Counter[str] = Counter()
-        #: Nodes that are held back, and nodes that are suspect.
+        #: Nodes that are held back.
         self.held: dict[NodeName, None] = {}
+        #: Nodes that are suspect.
         self.suspect: dict[NodeName, None] = {}
         #: Changes that were not reported yet.
         self.changes: list[SuspectChange] = []

@@ -28,11 +28,13 @@ _LEAST: Final = 4
 _HELD_BEFORE: Final = 2
 #: Pause after a failure on a node that has completed nothing yet, in seconds: the jobs that began together with it may fail, too.
 _DOUBT_S: Final = 1.0
-#: First pause before a single job is tried, how much longer each pause is than the pause before, and the longest pause, in seconds.
+#: Seconds of the first pause before a single job is tried.
 FIRST_PAUSE_S: Final = 30.0
+#: Factor by which each pause is longer than the pause before it.
 _GROWTH: Final = 4
 #: Number of times that a pause grows until it is the longest.
 _MOST_GROWTHS: Final = 4
+#: Seconds of the longest pause.
 _LONGEST_PAUSE_S: Final = 3600.0
 
 

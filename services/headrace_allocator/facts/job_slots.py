@@ -5,7 +5,7 @@ At any time every index of the operation is in exactly one state:
 * not leased: the index is at or above the ledger's block.
 * ready: the index is leased and not out, or the job is to run again.
 * out: an allocation holds the job.
-* in doubt: the job may be out, but no node has reported it since this allocator began.
+* in doubt (unconfirmed in the documentation): the job may be out, but no node has reported it since this allocator began.
 * ended: the end of the job was reported. A retry makes the job ready again.
 * elsewhere, only in an operation of several trees: another tree has the index, no tree has it, or the job is over. A retried job stays
   in this state until a tree leases it.
@@ -34,9 +34,11 @@ _BYTE: Final = [bytes([place]) for place in range(_ELSEWHERE + 1)]
 #: Translates a digit into the state of an index that an earlier allocator leased: the digit says whether the job is done. A million
 #: indexes are translated in one call, because a loop over them would be too slow.
 _PLACE_OF_DIGIT: Final = bytes(_ENDED if digit == ord("1") else _IN_DOUBT for digit in range(256))
-#: Translation tables from a state to a bit: whether the job has ended and, in `_NOT_ENDED`, whether it has not.
+#: Translates a state into a byte: 1 if the job has ended, else 0.
 _IS_ENDED: Final = bytes(place == _ENDED for place in range(256))
+#: Matches a run of ready jobs.
 _ALL_READY: Final = re.compile(rb"\x00+")
+#: Translates a state into a byte: 0 if the job has ended, else 1.
 _NOT_ENDED: Final = bytes(place != _ENDED for place in range(256))
 
 
@@ -200,7 +202,10 @@ class JobSlots:
         self._counts[self._let_out] += drawn
 
     def share(self, below: int, runs: Iterable[IndexRun], free: int) -> None:
-        """Record that the ledger leased the indexes under `below` to several trees, and that this tree has `runs` in addition."""
+        """Record that the ledger leased the indexes under `below`, to any of several trees, and the indexes in `runs` to this tree.
+
+        `free` is the number of indexes that no tree has.
+        """
         drawn = max(0, min(below, self.job_count) - self.block)
         self._places.extend(bytes([_ELSEWHERE]) * drawn)
         self._counts[_ELSEWHERE] += drawn

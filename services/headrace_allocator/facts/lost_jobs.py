@@ -16,7 +16,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
 
-#: Upper bound of the jobs in doubt that are reported lost at once.
+#: Upper bound of the unconfirmed jobs that are reported lost at once.
 _MOST_LOST: Final = 1_000
 
 
@@ -106,11 +106,11 @@ def lose_node(facts: Facts, node: Node, lease_s: float, *, for_good: bool) -> li
 
 
 def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob]:
-    """Settle the jobs in doubt of these operations after recovery, when no node holds them. Returns the lost jobs.
+    """Settle the unconfirmed jobs of these operations after recovery, when no node holds the jobs. Returns the lost jobs.
 
     If no node lost its lease, the jobs are ready again. If a node that may have run the jobs lost its lease, they are lost: the ledger
-    must record another attempt durably before a job goes out again. Jobs of an operation that waits for lost nodes stay in doubt while
-    such a node may come back.
+    must record another attempt durably before a job goes out again. Jobs of an operation that waits for lost nodes stay unconfirmed
+    while such a node may come back.
     """
     lost: list[LostJob] = []
     for operation in operations:
@@ -120,7 +120,7 @@ def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob
         if operation.waits_for_lost_nodes and facts.recovery.some_may_return:
             continue
         node = next(iter(facts.recovery.lost_nodes))
-        # Very many jobs may be in doubt. Jobs beyond the bound stay in doubt until the next call.
+        # Very many jobs may be unconfirmed. Jobs beyond the bound stay unconfirmed until the next call.
         for slot in operation.slots.in_doubt(_MOST_LOST - len(lost)):
             lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))
             facts.recovery.unrecorded_losses.add(lost[-1].key)

@@ -70,8 +70,9 @@ class NodeShapes:
         self._numbers: dict[Shape, int] = {}
         self._unused: list[int] = []
         self._tags = TagSets()
-        #: Sizes by resource and shape number, and numbers of nodes by shape number.
+        #: Sizes by resource and shape number.
         self._sizes = np.zeros((5, 16), dtype=np.int64)
+        #: Number of nodes by shape number.
         self._counts = np.zeros(16, dtype=np.int64)
         #: Nodes by shape number; empty for an unused number.
         self._nodes: list[Nodes] = []

@@ -93,15 +93,15 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     """A preemptive stage that ran on a node, kept to explain why an operation got nothing from it."""
 
     at_s: float
-    #: Allocations that the stage could have taken.
+    #: Number of allocations that the stage could have preempted.
     candidates: int
-    #: Resources that a job would have had with all candidates taken.
+    #: Resources that a job would have had with all these allocations preempted.
     room: Resources
     #: The operation that started a job in the stage; empty for none.
     started: OperationId
-    #: Further allocations that could be taken if their jobs had run longer (`preemption_exempt_time`), and the time from which the first
-    #: of them may be taken.
+    #: Number of further allocations that could be preempted if their jobs had run longer (`preemption_exempt_time`).
     exempt: int = 0
+    #: Time from which the first of these further allocations may be preempted.
     exempt_until_s: float = 0.0
 
 
@@ -126,8 +126,9 @@ class Reservation:
         #: Time until which other jobs may use what is free on the node. It is `expected_s`, but as if a running job whose length is not
         #: known lasted only as long again as it has run.
         self.lent_until_s = 0.0
-        #: Time at which this node was chosen, and the latest time at which the reservation ends.
+        #: Time at which this node was chosen.
         self.since_s = since_s
+        #: Time at which the reservation ends at the latest.
         self.until_s = until_s
         #: Number of times the reservation was moved to another node.
         self.moves = 0
@@ -158,9 +159,11 @@ class Node:
         self.heard_s = heard_s
         #: CLOCK_BOOTTIME of the node's host at the last heartbeat, in milliseconds.
         self.boottime_ms = 0
-        #: All that the agent offered last, the part of it that the node may offer, and the part of that which the tree may use.
+        #: All that the agent offered last.
         self.offered = ZERO
+        #: The part of `offered` that the node may offer.
         self.reported = ZERO
+        #: The part of `reported` that the tree may use.
         self.total = ZERO
         #: The rule of the tree that excludes the node, so that it gets nothing new; None if no rule does.
         self.outside: NodeCondition | None = None
@@ -174,17 +177,18 @@ class Node:
         self.picture = AgreedReport()
         #: The answer to the newest heartbeat, if it contained orders. Orders that the node does not obey are taken back.
         self.sent: Orders | None = None
-        #: Ends reported to the ledger and not confirmed yet, and confirmed ends that the node may forget.
+        #: Ends that were reported to the ledger and are not confirmed yet.
         self.reporting: set[JobKey] = set()
+        #: Ends that the ledger has confirmed, so that the node may forget them.
         self.recorded: set[JobKey] = set()
         self.nudged = False
         #: How jobs failed on the node; None before the first job has ended there.
         self.failures: NodeFailures | None = None
         #: The reservation of this node; None if it has none.
         self.reserved: Reservation | None = None
-        #: Time of the last preemptive stages on the node, and time since which its usage exceeds its resources; None for never and for no
-        #: excess.
+        #: Time of the last preemptive stages on the node; None if there were none.
         self.preemptive_stages_s: float | None = None
+        #: Time since which the node's usage exceeds its resources; None if it does not.
         self.overcommitted_since_s: float | None = None
         #: The last preemptive stage of each priority.
         self.tries: dict[PreemptionPriority, PreemptiveTry] = {}

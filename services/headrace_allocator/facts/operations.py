@@ -81,7 +81,8 @@ class Operation:
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
         self.id, self.user = live.operation, live.user
-        #: State of the gang; None for no gang, a single job, or an operation of several trees, where each gives its jobs out alone.
+        #: State of the gang. None if the operation is no gang, has a single job, or runs in several trees, where each tree gives its jobs
+        #: out alone.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
         self.task_groups: list[TaskGroup] = []
@@ -93,11 +94,13 @@ class Operation:
         self.slots.is_of_gang = self.gang is not None
         #: Term of the allocator that last leased indexes, as far as the ledger reported it; 0 in several trees: each has its own.
         self.block_term = live.block_term if live.free is None else 0
-        #: All that the operation holds on nodes, and its allocations that no heartbeat has shown yet.
+        #: All that the operation holds on nodes.
         self.held = ZERO
+        #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
-        #: Number of jobs in doubt that limits are charged for, since these jobs may run; and number of running jobs.
-        self.charged_doubt = self.running_jobs = 0
+        #: Number of unconfirmed jobs that limits are charged for, since these jobs may run.
+        self.charged_doubt = 0
+        self.running_jobs = 0
         #: Number of running jobs that report progress, and the sum of their progress in thousandths.
         self.progress = (0, 0)
         #: By node and id, since two nodes may report allocations with the same id.
@@ -115,9 +118,11 @@ class Operation:
         self.total = ZERO
         #: The total with the shares, prepared when the operation's position is first computed from them.
         self.owed: Owed | None = None
-        #: Options in force, the inputs that they were computed from, and the inputs that the groups were cut by.
+        #: Options in force.
         self._options = EffectiveOptions()
+        #: The inputs from which `_options` was computed.
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
+        #: The inputs by which the groups were cut.
         self._cut_by: tuple[object, ...] = ()
         #: True while a block of indexes is being leased.
         self.drawing = False
@@ -238,13 +243,13 @@ class Operation:
 
     @property
     def in_doubt(self) -> Resources:
-        """The most that the operation's jobs in doubt may hold. Limits are charged for it."""
+        """The most that the operation's unconfirmed jobs may hold. Limits are charged for it."""
         return self.spec.resources * self.charged_doubt if self.charged_doubt else ZERO
 
     @property
     def charged(self) -> Resources:
         """All that counts towards limits."""
-        # Every heartbeat asks for it, and jobs are in doubt only after a restart.
+        # Every heartbeat asks for the sum, and jobs are unconfirmed only after a restart.
         return self.held + self.in_doubt if self.charged_doubt else self.held
 
     @property
@@ -259,7 +264,7 @@ class Operation:
 
     @property
     def may_run(self) -> bool:
-        """True if a node holds something of the operation, or may hold a job in doubt."""
+        """True if a node holds something of the operation, or may hold an unconfirmed job of it."""
         return bool(self.allocations or self.slots.in_doubt_count)
 
     @property

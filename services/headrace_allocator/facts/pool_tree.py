@@ -3,10 +3,10 @@
 A snapshot is taken over as a whole: all its changes since the last snapshot, or none of them. A pool's limit bounds what all jobs below
 the pool may use together. A pool that no snapshot has named stands below the root.
 
-Jobs in doubt are counted apart. Limits are charged for them, so that nothing else starts in the resources that they may use. But no
+Unconfirmed jobs are counted apart. Limits are charged for them, so that nothing else starts in the resources that they may use. But no
 allocation is preempted because of jobs that may not run at all.
 
-Invariant (`check`): a pool's usage, and what its jobs in doubt may use, are sums over the operations below it.
+Invariant (`check`): a pool's usage, and what its unconfirmed jobs may use, are sums over the operations below it.
 """
 
 from __future__ import annotations
@@ -53,8 +53,9 @@ class RefusedSize(NamedTuple):
 class OtherPlaces(NamedTuple):
     """Operations and pools whose position in the order a snapshot may change, apart from the operations that it names."""
 
-    #: True if any operation may have another position. Then the pools whose own operations may have another position.
+    #: True if any operation may have another position.
     everywhere: bool
+    #: Pools whose own operations may have another position, because options of the pool changed.
     in_pools: list[PoolName]
     #: Pools of which only the shares changed. They are too many to be repositioned at once; all other pools are in `PoolStates.changed`.
     of_pools: list[PoolName]
@@ -72,8 +73,9 @@ class PoolState:
         self.name = name
         #: The parent pool; None for the root.
         self.above = above
-        #: Resources that the operations below the pool hold, and the most that their jobs in doubt may hold in addition.
+        #: Resources that the operations below the pool hold.
         self.used = ZERO
+        #: The most that their unconfirmed jobs may hold in addition.
         self.in_doubt = ZERO
         self.set_item(None)
 
@@ -82,8 +84,9 @@ class PoolState:
         self.item = item
         #: The pool's shares with the cluster total, prepared when its position was last computed.
         self.owed: Owed | None = None
-        #: The pool's limit, and whether it has one.
+        #: The pool's limit.
         self.most = item.limits if item is not None else NOTHING
+        #: True if the pool has a limit.
         self.limited = self.most != NOTHING
         options = _options(item)
         #: True if the operations of a fifo pool get resources in the pool's order.
@@ -118,11 +121,11 @@ class PoolState:
     @property
     def charged(self) -> Resources:
         """All that counts towards the pool's limit when a job is to start."""
-        # Jobs are in doubt only after a restart.
+        # Jobs are unconfirmed only after a restart.
         return self.used if self.in_doubt is ZERO else self.used + self.in_doubt
 
     def add(self, used: Resources, in_doubt: Resources) -> None:
-        """Add to what operations below the pool hold, and to what their jobs in doubt may hold. Negative amounts subtract."""
+        """Add to what operations below the pool hold, and to what their unconfirmed jobs may hold. Negative amounts subtract."""
         self.used = self.used + used
         if in_doubt is not ZERO:
             doubt = self.in_doubt + in_doubt
@@ -244,7 +247,7 @@ class PoolStates:
         return [each for each in self.pool(pool).path() if each.limited]
 
     def use(self, pool: PoolName, amount: Resources, in_doubt: Resources = ZERO) -> None:
-        """Add to the usage of a pool and all pools above it, and to what their jobs in doubt may use. Negative amounts subtract."""
+        """Add to the usage of a pool and all pools above it, and to what their unconfirmed jobs may use. Negative amounts subtract."""
         each = self.pool(pool)
         while each.above is not None:
             each.add(amount, in_doubt)
@@ -263,7 +266,7 @@ class PoolStates:
     ) -> list[str]:
         """Return a text for each broken invariant of one resource of one pool; empty if the pool is unknown.
 
-        `held` and `in_doubt` are the amounts of the pool's own operations: what they hold, and what their jobs in doubt may hold.
+        `held` and `in_doubt` are the amounts of the pool's own operations: what they hold, and what their unconfirmed jobs may hold.
         """
         pool, amount = self._known.get(name), attrgetter(resource)
         if pool is None:

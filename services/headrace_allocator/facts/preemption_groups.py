@@ -58,15 +58,16 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
     demand_share: Share = ZERO_SHARE
     #: Cluster total that the shares are fractions of.
     total: Resources = ZERO
-    #: Fractions of the fair share that are protected from aggressively starving operations and from starving operations.
+    #: Fraction of the fair share that is protected from aggressively starving operations.
     aggressive_threshold: float = 0.5
+    #: Fraction of the fair share that is protected from starving operations.
     threshold: float = 1.0
     #: The oldest allocations that together stay below this amount are protected, whatever the fair share is. A resource that is left out
     #: is not bounded; `NOTHING` protects no allocation.
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is right of the border.
     crossing_is_preemptible: bool = False
-    #: True if the allocation that crosses the second bound may be taken for a whole job that another operation is owed.
+    #: True if the allocation that crosses the second bound may be preempted for an operation that is owed a whole job.
     crossing_may_go: bool = False
 
     @property
@@ -170,11 +171,11 @@ class AllocationGroups:
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
         #: Borders by the group behind each, made when needed: with each snapshot the borders of thousands of operations change.
         self._borders: dict[Group, GroupBorder] = {}
-        #: For jobs of one size: number of allocations left of the border `_kept_by`. `_is_next_kept` is False if the next allocation is
-        #: known to be right of the border.
+        #: For jobs of one size: number of allocations left of the border `_kept_by`.
         self._kept = 0
         self._kept_by: GroupBorder | None = None
         self._kept_size = ZERO
+        #: False if the allocation after these is known to be right of the border.
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
@@ -208,7 +209,7 @@ class AllocationGroups:
     def first_preemptible(self) -> Position:
         """Return the first position right of the second border.
 
-        If the allocation that crosses the border may be taken (`crossing_may_go`), its position is returned instead. The result is
+        If the allocation that crosses the border may be preempted (`crossing_may_go`), its position is returned instead. The result is
         remembered until usage or shares change.
         """
         known = self._rest.preemptible_from
@@ -274,7 +275,7 @@ class AllocationGroups:
         return not self._protection.covers(self._border(_PREEMPTIBLE), others, allocation.usage)
 
     def crosses(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> bool:
-        """True if the allocation is left of the second border and the operation reaches beyond the bound with it."""
+        """True if the allocation is left of the second border although a part of its usage is above the bound."""
         return self._crosses(self._border(_PREEMPTIBLE), allocation.place, allocation.usage, freed)
 
     @property

@@ -60,8 +60,9 @@ class Findings:
         self.undone = 0
         #: The node's claims on jobs that it was never given, as texts. They change nothing.
         self.foreign: list[str] = []
-        #: Ends that the ledger has recorded, and allocations that are no longer booked.
+        #: Ends that the ledger has recorded, so that the node may forget them.
         self.forget_ends: list[JobKey] = []
+        #: Allocations that are no longer booked, so that the node may forget them.
         self.forget_allocations: list[AllocationId] = []
         #: Operations that hold another amount than before, or have other jobs to give out.
         self.operations: set[OperationId] = set()
@@ -297,7 +298,7 @@ class _Reconciliation:
             self._findings.forget_allocations.append(report.id)
 
     def _told_to_go_before(self, report: AllocationReport, start: StartRecord | None) -> Allocation:
-        """Return an ended allocation of an earlier allocator, which is not in the books."""
+        """Build an ended allocation from its report. It is not in the books, because an earlier allocator gave it to the node."""
         allocation = Allocation(report.id, report.operation, self._node.record.node, report.resources)
         allocation.preemption = report.preemption
         allocation.note_start(start)
@@ -320,7 +321,7 @@ class _Reconciliation:
     def _is_orphan_of(self, allocation: Allocation, name: OperationId) -> bool:
         """True if the allocation was of this operation, which was unknown then, and an earlier allocator leased the operation's jobs.
 
-        A node can name an operation before it is started, if the operation's id can be guessed. It must get no job that way.
+        A node can name an operation before it is started, if the operation's id can be guessed. The node must not get a job by this.
         """
         operation = self._facts.operations.get(name)
         is_nobodys = allocation.operation == NO_OPERATION and allocation.orphan_of == name

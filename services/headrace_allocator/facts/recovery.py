@@ -1,7 +1,7 @@
 """Recovery: what an allocator does not know yet after its start, because nodes have not reported.
 
 Two conditions end at different times. Usage is complete once every node that was enrolled at the start has reported or was silent for the
-heartbeat timeout: a dead node has no resources, so nothing need wait for it. No job is in doubt any more once every such node has
+heartbeat timeout: a dead node has no resources, so nothing need wait for it. No job is unconfirmed any more once every such node has
 reported or lost its lease: until then a node may still run jobs that an earlier allocator gave out. Drained nodes count like all others.
 A node that runs nothing according to the record of the earlier allocator (`empty_nodes`) is not waited for.
 
@@ -24,7 +24,7 @@ class Recovery:
     def __init__(self) -> None:
         self.operations_known = False
         self.nodes_known = False
-        #: Time at which the last job in doubt was settled (steady clock, seconds); None before.
+        #: Time at which the last unconfirmed job was settled (steady clock, seconds); None before.
         self.over_s: float | None = None
         #: Nodes that lost their lease before they reported, and have not reported since, so that it is unknown what they ran. True for a
         #: node that may come back, False for a node that was removed.
@@ -32,8 +32,9 @@ class Recovery:
         #: Lost jobs of the nodes in `lost_nodes` whose end the ledger has not recorded yet.
         self.unrecorded_losses: set[JobKey] = set()
         self._enrolled = 0
-        #: Nodes that may run unknown jobs, and the nodes among them that usage still waits for.
+        #: Nodes that may run unknown jobs.
         self._unheard: set[NodeName] = set()
+        #: The nodes among `_unheard` that usage still waits for.
         self._missing: set[NodeName] = set()
 
     def begin(self, enrolled: Iterable[NodeName]) -> None:
@@ -54,7 +55,7 @@ class Recovery:
         return node in self._unheard
 
     def miss_no_more(self, node: NodeName) -> None:
-        """Wait for a node's usage no more, because the node was silent for the heartbeat timeout. Jobs that it may run stay in doubt."""
+        """Stop waiting for the usage of a node that was silent for the heartbeat timeout. Jobs that it may run stay unconfirmed."""
         self._missing.discard(node)
 
     def settle(self, node: NodeName, *, lost: bool) -> None:
@@ -83,11 +84,11 @@ class Recovery:
 
     @property
     def doubt_over(self) -> bool:
-        """True if no job is in doubt any more: every node has reported in this term or lost its lease."""
+        """True if no job is unconfirmed any more: every node has reported in this term or lost its lease."""
         return self.over_s is not None
 
     def end_doubt(self, now: Moment) -> bool:
-        """Record that no job is in doubt any more, if that is so. Returns True if it is so for the first time."""
+        """Record that no job is unconfirmed any more, once every node has reported or lost its lease. Returns True only the first time."""
         if self.doubt_over or not (self.operations_known and self.nodes_known) or self._unheard:
             return False
         self.over_s = now.steady_s

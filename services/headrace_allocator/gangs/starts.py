@@ -1,8 +1,8 @@
 """The course of gangs: when a gang starts, when it gives up, and when its jobs are taken back.
 
-Resources are held for one gang at a time, for at most `gang_hold_s`; if nodes are reserved for the gang and it starves, as long as they
-are. Its jobs start once all have an allocation and each of their nodes has sent a heartbeat that shows enough free resources. If a job is
-missing after that, all other jobs are taken back. Each message settles the gangs that it changed.
+Resources are held for one gang at a time, for at most `gang_hold_s`. If the gang starves and nodes are reserved for it, its resources are
+held for as long as these reservations last. Its jobs start once all have an allocation and each of their nodes has sent a heartbeat that
+shows enough free resources. If a job is missing after that, all other jobs are taken back. Each message settles the gangs that it changed.
 
 After a turn in which a gang found too few resources, the turn goes to gangs of the pool whose last such turn was the longest ago.
 Otherwise one pool could take all turns.
@@ -54,8 +54,9 @@ class GangStarts:
         self._ranking = ranking
         #: Gangs in a phase with a time limit, which each tick checks.
         self._timed: dict[OperationId, None] = {}
-        #: Nodes to nudge, and gangs that may gather resources from now on.
+        #: Nodes to nudge.
         self._nudged: dict[NodeName, None] = {}
+        #: Gangs that may gather resources from now on.
         self._looks_for_room: dict[OperationId, None] = {}
         self._counts = {"started": 0, "given_up": 0, "taken_back": 0}
 
@@ -230,7 +231,7 @@ class GangStarts:
                 self._enter(operation, GangPhase.WAITING)
 
     def _drains_nodes(self, operation: Operation) -> bool:
-        """True if nodes are reserved for a starving gang. Its turn lasts as long as they are."""
+        """True if nodes are reserved for a starving gang. The gang's turn lasts as long as these reservations."""
         return is_starving(operation) and operation.id in self._facts.reservations.of
 
     def _end_pauses(self, now: Moment) -> None:

@@ -1,4 +1,4 @@
-"""Young objects: the garbage collector examines new objects while they are in the CPU cache, and never again."""
+"""Young objects: the garbage collector examines each object once, while it is new and still in the CPU cache."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _EVERY: Final = 4
 class YoungObjects:
     """Runs the garbage collector on the objects made since its last run, once in a number of messages.
 
-    By itself the collector runs once a number of objects more were made than freed. Code that replaces objects frees as many as it makes,
-    so that one run found tens of thousands of new objects, and no message was answered meanwhile.
+    By itself the collector starts a run when enough more objects were made than freed. Code that replaces objects frees as many as it
+    makes, so runs were rare: a single run found tens of thousands of new objects, and no message was answered meanwhile.
 
-    Objects still in use after a run are frozen for good. They are freed like all objects to which nothing refers. Heartbeats make no
-    cycles that last longer, so a run over all objects would find nothing, and no message would be answered meanwhile.
+    After a run, the objects that are still in use are frozen: no later run examines them. Reference counting still frees them once nothing
+    refers to them. Heartbeats make no cycles that outlive a run, so examining old objects would find nothing, and would delay messages.
     """
 
     def __init__(self, every: int = _EVERY) -> None:

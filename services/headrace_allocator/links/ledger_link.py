@@ -33,9 +33,10 @@ _RETRY_S: Final = 0.25
 #: Upper bound of the ends in one report.
 _ENDS_PER_REPORT: Final = 500
 _REPORT_BYTES: Final = 256 * 1024
-#: Pause after a report, so that ends which arrive meanwhile go together in the next report: seconds for each end beyond the first that
-#: was reported, and the upper bound.
+#: Pause after a report, so that ends which arrive meanwhile go together in the next report: seconds for each reported end beyond the
+#: first.
 _GATHER_EACH_S: Final = 0.005
+#: Upper bound of that pause, in seconds.
 _GATHER_MOST_S: Final = 0.02
 
 
@@ -60,9 +61,9 @@ class LedgerLink:
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
         self._report_wanted = anyio.Event()
-        #: Number of ends still to report, by operation. The event of an operation is set once it has none, for requests that wait for
-        #: that.
+        #: Number of ends still to report, by operation.
         self._unreported: Counter[OperationId] = Counter()
+        #: By operation, an event that is set once no end of it is left to report. Requests wait for it.
         self._all_reported: dict[OperationId, anyio.Event] = {}
 
     async def attach(self) -> Term:

@@ -1,11 +1,12 @@
 """The record that a tree's allocator keeps for the next one: the longest lease, empty nodes, and jobs that were never given out.
 
-A runner keeps the longest lease that it was ever sent. So jobs of a silent node may go out only after that lease. The only other source for
-the longest lease would be the silent node itself, so the record has a copy. Empty nodes are explained in `facts.empty_nodes`.
+A runner remembers the longest lease that it was ever sent, and may keep its jobs running for that long without a message. So jobs of a
+silent node may be given out again only after that lease. The only other source for the longest lease would be the silent node itself, so
+the record has a copy. Empty nodes are explained in `facts.empty_nodes`.
 
 An allocator that stops in order writes the jobs that it never gave out as its last step: it gives out nothing afterwards. The next
-allocator takes the jobs out of the record when it claims the record for its own term, before it gives anything out. So they hold for one
-successor only, and an earlier allocator that was frozen can no longer write them.
+allocator takes the jobs out of the record when it claims the record for its own term, before it gives anything out. So only one successor
+reads these jobs, and an earlier allocator that was frozen can no longer write them.
 """
 
 from __future__ import annotations

@@ -32,8 +32,9 @@ from headrace_allocator.preemption.gang_victims import is_owed_room_of, may_go_w
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage
 from headrace_allocator.preemption.victims import candidates, keep_order
 
-#: Nodes that are examined on one tick, and gangs among which one is chosen; some milliseconds each.
+#: Nodes that are examined on one tick; some milliseconds.
 _NODES_A_TICK: Final = 100
+#: Gangs among which one tick chooses the next one; some milliseconds.
 _MOST_GANGS: Final = 100
 #: Upper bound of the gangs that are preempted as a whole for one starving gang.
 _MOST_GOING: Final = 8
@@ -71,9 +72,9 @@ class GangResourceSearch:
         self._order = order
         self._gang: Operation | None = None
         self._left: Iterator[NodeName] = iter(())
-        #: By node, resources for as many jobs of the gang as possible without preempting other gangs; and the other gangs that have
-        #: candidates.
+        #: By node, resources for as many jobs of the gang as possible without preempting other gangs.
         self._found: dict[NodeName, Places] = {}
+        #: The other gangs that could be preempted.
         self._gangs: dict[Operation, None] = {}
 
     def tick(self, now: Moment) -> Taken | None:

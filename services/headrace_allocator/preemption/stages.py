@@ -77,8 +77,9 @@ class StageOutcome(msgspec.Struct, frozen=True):
     tried_to_start: bool
     placement: Placement | None
     preemptions: list[Preemption]
-    #: Number of allocations that could be preempted, and their usage together. Allocations whose jobs are too young do not count.
+    #: Number of allocations that could be preempted. Allocations whose jobs are too young do not count.
     candidates: int
+    #: Usage of these allocations together.
     discount: Resources
     #: Free resources of the node before the stage.
     room: Resources
@@ -86,8 +87,9 @@ class StageOutcome(msgspec.Struct, frozen=True):
     unused: Resources
     #: By shielded pool, the usage that could also be preempted for operations below it, under the older victim rules.
     held: dict[PoolName, Resources]
-    #: Number of allocations whose jobs are too young to be preempted, and the milliseconds until the first of them may be.
+    #: Number of allocations whose jobs are too young to be preempted.
     exempt: int = 0
+    #: Milliseconds until the first of these allocations may be preempted.
     exempt_ms: int = 0
     #: The classes of jobs that the stage passed over, if it tried to start a job.
     deactivations: Deactivations | None = None
@@ -247,7 +249,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, *, tried_to_start: bool) -> S
 def _start(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
-    """Return the start of a stage, the allocations of a gang that is preempted for it, and allocations that may be, for it alone."""
+    """Return the start of a stage, the allocations of a gang that is preempted for it, and further candidates for this start only."""
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
         placement, more = legacy_victims.start(overlay, stage.priority, stage.name, found.free, found.held)
     else:
@@ -265,7 +267,7 @@ def _start(
 def _start_at_bound(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
-    """Return the start of a job that its operation is owed whole, and the allocations at bounds that may be preempted for it."""
+    """Return the start of a job, and the allocations at bounds that may be preempted for it. The operation must be owed the whole job."""
     room, for_each = overlay.room + discount, dict[OperationId, list[Allocation]]()
 
     def there(operation: Operation) -> Resources:

@@ -5,12 +5,12 @@ heartbeat tells when the job would fit on its node. After one round of heartbeat
 reservation moves if another node is clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes.
 Reservations are not saved: after a restart nodes are chosen anew.
 
-A gang has nodes reserved in its turn, one for each job that has no resources yet, if it or a pool above it is owed all its jobs. The
-first reserved nodes begin the turn: of a gang that starves, or that comes first for free resources that are too small for its job.
-These reservations do not move, and end with the turn.
+Nodes are reserved for a gang in its turn, one for each job that has no resources yet, if the gang or a pool above it is owed all its jobs.
+The first reserved nodes begin the turn. A gang may get them if it starves, or if it comes first in the order for free resources that are
+too small for its job. These reservations do not move, and end with the turn.
 
-Cost: each heartbeat examines up to `_MOST_LOOKS` operations and the allocations of its own node; each tick examines up to `_MOST_NEW`
-operations and the nodes that they may use, and the pools of all that have a node or look for one.
+Cost: each heartbeat examines up to `_MOST_LOOKS` operations and the allocations of its own node. Each tick examines up to `_MOST_NEW`
+operations and the nodes that they may use. It also examines the pools of all operations that have a reserved node or look for one.
 """
 
 from __future__ import annotations
@@ -48,12 +48,14 @@ _MOST_NEW: Final = 8
 _MOST_LOOKS: Final = 2
 #: Gangs that one tick examines.
 _MOST_GANGS: Final = 100
-#: The length of a round of heartbeats, in which the best node is sought: seconds, or heartbeat paces if these take longer.
+#: Shortest length of a round of heartbeats, in which the best node is sought: seconds.
 _ROUND_S: Final = 2.0
+#: The same length in heartbeat paces; the longer of both counts.
 _ROUND_PACES: Final = 2
-#: A reservation moves to another node if the wait there is at most this fraction of the wait that is left here, and shorter by at least
-#: `_MOVES_SOONER_S` seconds. It stays once more than half of the wait is over.
+#: A reservation moves to another node only if the wait there is at most this fraction of the wait that is left here. It stays once more
+#: than half of the wait is over.
 _MOVES_BELOW: Final = 0.5
+#: A reservation moves only if the wait at the other node is shorter by at least this many seconds.
 _MOVES_SOONER_S: Final = 10.0
 #: How often a reservation may move.
 MOST_MOVES: Final = 3

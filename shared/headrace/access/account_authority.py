@@ -1,9 +1,9 @@
 """The keys with which admission lets hosts join and revokes their credentials.
 
 A user's JWT is signed by a signing key of the account. The account's JWT lists the revocations, and a server accepts it
-only with the signature of an operator's key. So the authority has a signing key of the operator, too. The user of the
-server's system account that sends this JWT may do so for this one account only: even with all these keys nobody can change
-another account, or read what the server reports about itself.
+only with the signature of an operator's key. So the authority has a signing key of the operator, too. A user of the server's
+system account sends this JWT to the server. This user may do so for this one account only: even with all these keys nobody
+can change another account, or read what the server reports about itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Public key of the account.
     account: str
+    #: Seed of the account's signing key.
     account_seed: str
+    #: Seed of a signing key of the operator.
     operator_seed: str
     #: Credential of a user of the server's system account.
     system: KeyCredential

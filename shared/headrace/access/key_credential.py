@@ -26,7 +26,7 @@ class KeyCredential(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_key_credential(text: str) -> KeyCredential | None:
-    """Read the content of a NATS credential file. Return None if it is no such file."""
+    """Read the content of a NATS credential file. Return None if the JWT or the seed is missing."""
     jwt, seed = (_between(text, lines) for lines in (_JWT_LINES, _SEED_LINES))
     return KeyCredential(jwt=jwt, seed=seed) if jwt and seed else None
 

@@ -102,6 +102,7 @@ class GroupAppender:
         self.trouble = ""
         #: Number of appends whose outcome had to be read from the log.
         self.doubts = 0
+        #: Number of entries that were sent again.
         self.resent = 0
         #: Number of entries in the log that no appender wrote.
         self.foreign = 0

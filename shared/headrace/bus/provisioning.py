@@ -62,8 +62,8 @@ async def provision(
         try:
             done.append(await _provision(bus, store, tree, replicas, records))
         except JetStreamRefused as refusal:
-            # A disk without free space for the records of pools may still have space for the stores that services cannot do
-            # without.
+            # If the disk has no free space for the records of pools, it may still have space for the stores that
+            # services cannot do without.
             refusals.append(refusal)
     if refusals:
         raise refusals[0]

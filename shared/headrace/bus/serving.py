@@ -42,10 +42,11 @@ INBOXES: Final = "_INBOX."
 #: still waits in the socket cannot be replaced by a newer one. The bound is CPU time and not time of the clock: on a busy
 #: machine the clock could end a turn after a single message, and the messages would get less than their part of the time.
 _TURN_NS: Final = 10_000_000
-#: Handlers that may begin between two looks at the socket and the timers, and the bytes of their messages (exceeded by one
-#: message at most). If all waiting handlers began at once, a flood would stop the loop for a while. The server then cuts
-#: off the socket because it is not read, and loses what all other senders sent.
+#: Handlers that may begin between two looks at the socket and the timers. If all waiting handlers began at once, a
+#: flood would stop the loop for a while. The server then cuts off the socket because it is not read, and loses what all
+#: other senders sent.
 _BEGUN_IN_A_TURN: Final = 8
+#: Bytes of the messages of these handlers, exceeded by one message at most.
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
 #: Divisor: one sender may use at most this part of the handlers (one quarter), if senders are distinguished.
 _PARTS_OF_SENDERS: Final = 4
@@ -107,7 +108,7 @@ class Serving:
         self.subject = subject
         self.queue = queue
         self.received = self.dropped = self.failed = 0
-        #: Answers that could not be sent, and answers requested at a subject that is no inbox.
+        #: `unanswered`: answers that could not be sent. `misdirected`: answers requested at a subject that is no inbox.
         self.unanswered = self.misdirected = 0
         #: Nanoseconds that all handlers together have run.
         self.busy_ns = 0
@@ -132,7 +133,8 @@ class Serving:
             )
         #: True while the task runs that answers the newest messages.
         self._answers_in_turn = False
-        #: Handlers that run, bytes of their messages, handlers that began in this turn of the loop, bytes of their messages.
+        #: `_running`: handlers that run. `_begun`: handlers that began in this turn of the loop. `..._bytes`: the bytes
+        #: of their messages.
         self._running = self._running_bytes = self._begun = self._begun_bytes = 0
         self._places = _Places(senders, concurrency)
         #: Futures for which idle tasks wait. A message is the next one to handle; None ends the task.

@@ -1,4 +1,4 @@
-"""Determines how soon a reader looks at the socket again. Waking up for each single message costs more than most answers."""
+"""Pauses before a socket is read again, and between slices of long work. Waking up for each single message costs more than most answers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from headrace.bus.protocol import Subscription
 _SPACING_S: Final = 0.004
 #: Number of reads that may follow one another without a pause, so that nothing waits while few messages come.
 _AT_ONCE: Final = 16
-#: Seconds to pause between two slices of work while more urgent messages wait, and the number of pauses in one piece of work.
+#: Seconds of one pause between two slices of work while more urgent messages wait.
 _BEHIND_S: Final = 0.01
+#: Upper bound of the pauses in one piece of work.
 _MOST_WAYS: Final = 50
 
 

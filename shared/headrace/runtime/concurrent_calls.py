@@ -1,4 +1,4 @@
-"""Concurrent calls to the server: far from it, the time of a start is the number of round trips in a row."""
+"""Concurrent calls to the server. In sequence, each call adds a round trip to a start, which takes long with a distant server."""
 
 from __future__ import annotations
 

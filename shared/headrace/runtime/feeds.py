@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 _ASK_TIMEOUT_S = 2.0
 _RETRY_S = 0.2
-#: Pauses after each part of a snapshot. A part takes as long to apply as two slices of most other work, and parts arrive in
-#: a row. Without pauses, other messages would wait for the whole snapshot.
+#: Number of pauses after each part of a snapshot. A part takes as long to apply as two slices of most other work, and
+#: parts arrive in a row. Without pauses, other messages would wait for the whole snapshot.
 _WAYS_OF_A_PART = 4
 _NO_SPAN = nullcontext()
 #: Spreads the retries of many readers in time. No decision depends on it.
@@ -122,8 +122,8 @@ class OperationsFeed:
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:
-                # Decisions made from the lost entries cannot be told apart from other decisions. A restarted process takes
-                # nothing for recorded that is not in the log.
+                # Decisions made from the lost entries cannot be told apart from other decisions. A restarted process
+                # regards only what is in the log as recorded.
                 raise Deposed(
                     f"the log has lost entries: entry {published.announced} is new, but entries up to {self.sequence} were known"
                 )
@@ -287,8 +287,8 @@ class SnapshotFeed(Generic[Item, Frame]):
         while True:
             with anyio.move_on_after(self._silence_s * (1 + _jitter.random() / 2)):
                 await self._missing.wait()
-            # Renew the event before the check: a part that arrived during the last request has set the old event, which
-            # says nothing new.
+            # Renew the event before the check: the old event may have been set by a part that arrived during the last
+            # request, and then it does not show that anything is missing now.
             self._missing = anyio.Event()
             if not self.reader.needs_whole and self.age_s() < self._silence_s:
                 continue

@@ -2,7 +2,7 @@
 
 A new term claims the key before it relies on the value: it writes the same value again with its own term in it. From then
 on every write of a former term finds another revision than it knows, reads the higher term, and ends. No clock is involved.
-Records are claimed by an entry of the new term.
+A stream of records is claimed by adding an entry of the new term.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ class FencedRecords:
             try:
                 self._last = await self._records.add(data, timeout_s=timeout_s, expected_last=last)
             except AppendRefused:
-                # The last entry is an unanswered one of this process, a foreign entry, or a higher term's. Reading shows which.
+                # The last entry was added by an earlier try of this process whose answer was lost, by a higher term, or
+                # by a party that may not write here. Reading shows which.
                 continue
             return

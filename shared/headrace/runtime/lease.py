@@ -1,8 +1,9 @@
 """The lease of a role, which decides by compare-and-set on one key which of several processes leads the role.
 
-The holder renews the key. Another process takes it when the same revision has stood for a whole lease on its own clock, so
-no two clocks are ever compared. A lease alone stops no process from writing: what a frozen holder does after it wakes is
-refused by its term.
+The holder renews the key. Another process takes it when the revision has not changed for a whole lease, measured by that
+process's own clock, so no two clocks are ever compared. A lease alone stops no process from writing: what a holder
+sends or writes after it was frozen is refused because it carries an old term.
+
 A restarted instance takes the key at once, since an instance is started again only when its former process is known to
 have ended. If a standby is running, which is already warm, the restarted instance first releases the former process's
 lease, so that the standby can take it.

@@ -258,7 +258,7 @@ async def _until_provisioned(bus: NatsBus, streams: list[str], stopping: anyio.E
 
 
 def _labels(name: str, settings: CommonSettings) -> dict[str, str]:
-    """Only admission serves all trees, so it alone has no tree label."""
+    """Return the labels of all metrics of the process. Admission has no tree label, since it serves all trees."""
     return {"service": name} if name == "admission" else {"service": name, "tree": settings.tree}
 
 

@@ -74,7 +74,7 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     administrators: str = ""
 
     def person(self, user: str) -> Person:
-        """Return a user, named as in the connection, in the form that the rules about rights use."""
+        """Return the user of this name with the rights that follow from `administrators`."""
         return person_of(user, self.administrator_names)
 
     @property
@@ -154,6 +154,6 @@ def _from_environment(kind: type[S], service: str, environment: Mapping[str, str
 
 def _plain(key: str, value: Any, place: str) -> Any:
     if key.endswith("_ms") and isinstance(value, str):
-        # The name says the unit of a number.
+        # A number without a unit is in milliseconds, as the name of the setting says.
         return parse_duration_ms(int(value) if _WHOLE.match(value) else value, place=place)
     return value

@@ -28,8 +28,9 @@ class PreemptionAlarms:
     def __init__(self) -> None:
         self._recent: deque[tuple[float, tuple[OperationId, int]]] = deque()
         self._times: dict[OperationId, Counter[int]] = {}
-        #: Preemptions of a job that was preempted within the hour before, and the number of alarms that were raised for them.
+        #: Number of preemptions of a job that was preempted within the hour before.
         self.repeated = 0
+        #: Number of alarms that were raised about such jobs.
         self.alarmed = 0
         self._shares_old = False
 

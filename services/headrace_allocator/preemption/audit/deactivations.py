@@ -30,8 +30,9 @@ class Deactivations(msgspec.Struct):
     resource_limits_exceeded: int = 0
     #: Classes of gangs that fit but wait because resources are held for another gang.
     gang_waits_for_a_turn: int = 0
-    #: Pending classes whose preemption priority is not that of the preemptive stage that ran.
+    #: Pending classes that the aggressive stage passed over, since their preemption priority is another one.
     is_not_eligible_for_aggressive_preemptive_scheduling: int = 0
+    #: Pending classes that the normal stage passed over, since their preemption priority is another one.
     is_not_eligible_for_normal_preemptive_scheduling: int = 0
     #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
     schedule_allocation_failed: int = 0

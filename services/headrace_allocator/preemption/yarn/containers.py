@@ -26,7 +26,7 @@ class Owner:
     may_lose: bool = True
 
     def may_fall_to(self, left: Resources, total: Resources) -> bool:
-        """True if the operation may be left with `left`: this is not below its fair share. Exactly the fair share may be left."""
+        """True if preemption may leave the operation with `left`, because that is not below its fair share."""
         return self.may_lose and not is_below(left, self.fair_share, total, self.policy)
 
 

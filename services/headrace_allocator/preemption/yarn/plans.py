@@ -24,8 +24,9 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
     victims: tuple[Allocation, ...]
     #: Steady-clock seconds after which the plan is dropped.
     until_s: float
-    #: The operation that gets the freed resources, for a job of this size; None if the resources are for no particular operation.
+    #: The operation that gets the freed resources; None if the resources are for no particular operation.
     operation: OperationId | None = None
+    #: Size of the job that the operation starts there.
     size: Resources = ZERO
 
 

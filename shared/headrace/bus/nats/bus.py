@@ -44,14 +44,15 @@ if TYPE_CHECKING:
 #: Seconds that handlers may take to end once no more handlers start.
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100
-#: Unread messages of one subject that the server may send to a served subject with many senders. The messages of one
-#: sender's flood stand before those of all other senders. In a cluster a request beyond the limit gets no answer, while a
-#: single server reports at once that nobody listens. So the limit is higher than the number of requests that arrive while a
-#: service pauses for a moment.
+#: Unread messages of one subject that the server may send to a served subject with many senders. When one sender floods
+#: the subject, this many of its messages may be in front of the messages of all other senders. In a cluster a request
+#: beyond the limit gets no answer, while a single server reports at once that nobody listens. So the limit is higher
+#: than the number of requests that arrive while a service pauses for a moment.
 _MOST_UNREAD_OF_MANY: Final = 1_024
-#: Lanes of a served subject: as many for requests as there are senders at a time, and for heartbeats one for each node of a large
-#: fleet. A lane takes up to two subscriptions, which the credential of a service bounds.
+#: Lanes of a subject for requests: as many as there are senders at a time. A lane takes up to two subscriptions, and
+#: the credential of a service bounds their number.
 LANES_OF_SENDERS: Final = Lanes(_MOST_UNREAD_OF_MANY, most=1_024)
+#: Lanes of the subject for heartbeats: one for each node of a large fleet.
 LANES_OF_NEWEST: Final = Lanes(_MOST_UNREAD_OF_MANY, most=16_384)
 
 

@@ -44,8 +44,9 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
 _BARRIER_TIMEOUT_S = 10.0
-#: Seconds between two checks of nats-py's own tasks, while it is connected and while it is not.
+#: Seconds between two checks of nats-py's own tasks while it is connected.
 _INSPECT_EVERY_S = 5.0
+#: Seconds between two such checks while nats-py is not connected.
 _INSPECT_UNCONNECTED_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _RECONNECT_TIMEOUT_S = 10.0
@@ -229,9 +230,9 @@ class Link:
         again and again.
 
         Returns at once if nobody listens. Nodes receive such requests too, and no receiver may learn a subject on which
-        this connection listens for long: one node that sent whatever it could to such a subject held up everything a
-        service did. So the answers have an inbox of their own, which is closed when the request ends. A person's connection
-        uses its usual inbox, for which a person's permissions are made.
+        this connection listens for long: one node flooded such a subject and held up everything that a service did. So
+        the answers have an inbox of their own, which is closed when the request ends. A person's connection uses its usual
+        inbox, because a person's permissions are made for that inbox.
         """
         answers: list[Message] = []
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()

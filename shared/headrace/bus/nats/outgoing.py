@@ -44,7 +44,8 @@ class Outgoing:
     def __init__(self, client: Client, check_connected: Callable[[], None]) -> None:
         self._nats = client
         self._check_connected = check_connected
-        #: Upper bound of the unsent bytes: those at the last look, and all that were sent since.
+        #: Upper bound of the unsent bytes: the bytes that were unsent at the last look, and all bytes that were sent
+        #: since then.
         self._at_most_bytes = 0
         #: Number of messages in this turn of the loop.
         self._in_turn = 0
@@ -93,7 +94,8 @@ class Outgoing:
 
     def _has_room_for(self, frame: bytes) -> bool:
         """Return False if so many bytes are unsent that the sender of `frame` must wait."""
-        # Asking the transport costs half as much as all other work for a message, so most messages do not ask.
+        # Asking the transport for its unsent bytes costs half as much as all other work for a message, so it is not
+        # asked for most messages.
         self._at_most_bytes += len(frame)
         if self._at_most_bytes > _HIGH_WATER_BYTES:
             self._at_most_bytes = self.unsent_bytes() + len(frame)

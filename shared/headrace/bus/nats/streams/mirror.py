@@ -20,15 +20,17 @@ from headrace.bus.protocol import BusClosed, BusError, Entry
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
-#: Seconds until a caller that waits for a revision has the bucket checked: the first time, and each time after that.
+#: Seconds until a caller that waits for a revision has the bucket checked for the first time.
 _ASK_AFTER_S = 0.1
+#: Seconds between the further checks that such a caller makes.
 _ASK_EVERY_S = 0.25
 #: Seconds, jittered, until a failed check is repeated. The jitter is needed because every mirror of every service retries at once.
 _RETRY_S = 1.0
-#: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may have
-#: lost writes and received as many new ones. The number is multiplied for each 1,000 entries, because reading 10,000
-#: entries at once blocks the loop for 0.1 s.
+#: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may
+#: have lost writes and received as many new ones.
 _WHOLE_EVERY = 12
+#: For each such number of entries, `_WHOLE_EVERY` further checks pass between two reads of the whole bucket, because
+#: reading 10,000 entries at once blocks the loop for 0.1 s.
 _ENTRIES_AT_ONCE = 1_000
 
 
@@ -134,7 +136,9 @@ class BucketMirror:
                 self._reconnected = self._asked = False
                 next_look_s = now + read_all_s
                 if not await self._look(whole=whole):
-                    # JetStream may return a while after the connection. The reason for this check must not wait a whole period.
+                    # JetStream may become available a while after the connection. A failed check is repeated soon, and
+                    # not after a whole period. If the failed check was to read the whole bucket, the repeated check
+                    # reads it.
                     self._reconnected = self._reconnected or whole
                     next_look_s = now + min(read_all_s, random.uniform(_RETRY_S / 2, _RETRY_S))
         except BusClosed:

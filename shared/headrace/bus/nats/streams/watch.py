@@ -60,7 +60,8 @@ class Watch(Consumer):
             for item in self.take():
                 items.append(item)
                 complete = complete or item.pending == 0 or len(items) >= self._awaited
-            # An idle consumer has delivered everything: a message that was superseded meanwhile is never delivered.
+            # A consumer that is idle has delivered everything. Fewer messages than expected may have come, because a
+            # message that was superseded meanwhile is never delivered.
             if complete or self._idle:
                 break
             with anyio.move_on_after(_SILENCE_S) as scope:
