@@ -51,7 +51,7 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     require_specified_pools_existence: bool = False
     #: True: operations may be moved to another pool.
     pool_change_is_allowed: bool = True
-    #: Period of scanning all queues for operations that may run, and all operations for limiting pools.
+    #: Period of scanning all queues for operations that may run, and all pools with limits for operations with larger jobs.
     pending_by_pool_operation_scan_period_ms: int = 60_000
     #: Time for which the resource limits of a pool must be smaller than each job of an operation before the operation fails.
     limiting_ancestor_safe_timeout_ms: Annotated[int, msgspec.Meta(ge=0)] = 300_000

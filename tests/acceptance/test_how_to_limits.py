@@ -37,6 +37,8 @@ def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
             "resources.cpu: 3 cannot be used; expected at most 2 for each job, max_job_resource_limits of pool small"
             in words
         )
+    (tried,) = [text for line, text in said.items() if line.endswith("max_job_resource_limits/cpu=1 --dry-run")]
+    assert "of 1 operation no further jobs start" in " ".join(tried.split())
     (sized,) = [text for line, text in said.items() if line == "op explain two-cores"]
     assert "each job is larger than max_job_resource_limits of pool small: it asks for cpu 2" in " ".join(sized.split())
     (hub,) = [text for line, text in said.items() if "--pool teams" in line]

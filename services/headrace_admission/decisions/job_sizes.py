@@ -36,13 +36,13 @@ def refused_job_size(tree: TreeName, book: TreeBook, pool: PoolName, size: Resou
 
 
 def fail_never_fitting(transaction: Transaction, now_ms: int) -> None:
-    """Let the operations fail that had a limiting pool in each of their trees at every look for long enough.
+    """Let the operations fail whose jobs were larger than the limits of a pool, in each of their trees, at every look for long enough.
 
     `now_ms` is the steady clock. After a restart of the process the time counts anew.
     """
     state = transaction.state
     limited = _limited(state)
-    since = state.limited_since_ms = {name: state.limited_since_ms.get(name, now_ms) for name in limited}
+    since = state.too_large_since_ms = {name: state.too_large_since_ms.get(name, now_ms) for name in limited}
     timeout_ms = state.configuration.everywhere.limiting_ancestor_safe_timeout_ms
     for name, words in limited.items():
         if now_ms - since[name] >= timeout_ms:
@@ -54,7 +54,7 @@ def fail_never_fitting(transaction: Transaction, now_ms: int) -> None:
 
 
 def _limited(state: State) -> dict[OperationId, str]:
-    """Return the running operations with a limiting pool in each of their trees, with a text for the last tree."""
+    """Return the running operations whose jobs fit the limits of their pools in no tree, each with a text for its last tree."""
     found: dict[OperationId, str] = {}
     for tree, rules in state.configuration.trees.items():
         book = state.books[tree]

@@ -150,8 +150,9 @@ def _within_limits(
             broken[tree] = limit
     kept = {tree: target for tree, target in targets.items() if tree not in broken and tree not in sizes}
     firm = set() if spec.erase_trees_with_pool_limit_violations else targets.keys() - {*spec.tentative_pool_trees}
-    for refusal in (each for tree, each in sizes.items() if tree in firm or not (kept or broken)):
-        return refusal
+    refusals = [refusal for tree, refusal in sizes.items() if tree in firm or not (kept or broken)]
+    if refusals:
+        return refusals[0]
     limits_reached = [limit for tree, limit in broken.items() if tree in firm or not kept]
     if limits_reached:
         return OverLimit(limits_reached)

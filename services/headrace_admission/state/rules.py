@@ -47,7 +47,7 @@ class GlobalRules(msgspec.Struct, frozen=True):
     #: Bytes that live operations may take in memory: those of all users, and those of each user.
     most_operation_bytes: int = 512 * 1024 * 1024
     most_operation_bytes_of_a_user: int = 256 * 1024 * 1024
-    #: Time for which an operation must have a limiting pool before it fails.
+    #: Time for which the limits of a pool must be smaller than each job of an operation before the operation fails.
     limiting_ancestor_safe_timeout_ms: int = 300_000
 
     @property

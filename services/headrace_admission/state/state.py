@@ -100,8 +100,8 @@ class State:
         self.pausing: set[OperationId] = set()
         #: Live operations with a time limit for the whole operation.
         self.limited: set[OperationId] = set()
-        #: Steady time in milliseconds at which each operation with a limiting pool was first seen. Not in the log.
-        self.limited_since_ms: dict[OperationId, int] = {}
+        #: Steady time in milliseconds at which each operation with jobs larger than the limits of a pool was first seen. Not in the log.
+        self.too_large_since_ms: dict[OperationId, int] = {}
         #: Sum of all recorded moves of the wall clock, in milliseconds.
         self.clock_moved_ms = 0
         #: The term of each tree's newest allocator.

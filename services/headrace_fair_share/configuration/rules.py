@@ -177,9 +177,9 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
 def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Refusal]:
     """Yield a refusal for each resource of which no job can ask for an amount between the bounds of a level."""
     least, most = level.min_job_resource_limits.named(), level.max_job_resource_limits.named()
-    for resource in least.keys() & most.keys():
-        if least[resource] > most[resource]:
-            lower, upper = (format_amount(resource, bounds[resource]) for bounds in (least, most))
+    for resource, amount in least.items():
+        if resource in most and amount > most[resource]:
+            lower, upper = (format_amount(resource, bound) for bound in (amount, most[resource]))
             expected = f"at most the {upper} of max_job_resource_limits"
             yield BadRequest(
                 f"min_job_resource_limits.{resource}", f"{lower}{where}", expected, rule="order_of_options"

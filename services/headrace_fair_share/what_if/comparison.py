@@ -11,8 +11,11 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
+from headrace.counted import counted
 from headrace.ids import OperationId, PoolName
+from headrace.near import some
 from headrace.pools import PreemptionPolicy
+from headrace.pools.amounts import out_of_bounds
 from headrace.resources import EPS, Resources
 from headrace.wire.what_if import MOST_OVER_LIMITS, ComparedElement, ElementShares, JobsOverLimits, WhatIfAnswer
 from headrace_fair_share.configuration.differences import fitting
@@ -50,6 +53,18 @@ class WorldShares(NamedTuple):
         return jobs_over_limits(
             self.cut, elements, {OperationId(name): Resources(*row) for name, row in rows if any(row)}
         )
+
+    def refused_sizes(self) -> set[str]:
+        """Return the operations whose jobs their pools do not accept because of their size."""
+        elements, operations = self.elements, self.cut.operations
+        bounds = (elements.options[place] for place in elements.above[elements.pools :])
+        return {
+            name
+            for name, bound in zip(elements.names[elements.pools :], bounds, strict=True)
+            if out_of_bounds(
+                operations[OperationId(name)].job, bound.min_job_resource_limits, bound.max_job_resource_limits
+            )
+        }
 
     def shares(self, place: int) -> ElementShares:
         """Return the shares of one element."""
@@ -95,7 +110,7 @@ def compared(supposed: Supposed) -> WhatIfAnswer:
         left_out=int(differs.sum()) - sum(each.differs for each in told),
         unchanged_pools=int((pairs.is_pool & ~differs).sum()),
         unchanged_operations=int((~pairs.is_pool & ~differs).sum()),
-        notes=[*supposed.notes, *_notes(after_cut)],
+        notes=[*supposed.notes, *pairs.refused_sizes(), *_notes(after_cut)],
         over_limits=pairs.over_limits(),
     )
 
@@ -124,6 +139,12 @@ class _Pairs:
         """Return the pools that are over their limits after the changes, and were not as much over them before."""
         before = set(self._before.over_limits())
         return [each for each in self._after.over_limits() if each not in before][:MOST_OVER_LIMITS]
+
+    def refused_sizes(self) -> list[str]:
+        """Return a note of the operations of which, because of the changes, no further jobs start."""
+        refused = sorted(self._after.refused_sizes() - self._before.refused_sizes())
+        words = "no further jobs start, because their size is outside the bounds of job sizes; running jobs continue"
+        return [f"of {counted(len(refused), 'operation')} {words}: {some(refused)}"] if refused else []
 
     def told(self, most_bytes: int) -> list[ComparedElement]:
         """Return as many elements as fit: those that differ most with all pools above them, then pools that do not differ."""

@@ -106,6 +106,17 @@ CHANGES: Final[st.SearchStrategy[PoolChange]] = st.one_of(
 )
 
 
+def test_a_lowered_bound_of_job_sizes_names_the_operations_of_which_no_further_jobs_start() -> None:
+    engine, _ = an_engine()
+    lower = Set(PoolName("a"), attributes(max_job_resource_limits={"cpu": 0.5}))
+
+    (note,) = asked(engine, WhatIf(TREE, [lower])).notes
+
+    assert note.startswith("of 1 operation no further jobs start, because their size is outside the bounds")
+    assert note.endswith(live("of-a", PoolName("a"), 20).operation)
+    assert asked(engine, WhatIf(TREE, [Set(PoolName("a"), attributes(max_job_resource_limits={"cpu": 1}))])).notes == []
+
+
 @given(changes=st.lists(CHANGES, min_size=1, max_size=3))
 def test_what_was_supposed_is_what_is_published_once_it_is_made(changes: list[PoolChange]) -> None:
     engine, updater = an_engine()
