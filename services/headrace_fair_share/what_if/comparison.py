@@ -13,7 +13,7 @@ import numpy as np
 
 from headrace.counted import counted
 from headrace.ids import OperationId, PoolName
-from headrace.near import some
+from headrace.suggestions import some
 from headrace.pools import PreemptionPolicy
 from headrace.pools.amounts import out_of_bounds
 from headrace.resources import EPS, Resources
