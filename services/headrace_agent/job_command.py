@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from headrace.job_indexes import parse_indexes
@@ -9,19 +10,20 @@ from headrace.job_lines import with_line
 from headrace.wire.heartbeat import JobKey, JobSpec
 
 #: Opens the files as the account of the job, in its folder, and becomes the command. What cannot be opened is told on stderr, in the
-#: job's log, and the job fails.
+#: job's log, and the job fails. It sets no variable of the shell: the job would find it in place of its own variable of that name.
 _WITH_FILES: Final = """
-out=$1 err=$2 in=$3
+case $1 in */*) mkdir -p -- "${1%/*}/" || exit 126 ;; esac
+case $2 in */*) mkdir -p -- "${2%/*}/" || exit 126 ;; esac
+[ -z "$3" ] || exec <"$3"
+if [ -n "$2" ] && [ "$2" != "$1" ]; then exec 2>"$2"; fi
+[ -z "$1" ] || exec >"$1"
+if [ -n "$2" ] && [ "$2" = "$1" ]; then exec 2>&1; fi
 shift 3
-for file in "$out" "$err"; do
-    case $file in */*) mkdir -p -- "${file%/*}/" || exit 126 ;; esac
-done
-[ -z "$in" ] || exec <"$in"
-if [ -n "$err" ] && [ "$err" != "$out" ]; then exec 2>"$err"; fi
-[ -z "$out" ] || exec >"$out"
-if [ -n "$err" ] && [ "$err" = "$out" ]; then exec 2>&1; fi
 exec "$@"
 """
+#: Names of variables that a shell hands on unchanged. Some shells drop names such as `a.b`, and have values of their own for the three
+#: that are listed. Such variables become arguments of `env`, which other accounts of the host can see until the program runs.
+_KEPT_BY_SHELL: Final = re.compile(r"(?!(?:IFS|OPTIND|PPID)\Z)[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 def job_index(spec: JobSpec, key: JobKey) -> int:
@@ -45,4 +47,7 @@ def job_command(spec: JobSpec, key: JobKey) -> list[str]:
         return argv
     index = str(job_index(spec, key))
     files = [name.replace("%i", index) for name in (spec.output, spec.error, spec.stdin)]
+    lost = [f"{name}={value}" for name, value in spec.environment.items() if not _KEPT_BY_SHELL.match(name)]
+    if lost:
+        argv = ["/usr/bin/env", *lost, *argv]
     return ["/bin/sh", "-c", _WITH_FILES, "sh", *files, *argv]

@@ -248,3 +248,29 @@ def test_uninstalling_stops_the_agent_first_and_a_second_time_says_that_there_is
     assert host.config.exists()
     assert "no unit of node host-17" in host.run(*words)
     assert host.systemctl.told() == []
+
+
+@pytest.mark.parametrize("gone", [AGENT, RUNNER])
+def test_an_interrupted_removal_is_finished_by_the_next_one(host: Host, gone: str) -> None:
+    host.install()
+    (host.units / gone).unlink()
+    host.systemctl.told()
+
+    said = host.run("uninstall", "host-17", "--unit-folder", str(host.units))
+
+    assert host.written() == {}
+    assert gone not in said
+    assert host.systemctl.told()[-1] == "daemon-reload"
+
+
+def test_a_unit_that_an_interrupted_run_left_unread_is_read_and_started_anew(host: Host) -> None:
+    host.install()
+    text = (host.units / AGENT).read_text()
+    (host.units / AGENT).write_text(text.replace("RestartSec=5\n", "RestartSec=500\n"))
+    host.systemctl.run("daemon-reload")
+    (host.units / AGENT).write_text(text)
+    host.systemctl.told()
+
+    host.install()
+
+    assert host.systemctl.told() == ["daemon-reload", f"restart {AGENT}"]

@@ -39,3 +39,20 @@ def test_nothing_is_opened_in_the_folder_of_another_account(tmp_path: Path) -> N
         pass
 
     assert precious.read_text() == "mine\n"
+
+
+@pytest.mark.parametrize("owner", [0, _OTHER])
+def test_a_link_to_a_folder_counts_only_if_no_other_account_made_it(tmp_path: Path, owner: int) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir(mode=0o755)
+    state = tmp_path / "state"
+    state.symlink_to(precious)
+    os.chown(state, owner, owner, follow_symlinks=False)
+
+    if owner == _OTHER:
+        with pytest.raises(InUse, match=f"{state} is a symbolic link of another user"), take_lock(state):
+            pass
+        assert (list(precious.iterdir()), precious.stat().st_mode & 0o777) == ([], 0o755)
+    else:
+        with take_lock(state):
+            assert (precious / "lock").exists()

@@ -20,6 +20,7 @@ from headrace.client import connect as connect_client
 from headrace.errors import BadInput
 from headrace_cli.agent.token import new_user_key
 from headrace_cli.cluster.command import init, push, rekey
+from headrace_cli.cluster.folder import ClusterFolder
 from tests.integration.test_joining import is_let_in
 from tests.support.secured_cluster import PATIENCE_S, Cluster, Server
 
@@ -132,6 +133,34 @@ def test_keys_are_ended_before_they_are_replaced_again_and_only_once(tmp_path: P
     assert [seed.strip() for seed in seeds()] == [seed.split()[0] for seed in replaced]
     with pytest.raises(BadInput, match="former keys; `headrace cluster rekey` replaces"):
         rekey(tmp_path, end_old=True)
+
+
+def test_the_end_of_former_keys_is_finished_by_the_next_run_if_it_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: ClusterFolder, host: str, *args: object, **more: object) -> None:
+        if host == "b":
+            raise KeyboardInterrupt
+        write_server(self, host, *args, **more)  # type: ignore[arg-type]
+
+    def configurations() -> list[str]:
+        lines = [(tmp_path / host / "nats.conf").read_text().splitlines() for host in "ab"]
+        return [next(line for line in each if line.startswith("operator: ")) for each in lines]
+
+    init(tmp_path, url="nats://10.0.0.1:4222,nats://10.0.0.2:4222", operator=True, servers="a,b,c")
+    rekey(tmp_path)
+    replaced = configurations()
+    write_server = ClusterFolder._write_server
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterFolder, "_write_server", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rekey(tmp_path, end_old=True)
+    assert configurations()[1] == replaced[1], "a server still accepts the former keys"
+
+    rekey(tmp_path, end_old=True)
+
+    one, other = configurations()
+    assert one == other != replaced[1]
 
 
 async def test_a_word_of_a_far_day_that_former_keys_signed_is_overwritten_by_a_push(tmp_path: Path) -> None:

@@ -71,6 +71,9 @@ def _main(folder: Path, units: Path, command: str, words: list[str]) -> int:
         return 1
     unit = words[-1] if words else ""
     active, enabled = folder / f"{unit}.active", folder / f"{unit}.enabled"
+    if command in ("stop", "disable") and not (units / unit).exists():
+        print(f"Failed to {command} {unit}: Unit {unit} not loaded.", file=sys.stderr)
+        return 5
     match command:
         case "cat":
             print("\n".join(file.read_text() for file in [units / unit, *sorted((units / f"{unit}.d").glob("*.conf"))]))

@@ -125,18 +125,20 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
 def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
     """Stop the agent of a node with its jobs, and remove its units. Raises `CannotInstall`, `NoSystemd`, OSError."""
     agent, runner = units.agent_unit_name(node), units.runner_unit_name(node)
-    there = [place.unit_folder / name for name in (agent, runner) if (place.unit_folder / name).exists()]
+    # An earlier run may have been interrupted after it removed one of them, and systemd refuses to stop what it does not know.
+    there = [name for name in (agent, runner) if (place.unit_folder / name).exists()]
     if not there:
         yield f"no unit of node {node} is in {place.unit_folder}: nothing to change"
         return
     check_root("remove")
     # The agent first: it interrupts the jobs, reports their ends, and ends the runner.
-    systemctl("stop", agent)
-    systemctl("stop", runner)
-    systemctl("disable", agent)
-    for file in there:
-        file.unlink()
-        yield f"{file} is removed"
+    for name in there:
+        systemctl("stop", name)
+    if agent in there:
+        systemctl("disable", agent)
+    for name in there:
+        (place.unit_folder / name).unlink()
+        yield f"{place.unit_folder / name} is removed"
     systemctl("daemon-reload")
     yield f"its state folder stays, and the node stays in the cluster until `headrace node remove {node}`"
 

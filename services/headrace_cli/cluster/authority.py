@@ -68,6 +68,10 @@ class Proofs(Protocol):
         """Return the keys with which admission lets hosts join. None with passwords, because hosts cannot join then. Raises OSError."""
         ...
 
+    def finish(self) -> None:
+        """Forget what an interrupted run would have to do again. Call it after the last server's configuration is written."""
+        ...
+
 
 class Passwords:
     """A password for each party, all of them in the server's configuration."""
@@ -84,6 +88,9 @@ class Passwords:
 
     def account_authority(self) -> None:
         return None
+
+    def finish(self) -> None:
+        pass
 
 
 class Operator:
@@ -127,11 +134,19 @@ class Operator:
             system=self._issue_system(_ADMISSION, "admission"),
         )
 
+    def finish(self) -> None:
+        # Until then `cluster rekey --end-old` can be run again: without it, servers would go on to accept the former keys.
+        if not self._former_of(_OPERATOR_SIGNING):
+            (self._folder / _FORMER_ADMISSION).unlink(missing_ok=True)
+
     def replace_keys(self) -> None:
         """Make new signing keys for admission. What the former keys signed counts until they are ended. Raises OSError, `BadInput`."""
         kinds = {_OPERATOR_SIGNING: KeyKind.OPERATOR, _ACCOUNT_SIGNING: KeyKind.ACCOUNT}
         if all(self._former_of(name) for name in kinds):
-            expected = "no former keys; `headrace cluster rekey --end-old` revokes them first"
+            expected = (
+                "no former keys; `headrace cluster rekey --end-old` revokes them first. If replacing them was interrupted, "
+                "`headrace cluster init` with its options finishes it"
+            )
             raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "former keys", expected)
         # Continue an interrupted replacement: skip the keys that were already replaced.
         for name in (name for name in kinds if not self._former_of(name)):
@@ -200,10 +215,7 @@ class Operator:
         if is_over and (known := read_key_credential(former.read_text(encoding="utf-8"))) is not None:
             revoked[SigningKey.from_seed(known.seed).public] = _FOREVER_S
         claims = jwt.account_claims(self._system, "system", revoked, has_jetstream=False)
-        word = self._word(file, self._operator, claims)
-        if is_over:
-            former.unlink()
-        return word
+        return self._word(file, self._operator, claims)
 
     def _has_former(self) -> bool:
         replaced = (_OPERATOR_SIGNING, _ACCOUNT_SIGNING)

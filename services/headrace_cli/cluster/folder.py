@@ -165,6 +165,7 @@ class ClusterFolder:
             self._write_node(folder, authority, settings if folder.parent == handed_out else None)
         for host in servers:
             self._write_server(host, options, has_tls=bool(authority))
+        self._proofs.finish()
         self._write(self._path / _OPTIONS, msgspec.json.encode(options).decode() + "\n")
         return sorted(names)
 

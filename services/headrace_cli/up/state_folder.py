@@ -14,6 +14,7 @@ import fcntl
 import os
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,7 +153,12 @@ def take_lock(path: Path, on_wait: str = "") -> Iterator[int]:
 
 def _open_lock(path: Path) -> int:
     """Make the folder private and open its lock. Raises OSError, and `InUse` if the folder or a file in it belongs to another user."""
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    link = os.lstat(path)
+    is_link = stat.S_ISLNK(link.st_mode)
+    # In a folder such as /tmp another account can make a link to any folder of this account.
+    if is_link and link.st_uid not in (os.getuid(), 0):
+        raise InUse(f"the state folder {path} is a symbolic link of another user; nothing was changed")
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if is_link else os.O_NOFOLLOW))
     try:
         if os.fstat(folder).st_uid != os.getuid():
             raise InUse(f"the state folder {path} belongs to another user; nothing was changed")

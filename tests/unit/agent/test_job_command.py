@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tracemalloc
 from pathlib import Path
@@ -79,6 +80,30 @@ def test_output_goes_to_files_whose_folders_are_made_and_each_run_replaces_them(
         assert run(spec, 0, tmp_path).stdout == ""
     assert (tmp_path / "a b/9.txt").read_text() == "out\n"
     assert (tmp_path / "e/9").read_text() == "err\n"
+
+
+def test_a_job_with_files_finds_its_environment_as_it_is_without(tmp_path: Path) -> None:
+    names = (
+        "file",
+        "out",
+        "err",
+        "in",
+        "IFS",
+        "OPTIND",
+        "PPID",
+        "PS1",
+        "LINENO",
+        "with.dot",
+        "with-dash",
+        "1st",
+        "žluť",
+    )
+    environment = {name: "7" if name == "OPTIND" else f"value of\n{name}" for name in names}
+    spec = a_spec("env", "-0", environment=environment, output="o", error="e", stdin="/dev/null")
+    command = job_command(spec, key(0))
+    subprocess.run(command, cwd=tmp_path, env={"PATH": os.environ["PATH"], **environment}, check=True)
+    found = dict(each.split("=", 1) for each in (tmp_path / "o").read_text().split("\0") if each)
+    assert {name: found.get(name) for name in names} == environment
 
 
 def test_one_file_may_take_both_and_stdin_is_read_from_a_file(tmp_path: Path) -> None:
