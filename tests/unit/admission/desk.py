@@ -74,7 +74,7 @@ class Desk:
 
     def start(self, name: str, pool: str = "", user: str = "anna", **spec: Any) -> Any:
         """The answer, or the refusal."""
-        fields: dict[str, Any] = {"argv": ["true"], "resources": Resources(user_slots=1, cpu=100)} | spec
+        fields: dict[str, Any] = {"argv": ["true"], "resources": Resources(user_slots=1, cpu=100), **spec}
         wanted = OperationSpec(PoolName(pool), **fields)
         request = wire.StartOperation(oid(name), wanted)
         tried = starts.plan(self.state, request, user)
