@@ -7,7 +7,7 @@ operations are forgotten. Invariant (`check`): an operation awaits live operatio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any, Final
 
 from headrace.ids import OperationId
@@ -87,14 +87,15 @@ class UpstreamBook:
 
     def check(self, operation: Operation, live: Container[OperationId]) -> list[str]:
         """Return a description of each broken invariant of one live operation."""
-        awaited: list[tuple[OperationId, Container[OperationId]]]
-        awaited = [(name, self._downstream.get(name, {})) for name in operation.awaits]
+        awaited: list[tuple[OperationId, Mapping[OperationId, Container[OperationId]]]] = [
+            (name, self._downstream) for name in operation.awaits
+        ]
         if operation.awaits_jobs and operation.spec.after_each is not None:
-            awaited.append((operation.spec.after_each, self._by_job.get(operation.spec.after_each, {})))
+            awaited.append((operation.spec.after_each, self._by_job))
         broken = [
             f"{operation.id} awaits {name}, which is over or does not list it"
-            for name, waiting in awaited
-            if name not in live or operation.id not in waiting
+            for name, book in awaited
+            if name not in live or operation.id not in book.get(name, ())
         ]
         if operation.may_be_judged or operation.id in self.due:
             broken.append(f"{operation.id} may run or must fail, and nothing was decided")
