@@ -31,6 +31,7 @@ class FailingFleet(Fleet):
         host_cores: int = 2,
         seed: int = 1,
         step_s: float = 0.25,
+        pools: Iterable[str] = ("p",),
         **options: Any,
     ) -> None:
         usual: dict[str, Any] = {
@@ -39,9 +40,8 @@ class FailingFleet(Fleet):
             "use_pool_satisfaction_for_scheduling": True,
         }
         size = cores(host_cores, slots=host_cores)
-        super().__init__(
-            Random(seed), dict.fromkeys(hosts, size), [Pool(PoolName("p"), ROOT_POOL)], TreeOptions(**usual | options)
-        )
+        made = [Pool(PoolName(name), ROOT_POOL) for name in pools]
+        super().__init__(Random(seed), dict.fromkeys(hosts, size), made, TreeOptions(**usual | options))
         self.fails = fails
         #: Seconds after which a job that fails ends.
         self.fails_after_s = 0.0

@@ -7,7 +7,7 @@ without a trace. The facts change only when the decision is applied.
 from __future__ import annotations
 
 from bisect import insort
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Final, Generic, TypeVar
@@ -254,6 +254,8 @@ class Overlay:
         #: The operation for which the node is reserved, until one of its jobs starts here; for a gang, until all its jobs have resources.
         self.reserved = view.reserved
         self._jobs: dict[OperationId, int] = {}
+        #: Number of allocations that start, by user.
+        self._starts_of: Counter[str] = Counter()
         self._held: dict[OperationId, Resources] = {}
         for operation in view.moved:
             self._touch(operation)
@@ -338,6 +340,7 @@ class Overlay:
             if waits_for_a_turn(operation) and self.gang is None:
                 self.gang = operation.id
             self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
+            self._starts_of[operation.user] += amount is not ZERO
             # The node goes on draining for a gang that lacks resources for more jobs.
             if (
                 operation is self.reserved
@@ -396,6 +399,9 @@ class Overlay:
         if operation in self.view.allowed.avoided:
             return False
         if operation in self.view.allowed.once and self._jobs.get(operation):
+            return False
+        most = self.view.allowed.most_of_a_user
+        if most is not None and self._starts_of and self._starts_of[self.view.operations[operation].user] >= most:
             return False
         if self.gang is not None and operation != self.gang and waits_for_a_turn(self.view.operations[operation]):
             return False

@@ -9,7 +9,7 @@
 * A node is suspect if its run of failures is too long even if only the operations that complete jobs on other nodes are counted. An
   operation that fails everywhere therefore makes no node suspect.
 
-On a node that has completed nothing yet, two jobs start at first, and then on each heartbeat twice as many as the node has allocations. So
+On a node that has completed nothing yet, two jobs of each user start at first, and then on each heartbeat twice as many as the node has allocations. So
 few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is saved: after a restart the runs
 begin anew.
 
@@ -59,8 +59,9 @@ _FIRST_STARTS: Final = 2
 class Allowed(msgspec.Struct, frozen=True):
     """The jobs that may start on a node on one heartbeat."""
 
-    #: Upper bound of the allocations that start; None: no bound.
+    #: Upper bound of the allocations that start, and of those of one user; None: no bound.
     most_starts: int | None = None
+    most_of_a_user: int | None = None
     #: True if the node is held back. Then its allocations give back the jobs that did not begin.
     is_held: bool = False
     #: True if each allocation gets one job at a time.
@@ -210,7 +211,7 @@ class FailingNodes:
             return ANYTHING
         failures = node.failures
         if failures is None:
-            return Allowed(self._first_starts(node), one_job=True)
+            return Allowed(most_of_a_user=self._first_starts(node), one_job=True)
         if failures.of or failures.run.is_held:
             self._judge(node, failures)
         turn = failures.turn(self.now_s)
@@ -218,19 +219,22 @@ class FailingNodes:
             turn = Turn.ANY
         if turn is Turn.NONE:
             return Allowed(0, is_held=True)
-        is_new = not failures.run.ended_before
-        most = None
-        if turn is Turn.SINGLE or (is_new and failures.counted):
-            most = 1
-        elif is_new:
-            most = self._first_starts(node)
-        if most is None and not (failures.counted or failures.pairs):
+        is_new, is_single = not failures.run.ended_before, turn is Turn.SINGLE
+        if not (is_new or is_single or failures.counted or failures.pairs):
             return ANYTHING
-        allowed = Allowed(most, is_held=turn is Turn.SINGLE, one_job=is_new or failures.counted > 0)
+        most_of_a_user = None
+        if is_new:
+            most_of_a_user = 1 if failures.counted else self._first_starts(node)
+        is_one_job = is_new or failures.counted > 0
+        allowed = Allowed(1 if is_single else None, most_of_a_user, is_held=is_single, one_job=is_one_job)
         return self._with_operations(node, failures, allowed) if failures.pairs else allowed
 
     def _first_starts(self, node: Node) -> int | None:
-        """Return how many jobs start on a node that has completed nothing. A tree with gangs has no bound: their jobs start together."""
+        """Return how many jobs of each user start on a node that has completed nothing.
+
+        The bound is for each user: otherwise a user whose jobs fail at once would get all the starts. A tree with gangs has no bound: their
+        jobs start together.
+        """
         return None if self._gangs else max(_FIRST_STARTS, 2 * len(node.allocations))
 
     def turns_away(self, node: Node, operation: Operation) -> bool:
@@ -340,10 +344,10 @@ class FailingNodes:
                 counted += most
                 users[failures.over[name] if operation is None else operation.user] += 1
                 proved += most if is_proof else 0
+        if len(users) == 1 and not self._live_of_user.keys() <= users.keys():
+            counted = 0
         failures.counted = counted
-        of_several = len(users) > 1 or self._live_of_user.keys() <= users.keys()
-        is_evidence = of_several and users.total() >= _LEAST_OPERATIONS
-        failures.run.judge(counted if is_evidence else 0, self.now_s)
+        failures.run.judge(counted if users.total() >= _LEAST_OPERATIONS else 0, self.now_s)
         failures.is_suspect = failures.run.is_held and proved >= least_suspect(failures.run.ended_before)
         self._settle(node)
 

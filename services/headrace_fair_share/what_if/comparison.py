@@ -13,10 +13,10 @@ import numpy as np
 
 from headrace.counted import counted
 from headrace.ids import OperationId, PoolName
-from headrace.suggestions import some
 from headrace.pools import PreemptionPolicy
 from headrace.pools.amounts import out_of_bounds
 from headrace.resources import EPS, Resources
+from headrace.suggestions import some
 from headrace.wire.what_if import MOST_OVER_LIMITS, ComparedElement, ElementShares, JobsOverLimits, WhatIfAnswer
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.hdrf.arrays import Floats, Ints, column

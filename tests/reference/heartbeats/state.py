@@ -31,6 +31,8 @@ class State:
         #: Number of jobs given out, by operation; and by operation and size, for operations with several sizes.
         self.given: Counter[OperationId] = Counter()
         self.tasks: Counter[tuple[OperationId, Resources]] = Counter()
+        #: Number of allocations that start, by user.
+        self.starts_of: Counter[str] = Counter()
         #: Allocations that are preempted, so that others may have their resources.
         self.freed: list[Allocation] = []
         #: The operation for which the node is reserved, until a job of it starts; for a gang, until all its jobs have resources.
@@ -66,7 +68,9 @@ class State:
     def avoids_node(self, operation: Operation) -> bool:
         """True if nothing more of the operation may start on the node, because its jobs fail there."""
         allowed, name = self.view.allowed, operation.id
-        return name in allowed.avoided or (name in allowed.once and self.given[name] > 0)
+        most = allowed.most_of_a_user
+        has_all = most is not None and self.starts_of[operation.user] >= most
+        return has_all or name in allowed.avoided or (name in allowed.once and self.given[name] > 0)
 
     def held(self, operation: Operation) -> Resources:
         return operation.held + self._added.get(operation.id, ZERO)
@@ -95,6 +99,7 @@ class State:
     def start(self, operation: Operation, size: Resources, jobs: int) -> None:
         """Start an allocation of the operation, with this number of jobs."""
         self.given[operation.id] += jobs
+        self.starts_of[operation.user] += 1
         self.use(operation, size)
         if operation.task_groups:
             self.tasks[operation.id, size] += 1

@@ -8,7 +8,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from headrace.ids import NodeName, OperationId
+from headrace.ids import NodeName, OperationId, PoolName
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.nodes import NodeRecord
 from headrace_allocator.decision.nudging import nodes_to_nudge
@@ -186,6 +186,23 @@ def test_one_person_takes_no_node_from_others_with_jobs_that_fail_there(
         fleet.step()
         held.append(BAD in fleet.facts.failing.held)
     assert any(held) is (long_of == "mallory")
+
+
+@pytest.mark.parametrize("operations", [1, 40])
+@pytest.mark.parametrize("hosts", [("a",), ("a", "b")])
+def test_one_person_keeps_no_starts_of_others_from_a_new_node_with_jobs_that_fail(
+    hosts: tuple[str, ...], operations: int
+) -> None:
+    """Of the few jobs that start on a node that has completed nothing, all once were of the operation whose jobs fail at once."""
+    fleet = FailingFleet(hosts, lambda _host, name: name.startswith("m"), host_cores=8, pools=("p", "q"))
+    fleet.work("first", 1, 10_000.0)
+    for number in range(operations):
+        fleet.work(f"m{number}", 100, user="mallory", pool=PoolName("q"))
+    fleet.run_for(5)
+    fleet.work("second", 2, 10_000.0)
+    fleet.run_for(5)
+    running = [place.operation for places in fleet.places.values() for place in places.values() if place.job]
+    assert sorted(each for each in running if not each.startswith("m")) == ["first", "second", "second"]
 
 
 def test_failures_of_two_persons_hold_a_node_back_while_others_have_operations() -> None:
