@@ -7,7 +7,7 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
-from cyclopts import App, CycloptsError, CycloptsPanel, Group, Parameter, UnusedCliTokensError
+from cyclopts import App, CycloptsError, CycloptsPanel, Group, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from headrace import __version__
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
@@ -101,6 +101,13 @@ def version() -> None:
 
 
 def _panel(error: CycloptsError) -> Panel:
+    if isinstance(error, UnknownOptionError):
+        from headrace_cli.slurm_words import said_here
+
+        # The nearest option of Headrace says nothing about an option of Slurm.
+        word = error.token.keyword or error.token.value
+        if said_here(["run", word]):
+            return CycloptsPanel(f"Unknown option: {word}")
     unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
     return CycloptsPanel(f"Unexpected words: {shlex.join(unused)}" if unused else error)
 

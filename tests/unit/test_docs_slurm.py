@@ -30,8 +30,8 @@ def test_every_counterpart_exists() -> None:
     for words in counterparts():
         if words in COMING or words in ("--", "waiting", "singleton", "sh -c '…'", "%", "'ssd & !old'"):
             continue
-        command, *rest = (read_table(), *words.split()) if not words.startswith("--") else (run, *words.split())
-        for word in rest:
+        command: Command = run if words.startswith("--") else read_table()
+        for word in words.split():
             if word.startswith("--"):
                 known = word in options(command)
             else:

@@ -35,7 +35,8 @@ _NO_AUTHORITY: Final = WrongState(
     "admission's",
     "authority_file",
     "empty",
-    "the file that `headrace cluster init --operator` writes; no host can join without it",
+    "the file that `headrace cluster init --operator` writes; no host can join without it. A Headrace of `headrace up` has "
+    "none: see docs/how-to/hosts.md for a cluster that other hosts join",
 )
 
 

@@ -274,9 +274,10 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.PoolLimitReached: "wait until a job below pool {pool} ends, or raise the limit with `headrace pool set {pool}`",
     why.OperationLimitReached: "wait until one of its own jobs ends; limits of an operation, such as `--max-cpu`, are fixed at its start",
     why.NoNodeAcceptsJobs: "make a node take jobs; `headrace node list` says why each node takes none",
-    why.NoNodeMatches: "give a node such tags, or use another scheduling_tag_filter",
-    why.MatchingNodesOwed: "add nodes with such tags, or use another scheduling_tag_filter",
-    why.MatchingNodesShared: "add nodes with such tags, use another scheduling_tag_filter, or give pool {pool} more weight or a guarantee",
+    why.NoNodeMatches: "give a node such tags, or use another scheduling_tag_filter (run --node-filter)",
+    why.MatchingNodesOwed: "add nodes with such tags, or use another scheduling_tag_filter (run --node-filter)",
+    why.MatchingNodesShared: "add nodes with such tags, use another scheduling_tag_filter (run --node-filter), or "
+    "give pool {pool} more weight or a guarantee",
     why.LargerThanEveryNode: "add a larger node, or start an operation with smaller jobs",
     why.NoRoomOnAnyNode: "wait until jobs on a node end, or are preempted while it starves; "
     "`headrace pool explain {pool}` says who has the resources",

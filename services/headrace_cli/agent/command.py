@@ -82,7 +82,7 @@ def join(
 
     `--token TOKEN` shows the token to everyone who can list processes on this host. `--token -` and `--token-file` do not.
 
-    Examples:
+    Examples of use:
 
         headrace agent join --token-file token
 
@@ -128,7 +128,7 @@ def install(*, config: Path, units: Units | None = None) -> int:
 
     Running it again changes nothing. If existing units differ, the differences are printed and the units are replaced.
 
-    Examples:
+    Examples of use:
 
         headrace agent install --config /var/lib/headrace/agent-host-17/settings.toml
 
@@ -145,7 +145,7 @@ def install(*, config: Path, units: Units | None = None) -> int:
 def uninstall(node: str, /, *, unit_folder: Path = Units.unit_folder) -> int:
     """Stop a node's agent and its jobs, and remove its systemd units. Its state folder stays.
 
-    Examples:
+    Examples of use:
 
         headrace agent uninstall host-17
 
@@ -167,7 +167,7 @@ def selftest(*, config: Path | None = None, unit_folder: Path = Units.unit_folde
 
     The exit status is 1 if a test failed.
 
-    Examples:
+    Examples of use:
 
         headrace agent selftest
 

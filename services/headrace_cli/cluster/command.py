@@ -39,7 +39,7 @@ def push(folder: Path, /) -> int:
     For a folder with an operator, after the folder of a node was removed and `headrace cluster init` was run. The server remembers
     revoked keys.
 
-    Examples:
+    Examples of use:
 
         headrace cluster push cluster
 
@@ -62,7 +62,7 @@ def rekey(folder: Path, /, *, end_old: bool = False) -> int:
     by the new keys automatically, after half of the lifetime of its credential. A host that has none when the former keys are revoked
     must join again with a token.
 
-    Examples:
+    Examples of use:
 
         headrace cluster rekey cluster
 
@@ -105,7 +105,7 @@ def init(
     Existing files are kept, so the command can be run again, for example to add a node.
     A node or a person whose folder was removed is no longer admitted. The server reloads its configuration at a SIGHUP.
 
-    Examples:
+    Examples of use:
 
         headrace cluster init cluster --url nats://10.0.0.1:4222 --node host-17
 
@@ -163,7 +163,7 @@ def install(
     Running it again changes nothing. If existing units differ, the differences are printed, the units are replaced, and what they
     run is restarted.
 
-    Examples:
+    Examples of use:
 
         headrace cluster install /srv/headrace/cluster
 
@@ -204,7 +204,7 @@ def uninstall(folder: Path, /, *, only: str = "", unit_folder: Path = _UNIT_FOLD
 
     Jobs continue on their hosts until the lease of the nodes ends.
 
-    Examples:
+    Examples of use:
 
         headrace cluster uninstall /srv/headrace/cluster
 

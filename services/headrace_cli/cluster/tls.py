@@ -20,7 +20,7 @@ def init(folder: Path, name: str, /, *others: str) -> int:
 
     If run again, it keeps the authority and makes a new certificate for the server, which is valid for 397 days.
 
-    Examples:
+    Examples of use:
 
         headrace tls init tls 10.0.0.1
 

@@ -41,7 +41,7 @@ def provision(
     Services wait for missing buckets and streams, and make none. Existing ones are kept, so the command can be run at any time.
     `headrace up` does this automatically.
 
-    Examples:
+    Examples of use:
 
         headrace bus provision
 

@@ -14,7 +14,7 @@ def completion(shell: Shell, /) -> None:
     Names come from the running Headrace. If none is running or it does not answer within a second, only the names are missing.
     docs/how-to/completion.md has more.
 
-    Examples:
+    Examples of use:
 
         headrace completion bash > ~/.local/share/bash-completion/completions/headrace
 

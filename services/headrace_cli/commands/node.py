@@ -69,7 +69,7 @@ class OfferLimits:
 def list_(*, watching: Watching | None = None, common: InTree | None = None) -> int:
     """List nodes, with their resources and how much of each is in use.
 
-    Examples:
+    Examples of use:
 
         headrace node list
 
@@ -91,7 +91,7 @@ def list_(*, watching: Watching | None = None, common: InTree | None = None) -> 
 def get(node: str, /, *, common: InTree | None = None) -> int:
     """Show one node: its resources and usage, what its agent claims beyond its token, and the jobs that run on it.
 
-    Examples:
+    Examples of use:
 
         headrace node get host-17
 
@@ -129,7 +129,7 @@ def token(
     A token without amounts lets the node offer all resources of its host. Name amounts for a host that you do not trust. If any amount
     is named, the node offers no GPU and no network unless the token names them, and at most 1000 slots.
 
-    Examples:
+    Examples of use:
 
         headrace node token host-17 > token
 
@@ -181,7 +181,7 @@ def drain(
 
     A node stays drained until `headrace node undrain`, or until the time of `--until`. Draining a node again replaces these times.
 
-    Examples:
+    Examples of use:
 
         headrace node drain host-17 --reason "new kernel"
 
@@ -222,7 +222,7 @@ def drain(
 def undrain(*nodes: str, common: Common | None = None) -> int:
     """Let jobs start on drained nodes again, or take back a drain that has not begun. For administrators.
 
-    Examples:
+    Examples of use:
 
         headrace node undrain host-17 host-18
 
@@ -243,7 +243,7 @@ def shut_out(node: str, /, *, common: Common | None = None) -> int:
     For a node that joined with a token. Its key is revoked: its connection ends, and the host can join again only with a new token.
     Its jobs keep running until its lease ends, and are then retried elsewhere. `headrace node remove` retries them elsewhere at once.
 
-    Examples:
+    Examples of use:
 
         headrace node shut-out host-17
 
@@ -267,7 +267,7 @@ def remove(node: str, /, *, common: Common | None = None) -> int:
     If the node joined with a token, its key is revoked: its connection ends, and the host can join again only with a new token.
     Any other node enrols itself again if its agent runs.
 
-    Examples:
+    Examples of use:
 
         headrace node remove host-17
 

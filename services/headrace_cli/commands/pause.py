@@ -13,7 +13,7 @@ _NOTE: Final = {"starts": "running jobs continue", "preemption": "preemptions th
 def pause(what: What, /, *, common: InTree | None = None) -> int:
     """Pause starts or preemption in a tree until it is resumed. A pause survives restarts.
 
-    Examples:
+    Examples of use:
 
         headrace pause starts
 
@@ -30,7 +30,7 @@ def pause(what: What, /, *, common: InTree | None = None) -> int:
 def resume(what: What, /, *, common: InTree | None = None) -> int:
     """End a pause.
 
-    Examples:
+    Examples of use:
 
         headrace resume starts
 

@@ -35,7 +35,7 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
     A role without a leader is shown as missing. If the log accepts no entries, the reason is printed below the table.
     In both cases the exit status is 1.
 
-    Examples:
+    Examples of use:
 
         headrace service list
 
@@ -64,7 +64,7 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
 
     Counters start at zero when a process starts.
 
-    Examples:
+    Examples of use:
 
         headrace service figures allocator
 

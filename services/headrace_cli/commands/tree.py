@@ -40,7 +40,7 @@ app = App(
 def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show all trees: the number of pools, options that are set, and settings that are not in force.
 
-    Examples:
+    Examples of use:
 
         headrace tree list
     """
@@ -77,7 +77,7 @@ async def _alerts(client: Client, answer: TreeList) -> Sequence[str]:
 def get(name: str, /, *, all_: Annotated[Switch, Parameter(name="--all")] = False, common: Common | None = None) -> int:
     """Show the options of a tree that differ from their defaults.
 
-    Examples:
+    Examples of use:
 
         headrace tree get default
 
@@ -107,7 +107,7 @@ def create(name: str, /, *assigned: str, dry_run: Switch = False, common: Common
 
     Options are given as key=value. `headrace tree options` lists them.
 
-    Examples:
+    Examples of use:
 
         headrace tree create gpu main_resource=gpu node_filter=gpu
 
@@ -147,7 +147,7 @@ def set_(
 
     Options are given as key=value. `headrace tree options` lists them. `key=` resets an option to its default.
 
-    Examples:
+    Examples of use:
 
         headrace tree set default max_running_operation_count=100
 
@@ -187,7 +187,7 @@ def set_(
 def remove(name: str, /, *, recursive: Switch = False, dry_run: Switch = False, common: Common | None = None) -> int:
     """Remove a tree that has no pools. Stop its services first: a running fair_share makes its tree again.
 
-    Examples:
+    Examples of use:
 
         headrace tree remove gpu
 
@@ -211,7 +211,7 @@ def remove(name: str, /, *, recursive: Switch = False, dry_run: Switch = False, 
 def options(name: str = "", /, *, json: Json = False) -> int:
     """List all options of trees, with type and range, default, and whether they have an effect.
 
-    Examples:
+    Examples of use:
 
         headrace tree options
 

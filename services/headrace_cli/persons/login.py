@@ -41,7 +41,7 @@ def login(
     The command first asks the cluster who you are, and stores nothing if that fails. Copies that only you can read are stored below
     `$XDG_CONFIG_HOME/headrace/places`, or `~/.config`. If you have several logins, commands use the last, or the one in `$HEADRACE_PLACE`.
 
-    Examples:
+    Examples of use:
 
         headrace login tls://10.0.0.1:4222 --credential-file credential --ca-file ca.pem
 
@@ -91,7 +91,7 @@ def logout(name: str = "", /) -> int:
 
     The credential itself stays valid: `headrace user remove` revokes it.
 
-    Examples:
+    Examples of use:
 
         headrace logout
 
@@ -117,7 +117,7 @@ def whoami(*, common: Common | None = None) -> int:
 
     A right on a pool also holds for all pools below it. A pool that is not listed has the rights of its parent.
 
-    Examples:
+    Examples of use:
 
         headrace whoami
 

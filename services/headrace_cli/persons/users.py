@@ -27,7 +27,7 @@ def add(name: str, /, *, cluster: Path) -> int:
 
     Give the person the folder that the command prints, in a way that nobody else can read it.
 
-    Examples:
+    Examples of use:
 
         headrace user add ada --cluster cluster
 
@@ -60,7 +60,7 @@ def remove(name: str, /, *, cluster: Path) -> int:
 
     With an operator, the running server is informed and the person's connections end at once. Otherwise send the server a SIGHUP.
 
-    Examples:
+    Examples of use:
 
         headrace user remove ada --cluster cluster
 

@@ -52,7 +52,7 @@ def replay(
     recorded configuration agrees with what happened. The recorded configuration and the nodes are the present ones: the log does not
     contain how pools were changed, or when nodes came and went.
 
-    Examples:
+    Examples of use:
 
         headrace pool export --options > pools.yaml
 

@@ -32,7 +32,7 @@ def top(*, once: Switch = False, interval: float = 2.0, common: InTree | None = 
 
     If the output is not a terminal, it prints one frame, as with `--once`. With `--json` it prints one document.
 
-    Examples:
+    Examples of use:
 
         headrace top
 

@@ -33,7 +33,7 @@ def trace(operation: str, /, *, folder: Path | None = None, common: Common | Non
 
     Headrace need not be running. If it sends its spans to a collector, look for them there.
 
-    Examples:
+    Examples of use:
 
         headrace trace my-operation
 

@@ -28,7 +28,7 @@ def trace(node: str, /, *, heartbeats: int = 1, folder: Path | None = None, comm
     Other heartbeats are not traced. The jobs that this heartbeat starts also appear in the trace of their operation.
     If spans go to a collector, the command prints the trace's id, by which the collector finds the trace.
 
-    Examples:
+    Examples of use:
 
         headrace debug trace alpha
 

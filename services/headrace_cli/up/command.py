@@ -94,7 +94,7 @@ def up(
     The first Ctrl-C (or SIGTERM) stops Headrace: running jobs are interrupted, and are pending again for the next `headrace up`.
     Stopping takes at most 15 s. A second Ctrl-C kills everything at once.
 
-    Examples:
+    Examples of use:
 
         headrace up
         headrace up --port 0 --node small:cpu=1,memory=1G --node large:cpu=4,memory=8G

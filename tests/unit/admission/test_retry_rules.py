@@ -148,6 +148,15 @@ def test_runs_out_of_memory_are_counted_and_their_jobs_are_marked_also_after_a_r
         assert each.engine.check() == []
 
 
+def test_a_node_cannot_claim_that_a_completed_or_interrupted_run_was_out_of_memory() -> None:
+    desk = a_desk(jobs=3)
+    for index, result in enumerate((JobResult.COMPLETED, JobResult.ABORTED, JobResult.LOST)):
+        ended(desk, index=index, result=result, out_of_memory=True)
+
+    assert seen(desk).out_of_memory_runs == 0
+    assert desk.engine.check() == []
+
+
 def test_an_event_says_that_a_run_was_out_of_memory() -> None:
     desk = a_desk()
     ended(desk, **OOM)

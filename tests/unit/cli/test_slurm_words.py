@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headrace_cli import slurm_words
@@ -13,7 +15,9 @@ from headrace_cli.exit_statuses import Exit
     ("words", "told"),
     [
         (["squeue", "-u", "ada"], "Slurm's `squeue` is `headrace op list` in Headrace"),
-        (["run", "--array=0-9", "--", "true"], "instead of Slurm's --array, use --jobs"),
+        (["run", "--array=0-9", "--", "true"], "instead of Slurm's --array, use --jobs or --indexes"),
+        (["run", "--test-only", "--", "true"], "instead of Slurm's --test-only, use --dry-run"),
+        (["run", "--hold", "--", "true"], "instead of Slurm's --hold, use `headrace op suspend` after the start"),
         (
             ["run", "--dependency=afterok:17", "--", "true"],
             "instead of Slurm's --dependency, use --after ID for afterok",
@@ -39,4 +43,12 @@ def test_what_is_told_is_there() -> None:
         named, _, _ = app.parse_commands(command.split(" --")[0].split())
         assert " ".join(named) == command.split(" --")[0]
     options = {name for argument in app["run"].assemble_argument_collection() for name in argument.names}
-    assert set(slurm_words._OPTIONS.values()) <= options
+    assert {word for here in slurm_words._OPTIONS.values() for word in re.findall(r"--[a-z-]+", here)} <= options
+
+
+@pytest.mark.parametrize("word", sorted({*slurm_words._OPTIONS, *slurm_words._DONE_OTHERWISE}))
+def test_no_other_option_is_guessed_for_an_option_of_slurm(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    assert run_command(["run", word, "--", "true"]) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert f"instead of Slurm's {word}, use" in said
+    assert "Did you mean" not in said

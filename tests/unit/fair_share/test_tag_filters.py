@@ -355,7 +355,7 @@ def test_whoever_shares_nodes_with_others_is_told_so() -> None:
     )
     assert (
         cause.cure
-        == "add nodes with such tags, use another scheduling_tag_filter, or give pool fast more weight or a guarantee"
+        == "add nodes with such tags, use another scheduling_tag_filter (run --node-filter), or give pool fast more weight or a guarantee"
     )
     items = tree._fair_share.items
     bindings = Bindings(items, tree.facts.total)
@@ -427,7 +427,7 @@ def test_whoever_wants_more_than_the_nodes_have_that_match_is_told_so() -> None:
     (cause,) = causes(tree, "second")
 
     assert cause.words == "its pool fast is owed everything that the nodes matching ssd have: cpu 4"
-    assert cause.cure == "add nodes with such tags, or use another scheduling_tag_filter"
+    assert cause.cure == "add nodes with such tags, or use another scheduling_tag_filter (run --node-filter)"
     assert causes(tree, "in-other") == []
     tree.work("picky", "other", scheduling_tag_filter="ssd")
     tree.owed()

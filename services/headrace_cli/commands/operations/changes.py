@@ -10,11 +10,11 @@ from cyclopts import Parameter
 from headrace.client import Client
 from headrace.ids import OperationId, TreeName
 from headrace.runtime.clock import SystemClock
-from headrace.suggestions import hint
+from headrace.suggestions import near
 from headrace.wire.operations import OperationView
 from headrace_cli.commands.operations.key_values import parse_settings, parse_weight
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
-from headrace_cli.commands.operations.tables import operation_table
+from headrace_cli.commands.operations.tables import ephemeral_words, operation_table
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.screen import Screen
 
@@ -32,7 +32,7 @@ def set_(
     In its new pool the operation must be able to run at once. Otherwise it stays where it is. The time limit of the whole operation counts
     from its first running slot; the time limit of its jobs cannot be changed.
 
-    Examples:
+    Examples of use:
 
         headrace op set 69201a4f-0c1d2e3f4a5b weight=2.5
 
@@ -60,8 +60,8 @@ def set_(
         view = await client.update(name, weight=weight, pool=pool, operation_time_limit=limit, tree=tree or "")
         _show(screen, [view])
         if view.ephemeral_pool and view.spec.pool == pool:
-            near = hint(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
-            screen.say(f"pool {view.spec.pool!r} is not configured: it is ephemeral; {near}", style="yellow")
+            found = near(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
+            screen.say(ephemeral_words(view.spec.pool, found), style="yellow")
 
     return talk(common, work, bears_restarts=True)
 
@@ -75,7 +75,7 @@ def abort(
 ) -> int:
     """Abort operations: no new jobs start, and running jobs are interrupted.
 
-    Examples:
+    Examples of use:
 
         headrace op abort 69201a4f-0c1d2e3f4a5b --reason "wrong input"
 

@@ -31,7 +31,7 @@ def efficiency(operation: str, /, *, common: Common | None = None) -> int:
     A suggestion is the peak of all measured runs with a quarter on top, rounded up, as options of `headrace run`. Jobs that still run are
     not included. Runs that failed or were interrupted have lines of their own. A dash stands for what was not measured.
 
-    Examples:
+    Examples of use:
 
         headrace op efficiency 69201a4f-0c1d2e3f4a5b
 

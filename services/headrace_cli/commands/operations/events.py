@@ -44,7 +44,7 @@ def events(
     Ctrl-C ends it. If the bus does not answer, a line says so, and the output continues when it answers again. After a minute without
     the bus it ends with exit status 3.
 
-    Examples:
+    Examples of use:
 
         headrace events --since 8h
 

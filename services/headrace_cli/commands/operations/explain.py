@@ -24,7 +24,7 @@ def explain(operation: str, /, *, common: Common | None = None) -> int:
     operations come first, limits of its pools, and what the last attempts to preempt found. For a pending operation it shows every pool
     from the root down with its limits, and which operations hold the running slots.
 
-    Examples:
+    Examples of use:
 
         headrace op explain 69201a4f-0c1d2e3f4a5b
 

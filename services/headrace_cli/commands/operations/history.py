@@ -24,7 +24,7 @@ def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = 
     that it served, the shares before and after, and the group and the threshold that allowed it. A job is shown with the stage that started
     it, and with the usage before its start and the fair share of its operation. With `--json` each line is one JSON object.
 
-    Examples:
+    Examples of use:
 
         headrace op history 69201a4f-0c1d2e3f4a5b
 

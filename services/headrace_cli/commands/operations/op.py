@@ -50,7 +50,7 @@ def list_(
 ) -> int:
     """List operations, the newest first unless `--sort` says otherwise.
 
-    Examples:
+    Examples of use:
 
         headrace op list --live
 
@@ -82,9 +82,10 @@ def list_(
     at_least("--limit", limit, 1)
     order = _order(sort)
     _refuse_state_of_operations(common)
+    state = _state_of_operations(in_state or "")
 
     async def work(client: Client, screen: Screen) -> None:
-        state, below = (in_state or "").lower(), await client.pools.at(pool or "")
+        below = await client.pools.at(pool or "")
         views = await client.list(
             pool=below, state=state, user=user or "", live=live, limit=limit + 1, node=node, order=order
         )
@@ -95,6 +96,13 @@ def list_(
             await _say_if_no_pool(screen, client, pool or "")
 
     return talk(common, work, watching=watching)
+
+
+def _state_of_operations(text: str) -> str:
+    """Return a state as admission knows it. Raises `BadInput`."""
+    if text.lower() not in ("", "waiting", *OperationState):
+        raise BadInput("--in-state", text, f"one of waiting, {', '.join(OperationState)}")
+    return text.lower()
 
 
 async def _show_list(
@@ -150,7 +158,7 @@ def get(
 ) -> int:
     """Show one operation: its state, jobs, usage and fair share, and the heaviest reason why jobs wait.
 
-    Examples:
+    Examples of use:
 
         headrace op get 69201a4f-0c1d2e3f4a5b
 
@@ -257,7 +265,7 @@ def logs(
 
     A node keeps the newest output of each job, up to its log cap. A line in brackets says how much is missing.
 
-    Examples:
+    Examples of use:
 
         headrace op logs 69201a4f-0c1d2e3f4a5b --job 7 --stderr
 

@@ -30,7 +30,7 @@ def rerun(
 
     The jobs see the same index and line as before. The new operation names the old one in `headrace op get`.
 
-    Examples:
+    Examples of use:
 
         headrace op rerun 69201a4f-0c1d2e3f4a5b --failed
 

@@ -38,6 +38,7 @@ from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_pool_trees
 from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.tables import ephemeral_words
 from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, talk
@@ -130,12 +131,15 @@ class JobOptions:
 
     def resources(self) -> Resources:
         """Return the resources of each job. Raises `BadInput`."""
-        return Resources(
+        found = Resources(
             user_slots=1,
             cpu=parse_amount("cpu", self.cpu, place="--cpu"),
             gpu=at_least("--gpu", self.gpu, 0),
             memory=parse_amount("memory", self.memory, place="--memory"),
         )
+        if found == Resources(user_slots=1):
+            raise BadInput("--cpu", self.cpu, "cores, memory or GPUs for each job: --cpu, --memory or --gpu above 0")
+        return found
 
 
 @Parameter(name="*")
@@ -317,7 +321,7 @@ def run(
     Without `--wait` it prints the operation's id and returns as soon as the operation is recorded. With `--wait` or `--follow` the exit
     status is 0 only if it completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
 
-    Examples:
+    Examples of use:
 
         headrace run --pool research --jobs 50 --cpu 1 --memory 512M --wait -- python3 work.py
 
@@ -562,10 +566,6 @@ def _tell_start(screen: Screen, operation: Operation, title: str, *, named: bool
         )
     # A hub makes its pools itself, so a new pool of a hub is not a typing error.
     elif answer.ephemeral_pool and named and "$" not in answer.pool:
-        near = f"; did you mean {' or '.join(answer.near[:3])}?" if answer.near else ""
-        screen.say(
-            f"pool {answer.pool!r} is not configured: it is ephemeral, and exists as long as its operations{near}",
-            style="yellow",
-        )
+        screen.say(ephemeral_words(answer.pool, answer.near), style="yellow")
     for warning in filter(None, (*answer.warnings, time_as_title(title))):
         screen.say(f"warning: {warning}", style="yellow")

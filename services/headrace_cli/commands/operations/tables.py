@@ -256,6 +256,12 @@ def retry_words(view: OperationView, now_ms: int) -> str:
     return f"{view.pausing_jobs} failed jobs, the next {when}"
 
 
+def ephemeral_words(pool: str, near: Sequence[str]) -> str:
+    """Return that a pool was made for an operation, and the configured pools that may have been meant."""
+    meant = f"; did you mean {' or '.join(near[:3])}?" if near else ""
+    return f"pool {pool!r} is not configured: it is ephemeral, and exists as long as its operations{meant}"
+
+
 def retry_rule_words(spec: OperationSpec) -> str:
     """Return after which failures jobs are retried, and whether the first failure suspends the operation; empty without such rules."""
     words = [f"retried only after {shortened(spec.retry_on)}"] if spec.retry_on else []

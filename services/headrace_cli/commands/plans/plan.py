@@ -76,7 +76,7 @@ def plan(
     With `--live` the running tree computes its shares before and after the changes, and what would starve when. Nothing is changed.
     Changes are `POOL.ATTRIBUTE=VALUE` with the attributes of `headrace pool set`.
 
-    Examples:
+    Examples of use:
 
         headrace plan tree.yaml
 

@@ -72,7 +72,7 @@ def create(
 
     Attributes are given as key=value. `headrace pool attributes` lists them.
 
-    Examples:
+    Examples of use:
 
         headrace pool create research --weight 2
 
@@ -116,7 +116,7 @@ def set_(
     Attributes are given as key=value. `headrace pool attributes` lists them. Write a part of an attribute after a slash or a dot. A value
     in braces is a map. `key=` resets an attribute to its default.
 
-    Examples:
+    Examples of use:
 
         headrace pool set research weight=3 max_operation_count=20
 
@@ -155,7 +155,7 @@ def remove(
 ) -> int:
     """Remove a pool that has no child pools and no operations.
 
-    Examples:
+    Examples of use:
 
         headrace pool remove vision
 
@@ -189,7 +189,7 @@ def move(
 ) -> int:
     """Move a pool with all pools below it to another parent or tree.
 
-    Examples:
+    Examples of use:
 
         headrace pool move vision --parent research
 
@@ -229,7 +229,7 @@ def move(
 def rename(name: str, new_name: str, /, *, dry_run: Switch = False, common: InTree | None = None) -> int:
     """Rename a pool. Its operations stay in an ephemeral pool with the old name.
 
-    Examples:
+    Examples of use:
 
         headrace pool rename vision sight
 
@@ -254,7 +254,7 @@ def transfer(
     The amount is subtracted from every pool from the source up to the pool that contains both, and added to every pool down to the
     destination. The pool that contains both is unchanged. Source or destination may be `/` or `<Root>`, the root.
 
-    Examples:
+    Examples of use:
 
         headrace pool transfer research vision strong_guarantee_resources/cpu=4
 
@@ -294,7 +294,7 @@ def import_(
 
     The file may be YARN's fair-scheduler.xml. Queues become pools, and every difference is a warning with its line.
 
-    Examples:
+    Examples of use:
 
         headrace pool export > pools.yaml
 
@@ -324,7 +324,7 @@ def import_(
 def export(*, options: Switch = False, common: InTree | None = None) -> int:
     """Print all pools that are configured, as YAML that `headrace pool import` reads. With --json it is JSON.
 
-    Examples:
+    Examples of use:
 
         headrace pool export > pools.yaml
 
@@ -352,7 +352,7 @@ def export(*, options: Switch = False, common: InTree | None = None) -> int:
 def attributes(name: str = "", /, *, json: Json = False) -> int:
     """List all attributes of pools, with type and range, default, who may set them, and whether they have an effect.
 
-    Examples:
+    Examples of use:
 
         headrace pool attributes
 

@@ -21,7 +21,7 @@ def explain(name: str, /, *, against: str | None = None, common: InTree | None =
 
     With `--against`, another pool is shown beside it, from the pool that contains both downwards, and the difference is explained.
 
-    Examples:
+    Examples of use:
 
         headrace pool explain research
 

@@ -44,7 +44,7 @@ for _name in ("create", "set", "remove", "move", "rename", "transfer", "import",
 def list_(*, watching: Watching | None = None, common: InTree | None = None) -> int:
     """Show the tree of pools: weight, guarantee, fair share and usage of each pool's dominant resource.
 
-    Examples:
+    Examples of use:
 
         headrace pool list
     """
@@ -87,7 +87,7 @@ def get(name: str, /, *fields: str, common: InTree | None = None) -> int:
     With FIELDS it prints only these fields, one on each line. docs/reference/fields.md lists all fields. Write a part of a field after
     a slash or a dot. A field that the pool does not have is `null`.
 
-    Examples:
+    Examples of use:
 
         headrace pool get research
 
@@ -184,7 +184,7 @@ def _show_fields(screen: Screen, pool: PoolView, fields: Sequence[str]) -> None:
 def tree(*, operations: Switch = False, watching: Watching | None = None, common: InTree | None = None) -> int:
     """Draw the tree: usage, fair share and demand of each pool as shares of the cluster, by its dominant resource.
 
-    Examples:
+    Examples of use:
 
         headrace pool tree
 
@@ -218,7 +218,7 @@ def starving(*, watching: Watching | None = None, common: InTree | None = None) 
     aggressive starvation. If pools only observe preemption, it shows how many allocations would have been preempted there. Under a YARN
     policy it shows the resources that are due to a pool, with everything below it, for its guarantee and for its fair share.
 
-    Examples:
+    Examples of use:
 
         headrace pool starving
 

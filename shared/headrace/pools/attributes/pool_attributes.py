@@ -89,7 +89,7 @@ class _User(Word):
 class UserNames(Words):
     """A list of users, each at most once."""
 
-    what: str = "users"
+    what: str = "users such as [ada, ben]"
 
     def read(self, value: object, place: str) -> tuple[str, ...]:
         return self.read_each(super().read(value, place), place, _User())

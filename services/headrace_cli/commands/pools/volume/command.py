@@ -43,7 +43,7 @@ def volume(
     delivered, the smallest job that waited, and what preemption cost. Records go back seven days; `headrace bus provision --history-age`
     changes that. A gap in a line means that nothing was recorded.
 
-    Examples:
+    Examples of use:
 
         headrace pool volume nightly
 
