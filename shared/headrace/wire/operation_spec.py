@@ -196,6 +196,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     time_limit_ms: TimeLimit | None = None
     #: Milliseconds from the first running slot of the operation until it fails, whatever runs, waits or is suspended. None: as above.
     operation_time_limit_ms: TimeLimit | None = None
+    #: True if the only job gets a terminal, to which a person connects. The job ends when no person has been connected for a while.
+    terminal: bool = False
 
     @property
     def is_vanilla(self) -> bool:
@@ -229,4 +231,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             error=self.error,
             stdin=self.stdin,
             time_limit_ms=self.time_limit_ms,
+            terminal=self.terminal,
         )

@@ -647,6 +647,11 @@ def a_long_operation(options: Options) -> object:
     return time_limits(options, {"operation_time_limit_ms": 8_000})
 
 
+@case("enable_interactive", False)
+def a_job_with_a_terminal(options: Options) -> object:
+    return type(Desk({"a": {}}, **options).start("one", "a", terminal=True))
+
+
 @case("allow_gang_operations_only_in_fifo_pools", True)
 def a_gang_elsewhere(options: Options) -> object:
     return ended(options, {"is_gang": True})

@@ -354,6 +354,7 @@ def wait(
 _ELSEWHERE: Final = {
     "abort": "changes:abort",
     "efficiency": "efficiency:efficiency",
+    "exec": "interactive:exec_",
     "explain": "explain:explain",
     "history": "history:history",
     "rerun": "rerun:rerun",
