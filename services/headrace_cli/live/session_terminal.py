@@ -46,7 +46,8 @@ def raw_terminal() -> Iterator[None]:
     """Pass every key unchanged inside the block, and restore the terminal after it."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    tty.setraw(fd)
+    # Keys that were typed while the job was starting are kept.
+    tty.setraw(fd, termios.TCSADRAIN)
     try:
         yield
     finally:

@@ -95,12 +95,15 @@ class Sessions:
 
     def on_turn(self, order: Turn, now: Moment) -> None:
         """Handle one turn, and answer it now or when there is output."""
-        turn = order.turn
-        session = self._by_id.get(turn.session) or self._begin(order, now)
-        refusal = session.refusal_of(order.user, turn) if isinstance(session, Session) else session
-        if not isinstance(session, Session) or refusal is not None:
+        found = self._by_id.get(order.turn.session) or self._begin(order, now)
+        refusal = found.refusal_of(order.user, order.turn) if isinstance(found, Session) else found
+        if refusal is not None:
             self._send(Turned(order.number, encode(refusal)))
-            return
+        elif isinstance(found, Session):
+            self._take(found, order, now)
+
+    def _take(self, session: Session, order: Turn, now: Moment) -> None:
+        turn = order.turn
         session.last_ns = max(session.last_ns, now.steady_ns)
         session.inflow.accept(turn.input_offset, turn.input, ended=turn.input_ended)
         session.outflows[0].receive(turn.stdout_offset)
@@ -242,7 +245,7 @@ class Sessions:
             session.in_fd = session.out_fds[0]
             theirs.append(end)
             theirs.append(terminals.copy(end))
-            return Ends(*theirs, terminal=path)
+            return Ends(theirs[0], theirs[1], terminal=path)
         session.in_fd, end = terminals.input_pipe()
         theirs.append(end)
         for stream in (0, 1):
