@@ -15,6 +15,7 @@ import subprocess
 import termios
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 
 import psutil
@@ -22,6 +23,9 @@ import pytest
 
 from headrace_cli.exit_statuses import Exit
 from tests.support.headrace_up import HEADRACE, Up
+from tests.support.typed_pages import typed
+
+_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "interactive.md"
 
 _PATIENCE_S = 40.0
 _MEGABYTE = 1024 * 1024
@@ -231,3 +235,14 @@ def test_a_shell_survives_the_end_of_its_agent(up: Up) -> None:
         shell.until(b"first again")
 
         assert shell.status() == 5
+
+
+def test_every_command_of_the_page_does_what_it_says(up: Up) -> None:
+    def until_running(line: str) -> None:
+        if line.startswith("run "):
+            while not json.loads(up.run("op", "get", "training", "--json").stdout)["places"]["running"]:
+                pass
+
+    said = typed(up, _PAGE, after=until_running)
+
+    assert "this is job 0 of training" in "".join(said.values())
