@@ -53,6 +53,9 @@ class Readers:
             data = await self._bus.request(self._subject, request, timeout_s=_ADMISSION_S)
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
+            if session_in and said is not None and said[0] is None:
+                # A session that was allowed goes on while admission is down, as its job does.
+                return None
             what = "have a session with the job" if session_in else "read the log"
             return NotReady(f"admission does not say whether {user} may {what}: {error}")
         refusal = None if isinstance(answer, LogReader) else answer

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -13,8 +15,8 @@ from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState, decode_a
 from headrace.wire.sessions import MOST_SESSION_BYTES, SessionCommand, SessionState, SessionTurn, TerminalSize
 from headrace_agent.runner.protocol import Turn, Turned
 from headrace_agent.runner.sessions.table import _MOST_COMMANDS_OF_A_PERSON
-from tests.unit.runner.builders import OPERATION
-from tests.unit.runner.harness import Agent, ARunner, gone, runner
+from tests.unit.runner.builders import OPERATION, a_run
+from tests.unit.runner.harness import PATIENCE_S, Agent, ARunner, gone, runner
 
 __all__ = ["runner"]
 
@@ -251,6 +253,25 @@ def test_a_job_whose_terminal_no_person_connects_to_fails_after_the_grace_time(r
 
     assert (end.result, end.reason) == (JobResult.FAILED, "no person is connected to its terminal any more")
     assert gone(started.pid)
+
+
+def test_the_terminal_of_a_job_that_has_ended_is_closed_after_the_grace_time_even_if_its_output_was_not_read(
+    runner: ARunner,
+) -> None:
+    def has_terminal() -> bool:
+        folder = f"/proc/{runner.pid}/fd"
+        with suppress(FileNotFoundError):  # one is being closed
+            return any(os.readlink(f"{folder}/{fd}") == "/dev/ptmx" for fd in os.listdir(folder))
+        return True
+
+    agent = runner.start("--session-grace-ms", "1000")
+    agent.say(a_run(0, "sh", "-c", f"head -c {MOST_SESSION_BYTES + 500} /dev/zero | tr '\\0' x", terminal=True))
+    assert agent.end_of(0).result is JobResult.COMPLETED
+    assert has_terminal()
+
+    deadline_s = time.monotonic() + PATIENCE_S
+    while has_terminal():
+        assert time.monotonic() < deadline_s
 
 
 def test_a_command_whose_person_is_gone_is_ended_after_the_grace_time_and_the_job_goes_on(runner: ARunner) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from headrace.obs.logging import Logger
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.codec import encode
-from headrace.wire.heartbeat import JobKey
+from headrace.wire.heartbeat import JobKey, short_text
 from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState
 from headrace.wire.sessions import MOST_SESSION_BYTES, SessionCommand, SessionTurn
 from headrace_agent.runner.effects import JobExit
@@ -69,6 +69,9 @@ class Sessions:
         self._by_id: dict[str, Session] = {}
         #: Sessions by the descriptors that the poll watches, with the events that it watches for.
         self._by_fd: dict[int, tuple[Session, int]] = {}
+        #: Descriptors that are closed at the end of a turn of the loop. Closed earlier, a new descriptor could get the number of one of
+        #: which the poll has reported an event that is not handled yet.
+        self._to_close: list[int] = []
         self._forgotten: deque[str] = deque(maxlen=_MOST_FORGOTTEN)
         self._buffer = bytearray(MOST_SESSION_BYTES)
 
@@ -160,6 +163,7 @@ class Sessions:
         ended = [each for each in self._sessions if each.is_over]
         for session in ended[: max(0, len(ended) - _MOST_ENDED)]:
             self._forget(session)
+        self._close_ended()
         return left
 
     def hang_up(self, job: JobKey) -> None:
@@ -167,6 +171,12 @@ class Sessions:
         for session in self._sessions:
             if session.is_job and session.run.job == job:
                 self._close_ends(session)
+        self._close_ended()
+
+    def _close_ended(self) -> None:
+        for fd in self._to_close:
+            self._host.files.close(fd)
+        self._to_close.clear()
 
     def next_ns(self) -> int | None:
         """Return the CLOCK_BOOTTIME in nanoseconds at which `on_time` may have something to do, or None."""
@@ -280,6 +290,8 @@ class Sessions:
         self._pump(session, now)
 
     def _on_exited(self, session: Session, now: Moment) -> None:
+        if not self._host.processes.exited(session.pid):
+            return
         # The rest of its process group would keep its pipes open.
         self._host.processes.signal_group(session.pid, signal.SIGKILL)
         reaped = self._host.processes.reap(session.pid)
@@ -313,7 +325,7 @@ class Sessions:
             return
         session.left_ns = now.steady_ns
         self._log.info("session left", **job_fields(session.run.job), user=session.user)
-        if session.is_job:
+        if session.is_job and session.end is None:
             return
         self._close_ends(session)
         if session.starting is not None:
@@ -336,8 +348,7 @@ class Sessions:
 
     def _close_ends(self, session: Session) -> None:
         for fd in {session.in_fd, *session.out_fds.values()} - {-1}:
-            self._watch(session, fd, 0)
-            self._host.files.close(fd)
+            self._close_later(session, fd)
         session.in_fd, session.out_fds = -1, {}
 
     def _pump(self, session: Session, now: Moment) -> None:
@@ -373,8 +384,7 @@ class Sessions:
     def _close_input(self, session: Session) -> None:
         fd, session.in_fd = session.in_fd, -1
         if not session.has_terminal:
-            self._watch(session, fd, 0)
-            self._host.files.close(fd)
+            self._close_later(session, fd)
 
     def _read(self, session: Session, stream: int, now: Moment) -> None:
         fd, flow = session.out_fds[stream], session.outflows[stream]
@@ -390,12 +400,15 @@ class Sessions:
                 # No process has the terminal open any more.
                 count = 0
             if not count:
-                self._watch(session, fd, 0)
-                self._host.files.close(fd)
+                self._close_later(session, fd)
                 del session.out_fds[stream]
                 session.in_fd = -1 if session.in_fd == fd else session.in_fd
                 return
             flow.add(memoryview(self._buffer)[:count])
+
+    def _close_later(self, session: Session, fd: int) -> None:
+        self._watch(session, fd, 0)
+        self._to_close.append(fd)
 
     def _answer_waiting(self, session: Session) -> None:
         waiting, session.waiting = session.waiting, None
@@ -422,6 +435,6 @@ class Sessions:
 
 def _unstarted(error: NotStarted | OSError, now: Moment) -> SessionEnd:
     if isinstance(error, NotStarted):
-        return SessionEnd(error.exit_code or _NOT_STARTED, None, now.steady_ns, str(error))
+        return SessionEnd(error.exit_code or _NOT_STARTED, None, now.steady_ns, short_text(str(error)))
     why = f"not started: no terminal or pipe can be made: {os.strerror(error.errno or 0)}"
     return SessionEnd(_NOT_STARTED, None, now.steady_ns, why)
