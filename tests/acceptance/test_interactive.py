@@ -167,6 +167,27 @@ def test_ctrl_c_while_the_job_waits_aborts_the_operation(up: Up) -> None:
     assert operation(up, "never-starts")["state"] == "aborted"
 
 
+def test_a_shell_whose_operation_is_aborted_ends_and_says_why(up: Up) -> None:
+    with a_shell(up, "aborted") as shell:
+        shell.type(b"echo $((6*7))\r")
+        shell.until(b"\n42")
+        up.run("op", "abort", "aborted")
+
+        assert shell.status() == 128 + signal.SIGHUP
+        assert b"aborted by" in shell.said
+
+
+def test_a_shell_that_is_interrupted_does_not_start_again_for_no_person(up: Up) -> None:
+    with a_shell(up, "interrupted") as shell:
+        shell.type(b"echo $((6*7))\r")
+        shell.until(b"\n42")
+        up.run("op", "suspend", "interrupted", "--abort-running-jobs")
+
+        assert shell.status() == 128 + signal.SIGHUP
+
+    assert operation(up, "interrupted")["state"] == "aborted"
+
+
 def test_without_a_terminal_a_shell_is_refused_with_what_to_type(up: Up) -> None:
     done = up.run("shell", expect=Exit.USAGE)
 

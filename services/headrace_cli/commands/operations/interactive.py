@@ -19,7 +19,7 @@ from headrace.client.sessions import Session
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
 from headrace.wire.operation_spec import OperationSpec
-from headrace.wire.operations import FINAL_STATES
+from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.refusals import WrongState
 from headrace_cli.commands.operations.operation_id import whole_id
@@ -42,6 +42,8 @@ from headrace_cli.show.screen import Screen
 #: Variables that a program needs to use this terminal well.
 _OF_THE_TERMINAL: Final = ("TERM", "LANG", "LC_ALL")
 _SHELL: Final = ("bash",)
+#: Seconds in which the end of a job becomes the end of its operation.
+_END_S: Final = 3.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 
@@ -117,7 +119,7 @@ async def _stay(client: Client, screen: Screen, operation: Operation) -> int:
             with raw_terminal():
                 status = await converse(session, is_terminal=True)
             ended = session.end is not None
-            await _tell_end(screen, client, operation.id, session)
+            await _tell_end(screen, operation, session)
         return status
     finally:
         if not ended:
@@ -165,17 +167,30 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
             return
 
 
-async def _tell_end(screen: Screen, client: Client, operation: str, session: Session) -> None:
-    """Say why the process did not start or was ended, if it did not end by itself."""
+async def _tell_end(screen: Screen, operation: Operation, session: Session) -> None:
+    """Say why the process did not start or was ended, if it did not end by itself.
+
+    A job that was preempted would start again, for no person. So an operation that goes on is aborted.
+    """
     if session.end is None:
         screen.say("left the terminal", style="yellow")
         return
     reason = session.end.reason
     if session.end.exit_code is None and not reason:
         with suppress(Unanswered, Refused):
-            reason = (await client.get(operation)).reason
+            view = await _view_at_the_end(operation)
+            if view.state not in FINAL_STATES:
+                view = await operation.abort("its job was interrupted, and the shell in it is gone")
+            reason = view.reason
     if reason:
         screen.say(reason, style="red")
+
+
+async def _view_at_the_end(operation: Operation) -> OperationView:
+    """Return the view once the operation is over, or after a few seconds: then its job is to run again."""
+    with anyio.move_on_after(_END_S):
+        return await operation.wait()
+    return await operation.view()
 
 
 def exec_(
