@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import Person, PoolTree, Right
 from headrace.pools.rights import access_lists, allowed
 from headrace.wire import operations as wire
@@ -22,6 +22,7 @@ from headrace.wire.refusals import NotFound, Refusal
 from headrace.wire.rights import GetRights, Rights, RightsOnPool
 from headrace_admission import queries
 from headrace_admission.decisions.rights import no_reading
+from headrace_admission.decisions.start_plan import no_sessions
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES
 from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
@@ -56,11 +57,14 @@ def recorded_part(answer: Struct, unrecorded: Collection[OperationId]) -> tuple[
 
 
 def log_reader(state: State, request: AskLogReader) -> LogReader | Refusal:
-    """Answer an agent that asks whether a user may read the output of an operation's jobs."""
+    """Answer an agent that asks whether a user may read the output of an operation's jobs, or may have a session with them."""
     operation = state.operations.get(request.operation)
     if operation is None:
         return queries.not_found(state, request.operation)
-    return no_reading(state, operation, request.user) or LogReader()
+    refusal = no_reading(state, operation, request.user)
+    if refusal is None and request.session_in:
+        return no_sessions(state.configuration.trees, [TreeName(request.session_in)]) or LogReader()
+    return refusal or LogReader()
 
 
 def rights_of(state: State, _request: GetRights, user: str) -> Rights:

@@ -94,6 +94,7 @@ def run_order(
         closed_files=identity.gpus.files_of_others(allocation.gpus),
         time_limit_ms=spec.time_limit_ms,
         interruption_timeout_ms=spec.interruption_timeout_ms,
+        terminal=spec.terminal,
     )
 
 

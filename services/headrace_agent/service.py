@@ -32,6 +32,7 @@ from headrace.wire.joining import Renew, Renewed
 from headrace.wire.logs import ReadLog
 from headrace.wire.nodes import LONGEST_ISOLATION_DETAIL, Enrol, Enrolled, StopMode
 from headrace.wire.refusals import Refusal, decode_answer
+from headrace.wire.sessions import SessionTurn
 from headrace.wire.trace import TraceHeartbeat
 from headrace_agent.effects import (
     AgentEffect,
@@ -58,6 +59,7 @@ from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs, Readers
 from headrace_agent.job_spans import JobSpans
 from headrace_agent.runner.protocol import Ended, Run, RunAhead, ToAgent
+from headrace_agent.sessions import TURNS_AT_ONCE, JobSessions
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
 
@@ -247,6 +249,9 @@ class Agent:
         readers = Readers(self._bus, self._runtime.clock, subjects.log_reader(self.node))
         logs = JobLogs(self._settings.logs(), readers, self._known_attempt, self.engine.held.by_job.__contains__)
         await endpoints.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
+        sessions = JobSessions(readers, self.runner, _tree(self._settings))
+        asked = subjects.user("*", f"job.session.{self.node}")
+        await endpoints.serve(asked, SessionTurn, CallerKind.USER, sessions.on_turn, concurrency=TURNS_AT_ONCE)
         asked = subjects.user("*", f"debug.heartbeat.{self.node}")
         await endpoints.serve(asked, TraceHeartbeat, CallerKind.USER, self._heartbeat_traces.on_asked)
         await endpoints.serve(subjects.nudge(self.node), Nudge, CallerKind.SERVICE, self._on_nudge)

@@ -22,6 +22,10 @@ GROUPS: Final = {
             "headrace_cli.commands.operations.run:run",
             "Start an operation: a number of jobs, each a process that runs the command.",
         ),
+        "shell": (
+            "headrace_cli.commands.operations.interactive:shell",
+            "Start a job with a terminal, and connect this terminal to it.",
+        ),
         "op": ("headrace_cli.commands.operations.op:app", "List, show, wait for, change and end operations."),
         "top": (
             "headrace_cli.top.command:top",

@@ -57,6 +57,7 @@ _DONE_OTHERWISE: Final = {
     "--wrap": "sh -c '…' after --",
     "--dependency": "--after ID for afterok, --after ID:failed for afternotok, --after ID:any for afterany, --after-each ID for aftercorr",
     "--time": "--time-limit with a unit, such as `--time-limit 2h`",
+    "--pty": "`headrace shell`",
     "--nodes": "--gang, for jobs that start together or not at all; each job runs on one node",
 }
 

@@ -15,6 +15,8 @@ import anyio
 import pytest
 
 from headrace.client import connect, login_user
+from headrace.ids import PoolName
+from headrace.wire.operation_spec import OperationSpec
 from tests.support.headrace_up import Up
 
 #: Each process of a test run makes its own, one after the other.
@@ -62,6 +64,40 @@ def test_a_job_runs_as_the_account_with_its_groups_its_home_and_no_rights_of_roo
     said = up.run("op", "logs", operation, "--stderr").stdout
     assert "said" in said
     assert "Permission denied" in said
+
+
+@pytest.mark.parametrize("terminal", ["--terminal", "--no-terminal"])
+def test_a_command_beside_a_job_runs_as_its_account_in_its_cgroup_and_folder(
+    up: Up, account: pwd.struct_passwd, terminal: str
+) -> None:
+    script = "id -un; id -G; pwd; cat /proc/self/cgroup; grep CapEff /proc/self/status; ulimit -d; tty -s; echo $?"
+    job = f"({script}) </dev/null; exec sleep 1000"
+    operation = up.start_operation("--cwd", "/", "--memory", "200M", "--", "sh", "-c", job)
+    up.wait_line(operation, "1")
+
+    beside = up.run("op", "exec", operation, "0", terminal, "--", "sh", "-c", script).stdout.splitlines()
+
+    inside = up.run("op", "logs", operation).stdout.splitlines()
+    assert inside[0] == account.pw_name
+    has_terminal = terminal == "--terminal"
+    assert beside == [*inside[:-1], "0" if has_terminal else "1"]
+    up.run("op", "abort", operation)
+
+
+def test_a_shell_runs_as_the_account(up: Up, account: pwd.struct_passwd) -> None:
+    async def body() -> bytes:
+        async with connect(state=up.state) as client:
+            spec = OperationSpec(PoolName(""), ["sh", "-c", "id -un; echo >/dev/tty; ls -l $(tty)"], terminal=True)
+            operation = await client.start(spec)
+            while (node := await client.sessions.last_node_of(operation.id)) is None:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+            async with client.sessions.terminal(operation.id, node) as session:
+                return b"".join([output.stdout async for output in session.read()])
+
+    said = anyio.run(body).decode()
+
+    assert said.startswith(account.pw_name)
+    assert f" {account.pw_name} " in said.partition("\n")[2]
 
 
 def test_the_job_of_an_account_is_kept_to_its_memory_where_root_may_not_limit_others(up: Up) -> None:

@@ -45,6 +45,7 @@ from headrace.wire.preemption import ListObserved
 from headrace.wire.replay import ReadEvents
 from headrace.wire.rights import GetRights, RightsOnPool
 from headrace.wire.services import ListServices
+from headrace.wire.sessions import SessionCommand, SessionTurn
 from headrace.wire.start_plans import FitOperation, PlanStart
 from headrace.wire.trace import TraceHeartbeat
 from headrace.wire.trees import CreateTree, ListTrees, MovePoolToTree, RemoveTree
@@ -288,6 +289,7 @@ FORBIDDEN: Final[dict[str, msgspec.Struct]] = {
     "tree.create": CreateTree(TreeName("other")),
     "tree.remove": RemoveTree(TREE),
     f"job.logs.{NODE}": ReadLog(THEIRS, 0),
+    f"job.session.{NODE}": SessionTurn("a" * 32, THEIRS, 0, 1, SessionCommand(["touch", "/tmp/of-ben"])),
     f"debug.heartbeat.{NODE}": TraceHeartbeat(NODE),
 }
 

@@ -23,6 +23,7 @@ from headrace.wire.heartbeat import Heartbeat, Nudge, Orders
 from headrace.wire.logs import LogChunk, LogReader, ReadLog
 from headrace.wire.nodes import Enrolled
 from headrace.wire.refusals import Refusal
+from headrace.wire.sessions import SessionState, SessionTurn
 from headrace_agent.runner.frames import FrameReader, pack, unpack
 from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, ToRunner
 from headrace_agent.service import Agent
@@ -71,7 +72,7 @@ def is_enrolled(data: bytes) -> bool:
     return isinstance(answer, Enrolled)
 
 
-@given(data=st.one_of(mutated(Nudge), mutated(ReadLog), mutated(Orders)))
+@given(data=st.one_of(mutated(Nudge), mutated(ReadLog), mutated(SessionTurn), mutated(Orders)))
 def test_never_does_a_damaged_message_stop_a_handler_or_change_a_thing(data: bytes) -> None:
     async def body() -> None:
         # Whatever else is asked, whoever reads logs may.
@@ -81,8 +82,9 @@ def test_never_does_a_damaged_message_stop_a_handler_or_change_a_thing(data: byt
             for subject, kind, answers in (
                 (subjects.nudge(NODE), Nudge, None),
                 (subjects.user("*", f"job.logs.{NODE}"), ReadLog, LogChunk | Refusal),
+                (subjects.user("*", f"job.session.{NODE}"), SessionTurn, SessionState | Refusal),
             ):
-                inbox = subjects.inbox("user", "ann") if kind is ReadLog else subjects.inbox("service", "up")
+                inbox = subjects.inbox("user", "ann") if kind is not Nudge else subjects.inbox("service", "up")
                 message = Message(subject.replace("*", "ann"), data, {}, reply_to=f"{inbox}.1")
                 answer = await bus.handlers[subject](message)
                 assert answer is not None or kind is Nudge

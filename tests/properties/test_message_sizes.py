@@ -51,6 +51,7 @@ from headrace.wire.refusals import BrokenRules, OverLimit, Refusal
 from headrace.wire.replay import LogPage, Replay, ReplayRefused, ReplayTask
 from headrace.wire.rights import Rights
 from headrace.wire.services import ServiceView
+from headrace.wire.sessions import SessionTurn
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.start_plans import FitOperation, OperationFit, PlanStart, StartPlanned
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
@@ -110,6 +111,7 @@ OF_PEOPLE: Final[set[type]] = {
     ListObserved,
     ListTrees,
     PlanStart,
+    SessionTurn,
     WhatIf,
     WhereRequest,
 }

@@ -63,7 +63,7 @@ PROMISED: Final = (
     ),
     of_person(SERVICES, "service.list"),
     of_person(f"{SERVICES} node", "service.figures"),
-    of_person("node", "job.logs.{node}", "debug.heartbeat.{node}"),
+    of_person("node", "job.logs.{node}", "job.session.{node}", "debug.heartbeat.{node}"),
     # News for persons.
     Promise("admission", "person", ["headrace.v1.happenings", "headrace.v1.view.{user}.*"]),
     Promise("allocator", "person", ["headrace.v1.{tree}.decisions"]),

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "docs/how-to/gpus.md": "tests/acceptance/test_gpus.py",
     "docs/how-to/hosts.md": "tests/acceptance/test_hosts.py",
     "docs/how-to/integral-guarantees.md": "tests/acceptance/test_docs_integral.py",
+    "docs/how-to/interactive.md": "tests/acceptance/test_interactive.py",
     "docs/how-to/maintenance.md": "tests/acceptance/test_nodes.py",
     "docs/how-to/people.md": "tests/acceptance/test_people.py",
     "docs/how-to/upgrade.md": "tests/containers/test_backup.py",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -24,7 +24,7 @@ from headrace_admission.decisions.pool_by_rules import Rejected, StartFacts, poo
 from headrace_admission.decisions.rights import no_use
 from headrace_admission.decisions.target_pool import Target, target_pool
 from headrace_admission.decisions.time_limits import TimeLimits, limits_of
-from headrace_admission.state.rules import OPERATION_TYPES
+from headrace_admission.state.rules import OPERATION_TYPES, TreeRules
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
@@ -56,7 +56,9 @@ def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refu
     tentative = [
         tree
         for tree in spec.tentative_pool_trees
-        if tree in configured and spec.type not in configured[tree].non_tentative_operation_types
+        if tree in configured
+        and spec.type not in configured[tree].non_tentative_operation_types
+        and not (spec.terminal and no_sessions(configured, [tree]))
     ]
     only_known = spec.require_specified_pools_existence or everywhere.require_specified_pools_existence
     person = everywhere.person(user)
@@ -107,13 +109,29 @@ def _rejection(tree: TreeName, book: TreeBook, asked: PoolName, rejected: Reject
     return BadRequest("pool", asked or "none", f"a pool that a placement rule of tree {tree} accepts; {listed}")
 
 
-def _badly_named(configured: Collection[TreeName], spec: OperationSpec, regular: list[TreeName]) -> Refusal | None:
+def no_sessions(configured: Mapping[TreeName, TreeRules], trees: Iterable[TreeName]) -> BadRequest | None:
+    """Return the refusal of terminals and of commands beside jobs in these trees, or None if every tree allows them."""
+    for tree in trees:
+        rules = configured.get(tree)
+        if rules is not None and not rules.enable_interactive:
+            return BadRequest(
+                "tree", tree, "a tree that allows sessions with jobs: its option enable_interactive is off"
+            )
+    return None
+
+
+def _badly_named(
+    configured: Mapping[TreeName, TreeRules], spec: OperationSpec, regular: list[TreeName]
+) -> Refusal | None:
     """Return the refusal for trees that are unknown, named twice or named only in the options; else None."""
     for tree in regular:
         if tree not in configured:
             return NotFound("tree", tree, near=near(tree, configured))
     if spec.tentative_pool_trees and not spec.pool_trees:
         return BadRequest("spec.pool_trees", "none", "at least one regular tree besides the tentative trees")
+    closed = no_sessions(configured, regular) if spec.terminal else None
+    if closed is not None:
+        return closed
     both = sorted({*regular} & {*spec.tentative_pool_trees})
     if both:
         return BadRequest("spec.tentative_pool_trees", ", ".join(both), "trees that are not also in pool_trees")

@@ -44,6 +44,7 @@ _WHAT_RUNS: Final = {
     "output": "output file",
     "error": "error file",
     "stdin": "input file",
+    "terminal": "terminal",
     "after": "operations to wait for",
     "after_each": "operation whose jobs its jobs follow",
 }
@@ -177,6 +178,13 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
 
 def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
     """Return the refusal of indexes that are not as many as the jobs, or of lines that not every index has; else None."""
+    for name in ("output", "error", "stdin") if spec.terminal else ():
+        if getattr(spec, name):
+            return BadRequest(
+                f"spec.{name}", shortened(getattr(spec, name)), "no file: the terminal of the job is used"
+            )
+    if spec.terminal and spec.job_count > 1:
+        return BadRequest("spec.job_count", str(spec.job_count), "1: an operation with a terminal has one job")
     highest = spec.job_count - 1
     if spec.indexes:
         try:

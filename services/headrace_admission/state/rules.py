@@ -130,6 +130,7 @@ class TreeRules(msgspec.Struct, frozen=True):
     user_to_default_pool: dict[str, PoolName] = {}
     max_ephemeral_pools_per_user: int = 1
     allow_gang_operations_only_in_fifo_pools: bool = False
+    enable_interactive: bool = True
     non_tentative_operation_types: frozenset[str] = NON_TENTATIVE_TYPES
     #: True: raised limits, moved pools and moved operations start no waiting operation until the next scan, as in YTsaurus.
     promote_only_on_scan: bool = False
@@ -158,6 +159,7 @@ def rules_of(tree: Tree) -> TreeRules:
         user_to_default_pool={user: PoolName(pool) for user, pool in by_user.items()},
         max_ephemeral_pools_per_user=options.max_ephemeral_pools_per_user,
         allow_gang_operations_only_in_fifo_pools=options.allow_gang_operations_only_in_fifo_pools,
+        enable_interactive=options.enable_interactive,
         non_tentative_operation_types=NON_TENTATIVE_TYPES if types is None else frozenset(types),
         promote_only_on_scan=options.promote_only_on_scan,
         time_limit=TimeLimitRules(options.default_time_limit, options.max_time_limit),

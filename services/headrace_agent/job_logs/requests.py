@@ -27,7 +27,7 @@ _MOST_SAID: Final = 10_000
 
 
 class Readers:
-    """Asks admission who may read which logs.
+    """Asks admission who may read which logs, and who may have sessions.
 
     An answer is reused for some seconds, since a client that follows a log asks all the time.
     """
@@ -37,25 +37,32 @@ class Readers:
         self._clock = clock
         self._subject = subject
         #: Answers of admission, each with the time in seconds at which it expires.
-        self._said: dict[tuple[OperationId, str], tuple[Refusal | None, float]] = {}
+        self._said: dict[tuple[OperationId, str, str], tuple[Refusal | None, float]] = {}
 
-    async def refusal_of(self, operation: OperationId, user: str) -> Refusal | None:
-        """Return the refusal for a user who may not read the logs of an operation, or None if the user may."""
+    async def refusal_of(self, operation: OperationId, user: str, *, session_in: str = "") -> Refusal | None:
+        """Return the refusal for a user who may not read the logs of an operation, or None if the user may.
+
+        With `session_in`, the tree of this node, the question is whether the user may have a session with the operation's jobs.
+        """
         now_s = self._clock.steady_s()
-        said = self._said.get((operation, user))
+        said = self._said.get((operation, user, session_in))
         if said is not None and now_s < said[1]:
             return said[0]
         try:
-            request = encode(AskLogReader(operation, user))
+            request = encode(AskLogReader(operation, user, session_in))
             data = await self._bus.request(self._subject, request, timeout_s=_ADMISSION_S)
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
-            return NotReady(f"admission does not say whether {user} may read the log: {error}")
+            if session_in and said is not None and said[0] is None:
+                # A session that was allowed goes on while admission is down, as its job does.
+                return None
+            what = "have a session with the job" if session_in else "read the log"
+            return NotReady(f"admission does not say whether {user} may {what}: {error}")
         refusal = None if isinstance(answer, LogReader) else answer
-        if refusal is None or isinstance(refusal, NotAllowed):
+        if refusal is None or isinstance(refusal, NotAllowed | BadRequest):
             if len(self._said) >= _MOST_SAID:
                 self._said.clear()
-            self._said[operation, user] = refusal, now_s + _HOLDS_S
+            self._said[operation, user, session_in] = refusal, now_s + _HOLDS_S
         return refusal
 
 

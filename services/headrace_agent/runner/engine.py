@@ -86,6 +86,7 @@ class RunnerEngine:
             runs_ahead=True,
             answers_pings=True,
             makes_folders=True,
+            has_sessions=True,
         )
         return Outcome(None, [SendToAgent(picture)])
 
@@ -200,6 +201,16 @@ class RunnerEngine:
         leave_ns = now.steady_ns + (order.timeout_ms + KILL_TIMEOUT_MS) * NS_PER_MS
         self._leave_ns = leave_ns if self._leave_ns is None else min(self._leave_ns, leave_ns)
         return Outcome(None, self._interruptions.interrupt_all(stop, now) + self._leave())
+
+    def on_left(self, key: JobKey, now: Moment) -> Outcome[None, RunnerEffect]:
+        """Stop a job whose terminal was left. It counts as failed, so that it is not started again without a person."""
+        job = self._live.get(key)
+        if job is None:
+            return Outcome(None)
+        stop = Stop(
+            JobResult.FAILED, "no person is connected to its terminal any more", job.run.interruption_timeout_ms
+        )
+        return Outcome(None, self._stop_or_shorten_deadline(key, job, stop, now))
 
     def on_lease(self, lease: NodeLease, now: Moment) -> Outcome[None, RunnerEffect]:
         """Extend the lease. A lease that ends earlier than the present lease changes nothing."""

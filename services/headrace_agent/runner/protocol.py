@@ -18,6 +18,7 @@ import msgspec
 
 from headrace.wire.heartbeat import AccountName, JobEnd, JobKey, UnixMillis
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.sessions import SessionTurn
 from headrace.wire.start_stages import StartRecord
 
 #: Upper bound in bytes of one frame to the runner; a longer frame closes the connection.
@@ -74,6 +75,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     #: Milliseconds from the start of the program until the job is interrupted; null: no limit. And from that signal to SIGKILL.
     time_limit_ms: UnixMillis | None = None
     interruption_timeout_ms: UnixMillis = 10_000
+    #: True if the job gets a terminal instead of an empty stdin and logged output.
+    terminal: bool = False
 
 
 class RunAhead(msgspec.Struct, frozen=True, tag="run_ahead"):
@@ -139,7 +142,19 @@ class Ping(msgspec.Struct, frozen=True, tag="ping"):
     """Ask for a sign of life. The answer is `Pong`. Only a runner whose full report says `answers_pings` knows this message."""
 
 
-ToRunner = Hello | Run | RunAhead | Recall | Interrupt | EndAll | NodeLease | Acknowledge | Ping
+class Turn(msgspec.Struct, frozen=True, tag="turn"):
+    """One turn of a person's session with a job. The answer is `Turned`, perhaps later if the turn waits for output.
+
+    Only a runner whose full report says `has_sessions` knows this message.
+    """
+
+    #: Number of the turn on this connection.
+    number: _Natural
+    user: str
+    turn: SessionTurn
+
+
+ToRunner = Hello | Run | RunAhead | Recall | Interrupt | EndAll | NodeLease | Acknowledge | Ping | Turn
 
 
 class Started(msgspec.Struct, frozen=True, tag="started"):
@@ -196,6 +211,16 @@ class FullReport(msgspec.Struct, frozen=True, tag="picture"):
     answers_pings: bool = False
     #: True if the runner makes `Run.exchange_folder`.
     makes_folders: bool = False
+    #: True if the runner answers `Turn`.
+    has_sessions: bool = False
+
+
+class Turned(msgspec.Struct, frozen=True, tag="turned"):
+    """The answer to a turn."""
+
+    number: _Natural
+    #: The message for the person: a `SessionState` or a refusal.
+    answer: bytes
 
 
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
@@ -205,4 +230,4 @@ class Pong(msgspec.Struct, frozen=True, tag="pong"):
 #: Reports about jobs.
 ToAgent = Started | Ended | Recalled | FullReport
 #: All messages that a runner sends.
-FromRunner = ToAgent | Pong
+FromRunner = ToAgent | Pong | Turned

@@ -54,7 +54,9 @@ from headrace_agent.runner.protocol import (
     Run,
     RunAhead,
     ToRunner,
+    Turn,
 )
+from headrace_agent.runner.sessions.table import MOST_COMMANDS, Sessions
 from headrace_agent.runner.settings import Settings
 
 #: Messages of the agent that are obeyed before the jobs' output is read again.
@@ -66,7 +68,9 @@ _LEAVE_MS = 2_000
 #: File descriptors of one job: two pipes, three files, one pidfd. While its process starts: both ends of two pipes, a third
 #: pipe and one file.
 _FDS_PER_JOB = 7
-_SPARE_FDS = 64
+#: Of one command beside a job, while it starts: both ends of three pipes, and a fourth pipe.
+_FDS_PER_COMMAND = 8
+_SPARE_FDS = 64 + MOST_COMMANDS * _FDS_PER_COMMAND
 
 
 class Runner:
@@ -90,6 +94,15 @@ class Runner:
         launcher = Launcher(host, settings, self._kept, self._isolation, scratch, retention, open_files)
         self._launcher = launcher
         self._jobs = ProcessTable(host, settings, self._poll, launcher, self._isolation, scratch, retention)
+        self._sessions = Sessions(
+            host,
+            self._poll,
+            log,
+            launcher,
+            self._jobs,
+            settings.session_grace_ms,
+            lambda answer: self._link.send(answer),
+        )
         self._engine = RunnerEngine(most_jobs=max(1, (usable_fds - _SPARE_FDS) // _FDS_PER_JOB))
         self._notes: list[str] = []
         self._leave_ns: int | None = None
@@ -126,6 +139,10 @@ class Runner:
         if due_ns is not None and due_ns <= now.steady_ns:
             self._settle(self._jobs.jobs())
             self._take(self._engine.on_time(self._host.processes.now()))
+        for job in self._sessions.on_time(now):
+            self._settle([job])
+            self._take(self._engine.on_left(job, self._host.processes.now()))
+            self._sessions.hang_up(job)
         self._make_room()
         self._removal.step()
         if now.steady_ns >= self._tick_ns:
@@ -210,7 +227,7 @@ class Runner:
             return 0
         now_ns = self._host.processes.now().steady_ns
         due = [now_ns + most_ms * NS_PER_MS, self._engine.next_wake_ns(), self._jobs.next_look_ns(), self._leave_ns]
-        due.append(self._link.due_ns)
+        due += [self._link.due_ns, self._sessions.next_ns()]
         if self._alone_ns is not None and self._settings.abandoned_after_ms:
             due.append(self._alone_ns + self._settings.abandoned_after_ms * NS_PER_MS)
         # A lease runs on while the host sleeps, but the poll's timeout does not, so with jobs there is a turn every second.
@@ -229,6 +246,8 @@ class Runner:
                 self._fail(*failed)
         elif self._jobs.owns_pidfd(fd):
             self._jobs.on_main_ended(fd, self._host.processes.now())
+        elif self._sessions.owns(fd):
+            self._sessions.on_event(fd, self._host.processes.now())
         elif fd == self._signals.fileno():
             self._on_signals(self._signals.recv(4096))
         else:
@@ -246,6 +265,7 @@ class Runner:
         now = self._host.processes.now()
         match message:
             case Hello():
+                self._sessions.on_hello()
                 about = About(self._isolation.name, self._isolation.detail, os.getpid(), self._trouble())
                 self._take(self._engine.on_hello(about, now))
             case Run():
@@ -268,6 +288,8 @@ class Runner:
                 self._take(self._engine.on_lease(message, now))
             case Ping():
                 self._link.send(Pong())
+            case Turn():
+                self._sessions.on_turn(message, now)
             case Acknowledge():
                 self._take(self._engine.on_acknowledge(message.jobs, now))
             case _:
@@ -321,6 +343,8 @@ class Runner:
     def _started(self, run: Run, launched: Launched) -> list[RunnerEffect]:
         effects = [*self._engine.on_started(run.job, launched.pid, launched.at).effects]
         self._log.info("job started", **job_fields(run.job, run.allocation), pid=launched.pid)
+        if run.terminal:
+            self._sessions.on_job_started(run, launched.stdout_fd, launched.at)
         if launched.failure:
             effects += self._engine.on_not_confined(run.job, launched.failure, self._host.processes.now()).effects
         return effects
@@ -341,6 +365,7 @@ class Runner:
 
     def _look(self) -> None:
         for job, exit in self._jobs.collect_ended(self._host.processes.now()):
+            self._sessions.on_job_ended(job, exit, self._host.processes.now())
             self._take(self._engine.on_exited(job, exit, self._host.processes.now()))
 
     def _make_room(self) -> None:

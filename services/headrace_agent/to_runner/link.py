@@ -21,6 +21,7 @@ import msgspec
 
 from headrace.child_process import wait_for_end
 from headrace.obs.logging import logger
+from headrace.wire.sessions import SessionTurn
 from headrace_agent.effects import Trouble
 from headrace_agent.runner.files.kept_jobs import has_jobs
 from headrace_agent.runner.frames import BadFrame, FrameReader, connect, pack, unpack
@@ -34,12 +35,15 @@ from headrace_agent.runner.protocol import (
     Pong,
     ToAgent,
     ToRunner,
+    Turn,
+    Turned,
 )
 from headrace_agent.runner.unreadable_messages import order_frame, report_instead_of
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner import hung_runner
 from headrace_agent.to_runner.hung_runner import Finding, RunnerProcess, RunnerSilence
 from headrace_agent.to_runner.process import IN_USE, NoRunner, let_go, start_runner
+from headrace_agent.to_runner.turns import Turns
 
 _READ_BYTES = 256 * 1024
 _FIRST_PAUSE_S = 0.1
@@ -91,6 +95,8 @@ class RunnerLink:
         self._has_pinged = False
         #: Why the last connection ended.
         self._why_over = _GONE
+        #: Turns of sessions on this connection; None: the runner knows no sessions, or there is no connection.
+        self._turns: Turns | None = None
 
     async def run(self) -> None:
         """Keep a connection until cancelled, or until `end` was called and the connection is closed."""
@@ -136,6 +142,24 @@ class RunnerLink:
             self._outbox.append(together[sent:])
             self._flushed = anyio.Event()
             self._behind.set()
+
+    @property
+    def is_too_old_for_sessions(self) -> bool:
+        """True if the connected runner knows no sessions."""
+        return self._told_by is not None and self._turns is None
+
+    async def turn(self, user: str, turn: SessionTurn) -> bytes | None:
+        """Send a person's turn of a session, and return the answer. None if the runner cannot be reached, or has too many turns."""
+        turns = self._turns
+        if self._told_by is None or turns is None or turns.is_full:
+            return None
+        number, answer = turns.begin()
+        self.send(Turn(number, user, turn))
+        self.flush()
+        try:
+            return await answer
+        finally:
+            turns.give_up(number)
 
     def reconnect(self) -> None:
         """Close the connection. The next one begins with a full report of the runner."""
@@ -187,6 +211,9 @@ class RunnerLink:
                 finally:
                     # This is cleared before the other tasks have ended, so that messages sent meanwhile are dropped.
                     had_picture, self._told_by = self._told_by is not None, None
+                    if self._turns is not None:
+                        self._turns.give_up_all()
+                    self._turns = None
                 tasks.cancel_scope.cancel()
         finally:
             connection.close()
@@ -216,8 +243,13 @@ class RunnerLink:
                     if isinstance(message, Pong):
                         self._has_pinged = False
                         continue
+                    if isinstance(message, Turned):
+                        if self._turns is not None:
+                            self._turns.on_turned(message)
+                        continue
                     if isinstance(message, FullReport):
                         self._told_by, self._answers_pings = connection, message.answers_pings
+                        self._turns = Turns() if message.has_sessions else None
                     self._on_message(message)
             except Exception as error:
                 failure = error

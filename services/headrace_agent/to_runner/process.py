@@ -67,6 +67,7 @@ def runner_command(settings: AgentSettings) -> list[str]:
     command = [sys.executable, "-m", "headrace_agent.runner", "--state", settings.state(), "--logs", settings.logs()]
     command += ["--isolation", settings.isolation, "--cgroup", settings.cgroup]
     command += ["--job-pids", str(settings.job_pids)]
+    command += ["--session-grace-ms", str(settings.session_grace_ms)]
     command += ["--log-cap-bytes", str(settings.log_cap_bytes)]
     command += ["--logs-total-bytes", str(settings.logs_total_bytes)]
     return [*command, "--log-level", "debug" if settings.log_level == "debug" else "info"]

@@ -46,7 +46,7 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
 
 #: Number of subscriptions of one connection of a person or a host. A client that follows a tree has fewer than twenty.
 MOST_SUBSCRIPTIONS: Final = 100
-#: Number of subscriptions of one connection of a node: for each of three kinds of requests, two for each of 1,024 persons.
+#: Number of subscriptions of one connection of a node: for each of four kinds of requests, two for each of 1,024 persons.
 MOST_SUBSCRIPTIONS_OF_A_NODE: Final = 10_000
 #: Number of subscriptions of one connection of a service: for each of some twenty kinds of requests, two for each of 1,024
 #: persons. The server allows no connection more than this, whatever its credential says.

@@ -140,7 +140,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     *_of_person(_SERVICES, "service.list"),
     *_of_person((*_SERVICES, _NODE), "service.figures"),
-    *_of_person(_NODE, "job.logs.{node}", "debug.heartbeat.{node}"),
+    *_of_person(_NODE, "job.logs.{node}", "job.session.{node}", "debug.heartbeat.{node}"),
     Route(subjects.heartbeat("{tree}", "{node}"), (_NODE,), (_ALLOCATOR,)),
     Route(subjects.enrol("{node}"), (_NODE,), (_ADMISSION,)),
     Route(subjects.log_reader("{node}"), (_NODE,), (_ADMISSION,)),

@@ -79,6 +79,7 @@ CHANGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("op.scan", "op.upload", "node.change", "node.token"), _ADMISSION),
     **dict.fromkeys(("pool.change", "pool.move_to_tree", "tree.create", "tree.remove"), _FAIR_SHARE),
     "debug.heartbeat": "",
+    "job.session": "",
 }
 #: Seconds for which a wait or a follower tolerates an unavailable server, so that a restart of services or bus goes unnoticed.
 LONGEST_ABSENCE_S = 60.0

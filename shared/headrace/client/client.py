@@ -24,6 +24,7 @@ from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place, full_disk, trace_of_caller
 from headrace.client.pools import Pools
 from headrace.client.processes import Processes
+from headrace.client.sessions import Sessions
 from headrace.client.trees import Trees
 from headrace.durations import parse_time_limit_ms
 from headrace.errors import BadInput
@@ -113,6 +114,7 @@ class Client:
         self.starts = DryRuns(self._asker, clock, self.pools)
         self.files = Files(self._asker)
         self.hosts = Hosts(self._asker)
+        self.sessions = Sessions(self._asker, self)
         follower = Follower(bus, clock, place, self.pools.starving)
         self.happenings = Happenings(self._asker, follower)
 

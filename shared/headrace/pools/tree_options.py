@@ -176,6 +176,7 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     # --- operations and pools ---
     node_filter: str = ""
     require_isolation: bool = False
+    enable_interactive: bool = True
     max_operation_count: int = 50_000
     max_running_operation_count: int = 2_000
     max_operation_count_per_pool: int = 50

@@ -320,6 +320,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     stdin: FileName = ""
     #: Milliseconds from the start of a job to the request to end; null: no limit.
     time_limit_ms: UnixMillis | None = None
+    #: True if the job gets a terminal.
+    terminal: bool = False
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

@@ -44,6 +44,8 @@ class AskLogReader(msgspec.Struct, frozen=True):
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
     user: Annotated[str, msgspec.Meta(max_length=200)]
+    #: Tree of the agent, if the person wants a session with a job, which trees can refuse; empty: the person wants to read.
+    session_in: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
 class LogReader(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -204,6 +204,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     no_retry_on: FailureText = ""
     #: True if the operation is suspended after its first run that failed or timed out, unless it fails or ends by that run.
     suspend_on_failure: bool = False
+    #: True if the only job gets a terminal, to which a person connects. The job ends when no person has been connected for a while.
+    terminal: bool = False
 
     @property
     def is_vanilla(self) -> bool:
@@ -237,4 +239,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             error=self.error,
             stdin=self.stdin,
             time_limit_ms=self.time_limit_ms,
+            terminal=self.terminal,
         )

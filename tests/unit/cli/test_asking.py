@@ -161,7 +161,7 @@ def test_each_verb_of_a_person_either_reads_or_changes() -> None:
     changing = {
         *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan", "op.upload"),
         *("pool.change", "pool.move_to_tree", "tree.create", "tree.remove", "node.change", "node.token"),
-        "debug.heartbeat",
+        *("debug.heartbeat", "job.session"),
     }
     assert {".".join(verb.split(".")[:2]) for verb in verbs} == READS.keys() | changing
     assert changing == CHANGES.keys()

@@ -664,6 +664,11 @@ def an_operation_that_never_fits(options: Options) -> str:
     return desk.state_of("one")
 
 
+@case("enable_interactive", False)
+def a_job_with_a_terminal(options: Options) -> object:
+    return type(Desk({"a": {}}, **options).start("one", "a", terminal=True))
+
+
 @case("allow_gang_operations_only_in_fifo_pools", True)
 def a_gang_elsewhere(options: Options) -> object:
     return ended(options, {"is_gang": True})

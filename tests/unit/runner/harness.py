@@ -25,19 +25,20 @@ from headrace_agent.runner.protocol import (
     Acknowledge,
     EndAll,
     Ended,
+    FromRunner,
     FullReport,
     Hello,
     Interrupt,
     NodeLease,
     Started,
-    ToAgent,
+    Turned,
 )
 from tests.unit.runner.builders import a_job, a_run
 
 PATIENCE_S = 20.0
 #: No test lives to see its end.
 LONG_LEASE = NodeLease(2**62)
-M = TypeVar("M", Started, Ended, FullReport)
+M = TypeVar("M", Started, Ended, FullReport, Turned)
 
 
 class Agent:
@@ -47,8 +48,8 @@ class Agent:
         self.socket = connect(str(state))
         self.socket.settimeout(PATIENCE_S)
         self._reader = FrameReader(LARGEST_ANSWER_BYTES)
-        self._decoder = msgspec.msgpack.Decoder(ToAgent)
-        self._heard: list[ToAgent] = []
+        self._decoder = msgspec.msgpack.Decoder(FromRunner)
+        self._heard: list[FromRunner] = []
 
     def say(self, *messages: msgspec.Struct) -> None:
         self.socket.sendall(b"".join(pack(message) for message in messages))
@@ -92,13 +93,13 @@ class Agent:
                 pass
         return True
 
-    def _next(self) -> ToAgent:
+    def _next(self) -> FromRunner:
         while (frame := self._reader.next()) is None:
             data = self.socket.recv(65536)
             if not data:
                 raise EOFError("the runner closed the connection")
             self._reader.feed(data)
-        message: ToAgent = self._decoder.decode(frame)
+        message: FromRunner = self._decoder.decode(frame)
         return message
 
 

@@ -88,7 +88,7 @@ class LinuxFiles:
     def open(self, path: str, flags: int) -> int:
         return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
-    def read(self, fd: int, buffer: bytearray) -> int:
+    def read(self, fd: int, buffer: bytearray | memoryview) -> int:
         return os.readv(fd, [buffer])
 
     def write(self, fd: int, data: bytes | memoryview) -> int:

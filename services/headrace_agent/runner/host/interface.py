@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
+from headrace_agent.runner.host.terminals import LinuxTerminals
 
 
 class Host(NamedTuple):
@@ -16,3 +17,4 @@ class Host(NamedTuple):
 
     files: LinuxFiles
     processes: LinuxProcesses
+    terminals: LinuxTerminals = LinuxTerminals()

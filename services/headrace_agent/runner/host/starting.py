@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import queue
 import resource
 import select
 import signal
+import termios
 import threading
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -61,6 +63,10 @@ class Spawn(NamedTuple):
     #: The file of a cgroup that a process with an account joins before it becomes its program, so that every process which the
     #: program starts is inside; empty: none.
     cgroup_file: str = ""
+    #: Descriptor of the input; negative: empty input.
+    stdin_fd: int = -1
+    #: Path of a terminal that becomes the controlling terminal and the input of the process, and is open as `stdout_fd` too; empty: none.
+    terminal: str = ""
 
 
 class CannotStart(HeadraceError):
@@ -189,9 +195,10 @@ class Starter:
                 starting.report(None)
 
     def _begin_in_copy(self, starting: Starting, order: Spawn, account: Account) -> None:
-        for fd in (order.stdout_fd, order.stderr_fd):
+        for fd in (order.stdout_fd, order.stderr_fd, order.stdin_fd):
             # The program may open them by name, as /dev/stderr.
-            os.fchown(fd, account.uid, account.gid)
+            if fd >= 0:
+                os.fchown(fd, account.uid, account.gid)
         pid = os.fork()
         if not pid:
             _become(order, account, self._stdin, starting)
@@ -208,8 +215,11 @@ def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> N
         for each in (*_HANDLED, *_TO_DEFAULT):
             signal.signal(each, signal.SIG_DFL)
         os.setsid()
+        stdin = order.stdout_fd if order.terminal else order.stdin_fd if order.stdin_fd >= 0 else stdin
         for number, fd in enumerate((stdin, order.stdout_fd, order.stderr_fd)):
             os.dup2(fd, number)
+        if order.terminal:
+            fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         # Otherwise this process would hold the runner's lock and connections while it is blocked.
         os.closerange(_FIRST_OTHER_FD, starting.report_fd)
         os.closerange(starting.report_fd + 1, os.sysconf("SC_OPEN_MAX"))
@@ -248,8 +258,14 @@ class _PosixSpawn:
         self._actions = ctypes.create_string_buffer(_OPAQUE_BYTES)
         library = _library()
         library.posix_spawn_file_actions_init(self._actions)
+        stdin = order.stdin_fd if order.stdin_fd >= 0 else stdin
         for number, fd in enumerate((stdin, order.stdout_fd, order.stderr_fd)):
-            library.posix_spawn_file_actions_adddup2(self._actions, fd, number)
+            if order.terminal and not number:
+                # The first terminal that the leader of a new session opens becomes its controlling terminal.
+                path = os.fsencode(order.terminal)
+                library.posix_spawn_file_actions_addopen(self._actions, 0, path, os.O_RDWR, ctypes.c_uint(0))
+            else:
+                library.posix_spawn_file_actions_adddup2(self._actions, fd, number)
         if close_from := getattr(library, "posix_spawn_file_actions_addclosefrom_np", None):
             # Otherwise the process would hold the runner's lock and connections while it is blocked.
             close_from(self._actions, _FIRST_OTHER_FD)

@@ -6,7 +6,8 @@ import contextlib
 import errno
 import os
 import resource
-from typing import Final
+import signal
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -40,12 +41,23 @@ class NotStarted(Exception):
         super().__init__(reason)
 
 
+class Ends(NamedTuple):
+    """The ends of a process's pipes or of its terminal that the process gets. The receiver must close them after the start."""
+
+    stdout_fd: int
+    stderr_fd: int
+    stdin_fd: int = -1
+    #: Path of the terminal; empty: pipes.
+    terminal: str = ""
+
+
 class Begun(msgspec.Struct, frozen=True):
     """A job whose process was begun, but does not run its program yet."""
 
     run: Run
     order: Spawn
     starting: Starting
+    #: Our ends of the pipes. A terminal is the first; the second is negative then.
     stdout_fd: int
     stderr_fd: int
     #: The scratch folder that was made for the job; empty: none.
@@ -59,6 +71,7 @@ class Launched(msgspec.Struct, frozen=True):
 
     pid: int
     pidfd: int
+    #: As in `Begun`.
     stdout_fd: int
     stderr_fd: int
     #: Time of the start, the same as in the job's file.
@@ -132,7 +145,8 @@ class Launcher:
     def discard(self, begun: Begun) -> None:
         """Remove what was made for a job that does not start."""
         for fd in (begun.stdout_fd, begun.stderr_fd, begun.order.stdout_fd, begun.order.stderr_fd):
-            self._host.files.close(fd)
+            if fd >= 0:
+                self._host.files.close(fd)
         self._forget(begun.run, begun.scratch)
 
     def _forget(self, run: Run, scratch: str) -> None:
@@ -162,31 +176,80 @@ class Launcher:
             raise NotStarted(f"not started: {error.filename} cannot be written: {error.strerror}", None) from None
 
     def _begin(self, run: Run, scratch: str, account: Account | None) -> Begun:
-        folder = scratch or run.working_directory or (account.home if account is not None else "")
         pipes: list[int] = []
+        order: Spawn | None = None
         try:
-            pipes += self._host.processes.pipe()
-            pipes += self._host.processes.pipe()
-            out, out_end, err, err_end = pipes
-            own = account.environment() if account is not None else {}
-            marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
-            environment = {**own, **run.environment, **marks}
-            own_limits = self._limits(run) if account is not None else {}
-            cgroup_file = self._isolation.entry(run) if account is not None else ""
-            order = Spawn(run.argv, environment, folder, out_end, err_end, account, own_limits, cgroup_file)
+            out, err, ends = self._output_ends(pipes, has_terminal=run.terminal)
+            order = self._order(run, scratch, account, ends)
             starting = self._host.processes.starter.begin(order)
         except (OSError, ValueError) as error:
             for fd in pipes:
                 self._host.files.close(fd)
-            raise _not_started(run, folder, error) from None
+            raise _not_started(run, order.working_directory if order is not None else scratch, error) from None
         until_ns = self._host.processes.now().steady_ns + self._settings.start_timeout_ms * NS_PER_MS
         return Begun(run, order, starting, out, err, scratch, until_ns)
+
+    def begin_beside(self, run: Run, scratch: str, ends: Ends) -> Starting:
+        """Begin to start the command of `run` beside the running job of that name, in its cgroup. Raises `NotStarted`."""
+        order = self._order(run, scratch, _account_of(run), ends)
+        try:
+            return self._host.processes.starter.begin(order)
+        except (OSError, ValueError) as error:
+            raise _not_started(run, order.working_directory, error) from None
+
+    def finish_beside(self, run: Run, starting: Starting) -> tuple[int, int]:
+        """Return pid and pidfd of a process whose `starting.fd` is readable, inside the limits of its job. Raises `NotStarted`."""
+        try:
+            pid = self._host.processes.starter.result(starting)
+            if starting.is_unwanted:
+                raise CannotStart("process", errno.ECANCELED)
+            pidfd = self._host.processes.pidfd(pid)
+        except (CannotStart, OSError) as error:
+            raise _not_started(run, run.working_directory, error) from None
+        failure = self._confine(run, pid, {} if run.account else self._limits(run))
+        if failure:
+            self._host.processes.signal(pid, signal.SIGKILL)
+        return pid, pidfd
+
+    def _output_ends(self, opened: list[int], *, has_terminal: bool) -> tuple[int, int, Ends]:
+        """Return our ends of the output and the ends of the process. All are added to `opened`. Raises OSError."""
+        processes = self._host.processes
+        if has_terminal:
+            ours, theirs, path = self._host.terminals.open()
+            opened += (ours, theirs)
+            opened.append(self._host.terminals.copy(theirs))
+            return ours, -1, Ends(opened[1], opened[2], terminal=path)
+        opened += processes.pipe()
+        opened += processes.pipe()
+        return opened[0], opened[2], Ends(opened[1], opened[3])
+
+    def _order(self, run: Run, scratch: str, account: Account | None, ends: Ends) -> Spawn:
+        marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
+        return Spawn(
+            argv=run.argv,
+            environment={**(account.environment() if account is not None else {}), **run.environment, **marks},
+            working_directory=scratch or run.working_directory or (account.home if account is not None else ""),
+            stdout_fd=ends.stdout_fd,
+            stderr_fd=ends.stderr_fd,
+            account=account,
+            limits=self._limits(run) if account is not None else {},
+            cgroup_file=self._isolation.entry(run) if account is not None else "",
+            stdin_fd=ends.stdin_fd,
+            terminal=ends.terminal,
+        )
 
     def _limits(self, run: Run) -> ProcessLimits:
         return {**self._isolation.limits(run), **({resource.RLIMIT_NOFILE: self._open_files} if self._raised else {})}
 
     def _after_start(self, run: Run, pid: int, at: Moment, limits: ProcessLimits) -> str:
-        failure = ""
+        failure = self._confine(run, pid, limits)
+        # If this fails, the process can still be found by its marker, and the file of the end will say that the disk is full.
+        with contextlib.suppress(OSError):
+            self._kept.write_process(run.job, ProcessRecord(pid, at.wall_ms))
+        return failure
+
+    def _confine(self, run: Run, pid: int, limits: ProcessLimits) -> str:
+        """Set the limits of a process of a job from outside. Return the step that failed; empty if none."""
         try:
             self._isolation.confine(run, pid)
             for which, bounds in limits.items():
@@ -195,11 +258,8 @@ class Launcher:
             # The process has ended already, and its end is reported like any other.
             pass
         except OSError as error:
-            failure = f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"
-        # If this fails, the process can still be found by its marker, and the file of the end will say that the disk is full.
-        with contextlib.suppress(OSError):
-            self._kept.write_process(run.job, ProcessRecord(pid, at.wall_ms))
-        return failure
+            return f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"
+        return ""
 
 
 def _refuse_nonsense(run: Run) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import select
 import signal
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace.wire.heartbeat import JobKey
@@ -19,6 +19,7 @@ from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import Reaped
+from headrace_agent.runner.jobs.beside import CommandsBesideJobs
 from headrace_agent.runner.jobs.isolation import Isolation
 from headrace_agent.runner.jobs.launch import Launched, Launcher, NotStarted
 from headrace_agent.runner.jobs.starts import Starts
@@ -83,8 +84,14 @@ class ProcessTable:
         self._to_remove: list[JobKey] = []
         #: Orphaned processes were killed and must still be reaped.
         self._strays = False
+        self.beside = CommandsBesideJobs(host, self._starts)
         self._buffer = bytearray(_READ_BYTES)
         self._view = memoryview(self._buffer)
+
+    @property
+    def known_pids(self) -> Collection[int]:
+        """The processes that run their program: main processes of jobs, and commands beside jobs."""
+        return {*self._pids, *self.beside.running} if self.beside.running else self._pids
 
     def __len__(self) -> int:
         return len(self._jobs) + len(self._starts)
@@ -117,14 +124,14 @@ class ProcessTable:
 
     def late_starts(self, now: Moment) -> list[tuple[Run, NotStarted]]:
         """Give up the starts that took too long, and return them."""
-        found = self._starts.late(now, self._pids)
+        found = self._starts.late(now, self.known_pids)
         for run, _ in found:
             self._did_not_start(run)
         return found
 
     def end_starts(self) -> None:
         """Kill the processes that do not run their program yet, because the runner ends."""
-        self._starts.kill_all(self._pids)
+        self._starts.kill_all(self.known_pids)
 
     def _did_not_start(self, run: Run) -> None:
         self.retention.job_ended(run.job.operation, self._host.processes.now().wall_ms / 1000)
@@ -133,7 +140,9 @@ class ProcessTable:
         process = _Process(run, launched)
         folder = f"{self._settings.logs}/{run.job.operation}"
         cap = run.log_cap_bytes or self._settings.log_cap_bytes
-        for fd, stream in ((launched.stdout_fd, "stdout"), (launched.stderr_fd, "stderr")):
+        pipes = ((launched.stdout_fd, "stdout"), (launched.stderr_fd, "stderr"))
+        # The terminal of a job belongs to its session.
+        for fd, stream in () if run.terminal else pipes:
             path = f"{folder}/{log_name(run.job, 'stderr' if stream == 'stderr' else 'stdout')}"
             process.streams[fd] = StreamWriter(self._host.files, path, cap, with_tail=stream == "stderr")
             self._pipes[fd] = process
@@ -150,7 +159,7 @@ class ProcessTable:
         A stopped process is continued so that it can obey. A process that is still starting only gets SIGKILL.
         """
         if number == signal.SIGKILL:
-            self._starts.kill(job, self._pids)
+            self._starts.kill(job, self.known_pids)
         process = self._jobs.get(job)
         if process is None or process.reaped is not None:
             return
@@ -193,6 +202,16 @@ class ProcessTable:
     def jobs(self) -> list[JobKey]:
         return list(self._jobs)
 
+    def running(self, operation: str, index: int) -> tuple[Run, str] | None:
+        """Return the newest run of a job that has a living main process, and its scratch folder (empty: none); None if there is none."""
+        found = [
+            process
+            for process in self._pids.values()
+            if (process.run.job.operation, process.run.job.index) == (operation, index)
+        ]
+        newest = max(found, key=lambda process: process.run.job.attempt, default=None)
+        return None if newest is None else (newest.run, newest.scratch)
+
     def on_main_ended(self, pidfd: int, now: Moment) -> None:
         """Handle the end of a main process: log what it has written until now, and kill the rest of the job."""
         process = self._pidfds[pidfd]
@@ -227,6 +246,7 @@ class ProcessTable:
         over = []
         for process in due:
             alive = self._host.processes.signal_group(process.pid, signal.SIGKILL) or process.name in with_orphans
+            alive |= self.beside.end_with(process.run.job, {*self._pids})
             if alive and now.steady_ns < process.give_up_ns:
                 process.look_ns = now.steady_ns + process.pause_ms * NS_PER_MS
                 process.pause_ms = min(process.pause_ms * 2, _SLOWEST_LOOK_MS)
@@ -255,8 +275,9 @@ class ProcessTable:
         sessions = {process.pid: process for process in self._closing}
         died = False
         starting, names = self._starts.pids(), self._names | self._starts.names()
+        starting |= {each.pid for each in self.beside.starting}
         for pid in self._host.processes.children():
-            if pid in self._pids or pid in starting:
+            if pid in self._pids or pid in starting or pid in self.beside.running:
                 continue
             session = self._host.processes.session(pid) if self._host.processes.reap(pid) is None else None
             if session is None:
@@ -295,7 +316,7 @@ class ProcessTable:
     def tidy(self) -> None:
         """Do once a second what could not be done at once."""
         self._sweep()
-        self._starts.tidy(self._pids)
+        self._starts.tidy(self.known_pids)
         self._to_remove = [job for job in self._to_remove if not self._isolation.remove(job)]
 
     def _store(self, process: _Process, fd: int, count: int) -> None:
@@ -341,13 +362,13 @@ class ProcessTable:
         reaped = process.reaped
         assert reaped is not None
         out_of_memory = usage.out_of_memory if reaped.exit_code != 0 else ""
-        stderr = list(process.streams.values())[1]
+        tails = [stream.tail() for stream in process.streams.values()]
         return JobExit(
             main_ended_ns=process.main_ended_ns,
             exit_code=reaped.exit_code,
             signal=reaped.signal,
             failure=process.failure or out_of_memory,
-            stderr_tail=stderr.tail(),
+            stderr_tail=tails[1] if tails else "",
             cpu_ms=max(reaped.cpu_ms, usage.cpu_ms),
             # `wait4` knows only the largest single process, and counts what that process shared with the runner before its program
             # ran.

@@ -136,7 +136,7 @@ class Starts:
         try:
             return self._launcher.finish(begun)
         except NotStarted:
-            self._end(begun.starting.pid)
+            self.end_process(begun.starting.pid)
             raise
 
     def _bury(self, begun: Begun) -> None:
@@ -144,9 +144,10 @@ class Starts:
         with suppress(CannotStart):
             self._host.processes.starter.result(begun.starting)
         self._launcher.discard(begun)
-        self._end(begun.starting.pid)
+        self.end_process(begun.starting.pid)
 
-    def _end(self, pid: int) -> None:
+    def end_process(self, pid: int) -> None:
+        """Kill a child that did not become its program, and reap it now or later. 0 is no process."""
         if not pid:
             return
         # The process may have become its program just before, so its process group is killed too.

@@ -362,6 +362,7 @@ def wait(
 _ELSEWHERE: Final = {
     "abort": "changes:abort",
     "efficiency": "efficiency:efficiency",
+    "exec": "interactive:exec_",
     "explain": "explain:explain",
     "history": "history:history",
     "rerun": "rerun:rerun",

@@ -347,15 +347,15 @@ def run(
         A configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
     """
     own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
-    named = _spec(command, own_pool, jobs, array_options or ArrayOptions(), share_options or ShareOptions())
-    names, waits, packed = operation_options or OperationOptions(), wait_options or WaitOptions(), _packed(jobs.upload)
+    named = spec_of(command, own_pool, jobs, array_options or ArrayOptions(), share_options or ShareOptions())
+    names, waits, packed = operation_options or OperationOptions(), wait_options or WaitOptions(), pack_up(jobs.upload)
     wishes = (preemption_options or PreemptionOptions()).wishes() | names.wishes()
     spec = msgspec.structs.replace(named, **wishes)
 
     async def work(client: Client, screen: Screen) -> int | None:
         if waits.dry_run:
             return await _try(screen, client, spec, packed, names.id)
-        operation = await _start(screen, client, spec, packed, names.id)
+        operation = await start_operation(screen, client, spec, packed, names.id)
         _tell_start(screen, operation, spec.title, named=bool(pool), alone=not waits.is_wanted)
         await warn_of_what_never_runs(screen, client, spec, operation.answer)
         return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
@@ -398,7 +398,8 @@ def _named_options() -> Iterator[None]:
         raise BadInput(_OPTIONS.get(error.place, error.place), error.value, error.expected) from None
 
 
-def _packed(upload: Sequence[Path] | None) -> Packed | None:
+def pack_up(upload: Sequence[Path] | None) -> Packed | None:
+    """Return the files that are sent with the operation, packed; None if there are none. Raises `BadInput`, `OSError`."""
     if not upload:
         return None
     from headrace.archives import pack
@@ -406,7 +407,7 @@ def _packed(upload: Sequence[Path] | None) -> Packed | None:
     return pack(upload)
 
 
-async def _start(
+async def start_operation(
     screen: Screen, client: Client, spec: OperationSpec, packed: Packed | None, operation: str
 ) -> Operation:
     """Send the files and start the operation. Raises what `Client.start` raises."""
@@ -439,9 +440,10 @@ async def _completed(spec: OperationSpec, packed: Packed | None, client: Client)
     )
 
 
-def _spec(
+def spec_of(
     command: Sequence[str], pool: PoolName, jobs: JobOptions, array: ArrayOptions, share: ShareOptions
 ) -> OperationSpec:
+    """Return the spec that the options of `run` describe. Raises `BadInput`, `OSError`."""
     _check_command(command)
     trees = parse_pool_trees(share.pool_tree or [])
     of_array = array.fields(jobs.count)

@@ -153,6 +153,8 @@ def operation_facts(
     for name, words in _command_facts(view):
         facts.add_row(name, Text(words))
     facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
+    if spec.terminal:
+        facts.add_row("terminal", "yes; what is written there is not logged")
     for label, words in time_limit_rows(view, places, now_ms):
         facts.add_row(label, words)
     _add_words(facts, "failed jobs", retry_rule_words(spec))

@@ -116,6 +116,11 @@ _GENERAL: Final = [
         "the tree uses no node whose jobs can reach the key of its agent; such nodes finish their jobs and get no new jobs",
     ),
     Attribute(
+        "enable_interactive",
+        Flag(),
+        "people may have terminals in jobs and run commands beside jobs, as `headrace shell` and `headrace op exec` do",
+    ),
+    Attribute(
         "max_operation_count",
         Whole(),
         "the most operations in the tree, including waiting operations; further starts are refused",

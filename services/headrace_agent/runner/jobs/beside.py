@@ -1,0 +1,37 @@
+"""Commands that sessions run beside jobs: they belong to a job and end with it, but their end is not the job's."""
+
+from __future__ import annotations
+
+import signal
+
+from headrace.wire.heartbeat import JobKey
+from headrace_agent.runner.host.interface import Host
+from headrace_agent.runner.host.starting import Starting
+from headrace_agent.runner.jobs.starts import Starts
+
+
+class CommandsBesideJobs:
+    """The commands of all sessions, by process. The table of sessions adds and removes them."""
+
+    def __init__(self, host: Host, starts: Starts) -> None:
+        self._host = host
+        self._starts = starts
+        #: The job of each command that runs its program, by the pid of the command.
+        self.running: dict[int, JobKey] = {}
+        #: The job of each command that does not run its program yet.
+        self.starting: dict[Starting, JobKey] = {}
+
+    def end_with(self, job: JobKey, known: set[int]) -> bool:
+        """Kill the commands beside a job that has ended. Return True if there are any. `known` holds the pids of other processes."""
+        running = [pid for pid, owner in self.running.items() if owner == job]
+        starting = [each for each, owner in self.starting.items() if owner == job]
+        for pid in running:
+            self._host.processes.signal_group(pid, signal.SIGKILL)
+        for each in starting:
+            self._host.processes.starter.kill(each, known | self.running.keys())
+        return bool(running or starting)
+
+    def bury(self, starting: Starting) -> None:
+        """Forget a command that did not become its program, and reap its process if it has any."""
+        del self.starting[starting]
+        self._starts.end_process(starting.pid)

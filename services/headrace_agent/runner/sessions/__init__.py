@@ -1,0 +1,1 @@
+"""Sessions of people with jobs that have a terminal, and with commands beside jobs."""

@@ -1,0 +1,93 @@
+"""One session: its process, its streams, and the turn that waits for output."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from headrace.wire.refusals import NotFound, Refusal
+from headrace.wire.sessions import SessionState, SessionTurn
+from headrace_agent.runner.host.starting import Starting
+from headrace_agent.runner.protocol import Run
+from headrace_agent.runner.sessions.flow import Inflow, Outflow
+
+
+class WaitingTurn(NamedTuple):
+    """A turn that is answered when there is output, at the latest at `until_ns` (CLOCK_BOOTTIME)."""
+
+    number: int
+    until_ns: int
+
+
+class SessionEnd(NamedTuple):
+    """The end of a session's process."""
+
+    exit_code: int | None
+    signal: int | None
+    #: CLOCK_BOOTTIME in nanoseconds at which the end was noticed.
+    at_ns: int
+    reason: str = ""
+
+
+class Session:
+    """A session with the terminal of a job (`is_job`), or with a command beside a job. `last_ns` is the time of the last turn."""
+
+    def __init__(self, run: Run, last_ns: int, *, is_job: bool, has_terminal: bool) -> None:
+        self.run = run
+        self.last_ns = last_ns
+        self.is_job = is_job
+        self.has_terminal = has_terminal
+        #: Name and person; empty while no person has connected to the terminal of a job.
+        self.id = ""
+        self.user = ""
+        self.inflow = Inflow()
+        self.outflows = Outflow(), Outflow()
+        #: Descriptor of the input, and of each output by its stream (0 stdout, 1 stderr). The descriptor of a terminal is both.
+        self.in_fd = -1
+        self.out_fds: dict[int, int] = {}
+        #: Descriptors of the ends that the command gets, until its program runs.
+        self.their_fds: list[int] = []
+        self.starting: Starting | None = None
+        self.pid = 0
+        self.pidfd = -1
+        self.end: SessionEnd | None = None
+        #: CLOCK_BOOTTIME in nanoseconds at which the person left or the grace time was over; 0: neither.
+        self.left_ns = 0
+        self.was_killed = False
+        #: Number of the turn whose size the terminal has.
+        self.sized_by = 0
+        self.waiting: WaitingTurn | None = None
+
+    def refusal_of(self, user: str, turn: SessionTurn) -> Refusal | None:
+        """Return the refusal of a turn of another person, or of a turn about another job; else None."""
+        job = self.run.job
+        is_same = (user, turn.operation, turn.index) == (self.user, job.operation, job.index)
+        return None if is_same else NotFound("session", turn.session)
+
+    @property
+    def is_over(self) -> bool:
+        """True if the process has ended and all its output was read."""
+        return self.end is not None and not self.out_fds
+
+    @property
+    def has_news(self) -> bool:
+        return self.is_over or any(flow.kept for flow in self.outflows)
+
+    def state(self, grace_ms: int, *, with_output: bool) -> SessionState:
+        """Return the state for the person. Without output it does not say that the session is over, since output may be left."""
+        stdout, stderr = self.outflows
+        state = SessionState(self.inflow.offset, grace_ms=grace_ms)
+        if not with_output:
+            return state
+        end = self.end if self.is_over else None
+        return SessionState(
+            self.inflow.offset,
+            stdout.offset,
+            bytes(stdout.kept),
+            stderr.offset,
+            bytes(stderr.kept),
+            ended=end is not None,
+            exit_code=end.exit_code if end is not None else None,
+            signal=end.signal if end is not None else None,
+            reason=end.reason if end is not None else "",
+            grace_ms=grace_ms,
+        )

@@ -1,0 +1,44 @@
+"""Passes the turns of people's sessions to the runner, if admission allows the session."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import anyio
+
+from headrace.ids import TreeName, operation_id
+from headrace.runtime.endpoints import Caller
+from headrace.wire.refusals import NotReady, Refusal, WrongState
+from headrace.wire.sessions import LONGEST_TURN_MS, SessionTurn
+from headrace_agent.job_logs.requests import Readers
+from headrace_agent.to_runner.link import RunnerLink
+
+#: Turns that the agent handles at once; a person has at most a quarter of these.
+TURNS_AT_ONCE: Final = 256
+#: Seconds after which a turn is given up that the runner should have answered.
+_RUNNER_S: Final = LONGEST_TURN_MS / 1000 + 0.5
+
+
+class JobSessions:
+    """Answers turns of sessions. A person may have a session with a job if the person may read its output and the tree allows sessions.
+
+    The agent keeps nothing of a session: after a restart of the agent the next turn finds the session at the runner.
+    """
+
+    def __init__(self, readers: Readers, runner: RunnerLink, tree: TreeName) -> None:
+        self._readers = readers
+        self._runner = runner
+        self._tree = tree
+
+    async def on_turn(self, turn: SessionTurn, caller: Caller) -> bytes | Refusal:
+        operation_id(turn.operation)
+        refusal = await self._readers.refusal_of(turn.operation, caller.name, session_in=self._tree)
+        if refusal is not None:
+            return refusal
+        if self._runner.is_too_old_for_sessions:
+            expected = "a runner of this release, which starts when all jobs of the node have ended"
+            return WrongState("runner", "of this node", "older than its agent", expected)
+        answer = None
+        with anyio.move_on_after(_RUNNER_S):
+            answer = await self._runner.turn(caller.name, turn)
+        return answer or NotReady("the runner of the node does not answer")

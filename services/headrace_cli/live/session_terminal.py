@@ -1,0 +1,148 @@
+"""The person's side of a session: this terminal in raw mode, or stdin, stdout and stderr as they are."""
+
+from __future__ import annotations
+
+import codecs
+import os
+import signal
+import sys
+import termios
+import tty
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import anyio
+
+from headrace.client import Refused, Unanswered
+from headrace.client.sessions import Session
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.screen import harmless
+
+_READ_BYTES: Final = 64 * 1024
+#: Bytes that a pipe accepts as a whole once it is writable, so that a write does not block.
+_WRITE_BYTES: Final = 4096
+#: Seconds of silence of the node after which Ctrl-C leaves, and after which the person is told.
+_SILENT_S: Final = 8.0
+_INTERRUPT: Final = b"\x03"
+
+
+def window() -> tuple[int, int]:
+    """Return rows and columns of the terminal of stdin; 24 and 80 if stdin is no terminal."""
+    try:
+        columns, rows = os.get_terminal_size(sys.stdin.fileno())
+    except OSError:
+        return 24, 80
+    return rows, columns
+
+
+def has_terminal() -> bool:
+    """True if stdin and stdout are terminals."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+@contextmanager
+def raw_terminal() -> Iterator[None]:
+    """Pass every key unchanged inside the block, and restore the terminal after it."""
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    # Keys that were typed while the job was starting are kept.
+    tty.setraw(fd, termios.TCSADRAIN)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+
+
+async def converse(session: Session, *, is_terminal: bool) -> int:
+    """Carry bytes in both directions until the process ends, and return its exit status.
+
+    A hang-up, SIGTERM, or Ctrl-C without a terminal ends the session. With a terminal Ctrl-C goes to the job; it ends the session
+    only while the node does not answer.
+    """
+    left = False
+
+    def leave() -> None:
+        nonlocal left
+        left = True
+        tasks.cancel_scope.cancel()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_watch_signals, session, is_terminal, leave)
+            tasks.start_soon(_carry_input, session, is_terminal, leave)
+            tasks.start_soon(session.stay)
+            tasks.start_soon(_tell_silence, session, is_terminal)
+            writers = [
+                _writer(sys.stdout.fileno(), is_terminal=is_terminal),
+                _writer(sys.stderr.fileno(), is_terminal=False),
+            ]
+            async for output in session.read():
+                for write, data in zip(writers, output, strict=True):
+                    await write(data)
+            tasks.cancel_scope.cancel()
+    except BrokenPipeError:
+        return Exit.FAILED
+    return Exit.INTERRUPTED if left or session.end is None else session.end.status
+
+
+async def _carry_input(session: Session, is_terminal: bool, leave: Callable[[], None]) -> None:
+    fd = sys.stdin.fileno()
+    # The session may end while input is on its way; the reader of its output says how.
+    with suppress(Refused, Unanswered):
+        while data := await _read(fd):
+            if is_terminal and _INTERRUPT in data and session.silent_s > _SILENT_S:
+                leave()
+                return
+            await session.write(data)
+        if not is_terminal:
+            await session.end_input()
+
+
+async def _read(fd: int) -> bytes:
+    # Files are always readable, and cannot be waited for.
+    with suppress(PermissionError):
+        await anyio.wait_readable(fd)
+    try:
+        return os.read(fd, _READ_BYTES)
+    except OSError:
+        return b""
+
+
+def _writer(fd: int, *, is_terminal: bool) -> Callable[[bytes], Awaitable[None]]:
+    """Return a function that writes output. This terminal gets escape sequences only if the person asked for a terminal."""
+    is_shown = os.isatty(fd) and not is_terminal
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+
+    async def write(data: bytes) -> None:
+        if is_shown:
+            data = harmless(decoder.decode(data)).encode()
+        while data:
+            with suppress(PermissionError):
+                await anyio.wait_writable(fd)
+            data = data[os.write(fd, data[:_WRITE_BYTES]) :]
+
+    return write
+
+
+async def _watch_signals(session: Session, is_terminal: bool, leave: Callable[[], None]) -> None:
+    with anyio.open_signal_receiver(signal.SIGWINCH, signal.SIGHUP, signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            if number != signal.SIGWINCH:
+                leave()
+                return
+            if is_terminal:
+                with suppress(Refused, Unanswered):
+                    await session.resize(*window())
+
+
+async def _tell_silence(session: Session, is_terminal: bool) -> None:
+    told = False
+    while True:
+        await anyio.sleep(1)
+        is_silent = session.silent_s > _SILENT_S
+        if is_silent and not told:
+            # A terminal in raw mode does not return to the beginning of the line by itself.
+            before, end = ("\r\n", "\r\n") if is_terminal else ("", "\n")
+            os.write(sys.stderr.fileno(), f"{before}node {session.node} does not answer; Ctrl-C leaves{end}".encode())
+        told = is_silent
