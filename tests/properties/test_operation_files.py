@@ -129,6 +129,6 @@ def test_options_override_the_file(path: Path, spec: OperationSpec) -> None:
     assume("environment" not in file.get("fields", {}))
     path.write_text(as_yaml(file))
     mine = {"argv": ["true"], "title": "mine", "resources": msgspec.structs.replace(spec.resources, cpu=700)}
-    environment = {**spec.environment, "NEW": "1"}
-    read = _read(path, "--cpu", "7", "--title", "mine", "--env", "NEW=1", "--", "true")
+    environment = {**spec.environment, "NAME": "1"}
+    read = _read(path, "--cpu", "7", "--title", "mine", "--env", "NAME=1", "--", "true")
     assert read == msgspec.structs.replace(spec, **mine, environment=environment)

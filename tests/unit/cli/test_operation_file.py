@@ -6,11 +6,15 @@ import io
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from headrace.errors import HeadraceError
-from headrace_cli.command_line import run_command
+from headrace.errors import BadInput, HeadraceError
+from headrace_cli.command_line import app, run_command
+from headrace_cli.commands.operations.op import print_file
 from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.screen import Screen
+from tests.unit.cli.test_render import a_view
 
 
 @pytest.mark.parametrize(
@@ -68,6 +72,31 @@ def test_all_unknown_keys_of_standard_input_are_told_at_once(monkeypatch: pytest
         "standard input:3: poool: unknown key; did you mean",
     ]
     assert all(text in line for text, line in zip(told, str(refused.value).splitlines(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "command", ["[echo, no, 0.10, +5, 1e3, 007, 4G]", '["echo","no","0.10","+5","1e3","007","4G"]']
+)
+def test_the_words_of_a_command_are_texts_as_they_are_written(command: str, tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text(f"command: {command}\n")
+    words = ["run", "--spec", str(tmp_path / "work.yaml")]
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    assert bound.args == ("echo", "no", "0.10", "+5", "1e3", "007", "4G")
+
+
+def test_options_override_the_file_and_variables_are_added_to_it(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text("command: [a]\nmemory: 1G\ncpu: 3\nafter: [x, y]\nenv: {A: 1, B: 2}\n")
+    words = ["run", "--spec", str(tmp_path / "work.yaml"), "--cpu", "2", "--after", "z", "--env", "A=3", "--", "b", "c"]
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    jobs, names = bound.arguments["job_options"], bound.arguments["operation_options"]
+    assert bound.args == ("b", "c")
+    assert (jobs.cpu, jobs.memory, jobs.env, names.after) == ("2", "1G", ["A=1", "B=2", "A=3"], ["z"])
+
+
+def test_nobody_gets_the_file_of_an_operation_whose_command_is_withheld() -> None:
+    view = msgspec.structs.replace(a_view(), is_withheld=True)
+    with pytest.raises(BadInput, match="an operation of yours"):
+        print_file(Screen(), view)
 
 
 def test_a_file_without_a_command_needs_a_command(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def get(
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(await whole_id(client, operation))
         if spec:
-            return _print_file(screen, view)
+            return print_file(screen, view)
         trees = [each.tree for each in view.placements]
         places = await _places(client, view, trees)
         in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
@@ -201,7 +201,7 @@ def get(
     return talk(common, work)
 
 
-def _print_file(screen: Screen, view: OperationView) -> None:
+def print_file(screen: Screen, view: OperationView) -> None:
     """Print the file of an operation, as YAML or as JSON. Raises `BadInput` if the command is withheld from the caller."""
     from headrace.tree_file.pools import as_yaml
     from headrace_cli.commands.operations.operation_file import as_file
