@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cyclopts import App, CycloptsError, CycloptsPanel, Group, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from headrace import __version__
+from headrace_cli.commands.operations.spec_option import fill_from_file
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ def _app(*, listing: bool) -> App:
         version=__version__,
         default_parameter=Parameter(negative=(), show_default=lambda value: value if value != "" else None),
         error_formatter=_panel,
+        config=fill_from_file,
     )
     for place, (title, commands) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=place)

@@ -60,6 +60,7 @@ def in_sentences(text: str) -> list[str]:
 def parse(command: str) -> None:
     """Reads the words as `headrace` does, to the end of its own command. Raises what is wrong with them."""
     words = re.split(r" [|>] | && ", command, maxsplit=1)[0]
+    words = re.sub(r" --spec \S+\.yaml", "", words)  # the files that pages make are not there, and are read at once
     app.parse_args(canonical(read_table(), shlex.split(words, comments=True)), exit_on_error=False, print_error=False)
 
 

@@ -59,6 +59,8 @@ class Listing(list[Any]):
         super().__init__()
         self.line = line
         self.lines: list[int] = []
+        #: Scalars as they are written; None for null, lists and maps.
+        self.texts: list[str | None] = []
 
 
 def read(path: str, problems: Problems) -> bytes:
@@ -215,6 +217,7 @@ class _Builder:
         if isinstance(above.value, Listing):
             above.value.append(value)
             above.value.lines.append(line)
+            above.value.texts.append(None if value is None else text)
         elif above.key is None:
             if isinstance(value, Map | Listing):
                 raise self._refused(line, f"{shown(value)} as a key", "a key that is a text")

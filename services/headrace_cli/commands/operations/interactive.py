@@ -28,6 +28,8 @@ from headrace_cli.commands.operations.run import (
     JobOptions,
     OperationOptions,
     ShareOptions,
+    completed,
+    named_options,
     pack_up,
     spec_of,
     start_operation,
@@ -80,11 +82,15 @@ def shell(
     if not has_terminal():
         raise BadInput("stdin", "no terminal", "a terminal; without one: headrace run --follow -- COMMAND")
     names = operation_options or OperationOptions()
+    if names.spec is not None:
+        raise BadInput("--spec", str(names.spec), "no file: headrace run starts operations from files")
     spec = shell_spec(command or _SHELL, pool, job_options or JobOptions(), share_options or ShareOptions(), names)
     packed = pack_up(job_options.upload if job_options is not None else None)
 
     async def work(client: Client, screen: Screen) -> int:
-        operation = await start_operation(screen, client, spec, packed, names.id)
+        with named_options():
+            whole = await completed(spec, packed, client, None)
+            operation = await start_operation(screen, client, whole, packed, names.id)
         screen.say(f"operation {operation.id}")
         return await _stay(client, screen, operation)
 

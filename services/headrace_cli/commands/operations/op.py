@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +20,7 @@ from headrace.suggestions import hint, near
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
 from headrace.wire.refusals import NotFound
-from headrace_cli.commands.operations.job_list import JobWishes, listed_jobs
+from headrace_cli.commands.operations.job_list import JobWishes, ListedJobs, listed_jobs
 from headrace_cli.commands.operations.job_output import print_output, save_output
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
@@ -154,6 +155,7 @@ def get(
     failed: Switch = False,
     job: MaybeWhole = None,
     limit: MaybeWhole = None,
+    spec: Switch = False,
     common: Common | None = None,
 ) -> int:
     """Show one operation: its state, jobs, usage and fair share, and the heaviest reason why jobs wait.
@@ -162,9 +164,9 @@ def get(
 
         headrace op get 69201a4f-0c1d2e3f4a5b
 
-        headrace op get 69201a4f-0c1d2e3f4a5b --jobs
-
         headrace op get 69201a4f-0c1d2e3f4a5b --jobs --failed --limit 20
+
+        headrace op get 69201a4f-0c1d2e3f4a5b --spec > train.yaml
 
     Parameters
     ----------
@@ -179,33 +181,60 @@ def get(
         With `--jobs`: only this job, by its index from 0.
     limit
         With `--jobs`: the largest number of jobs to list, from the lowest index on.
+    spec
+        Print only the file from which `headrace run --spec` starts the same operation again.
     """
     wishes = JobWishes.read(jobs=jobs, failed=failed, job=job, limit=limit)
 
     async def work(client: Client, screen: Screen) -> None:
         view = await client.get(await whole_id(client, operation))
+        if spec:
+            return print_file(screen, view)
         trees = [each.tree for each in view.placements]
         places = await _places(client, view, trees)
         in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
-        placements = {each.tree: each for each in view.placements}
-        shares = await at_once(lambda tree: share_of(client, view, placements[tree]), trees)
+        shares = await _shares(client, view)
         listed = await listed_jobs(client, view, wishes) if wishes is not None else None
         if screen.json:
             answer = _as_json(view, places, in_trees, shares)
             answer |= {"jobs": listed.as_json()} if listed is not None else {}
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
         else:
-            now_ms = SystemClock().wall_ms()
-            screen.print(operation_facts(view, places, now_ms, in_trees))
+            screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
             _print_shares(screen, shares, in_trees)
-            for end in view.last_failures[-1:]:
-                screen.print("", *failure_lines(end))
-            if listed is not None:
-                screen.print("", job_table(listed.rows, None if failed else places, listed.ends, now_ms, view.spec))
+            _print_jobs(screen, view, listed, None if failed else places)
         for note in listed.notes() if listed is not None else ():
             screen.say(note)
 
     return talk(common, work)
+
+
+def print_file(screen: Screen, view: OperationView) -> None:
+    """Print the file of an operation, as YAML or as JSON. Raises `BadInput` if the command is withheld from the caller."""
+    from headrace.tree_file.pools import as_yaml
+    from headrace_cli.commands.operations.operation_file import as_file
+
+    if view.is_withheld:
+        raise BadInput("op get --spec", view.operation, "an operation of yours: nobody else sees its command")
+    file = as_file(view.spec)
+    if screen.json:
+        screen.show(file, operation_table([], 0))
+    else:
+        sys.stdout.write(as_yaml(file))
+
+
+def _print_jobs(screen: Screen, view: OperationView, listed: ListedJobs | None, places: OperationPlaces | None) -> None:
+    """Print the last failure of an operation, and the jobs if they were asked for."""
+    for end in view.last_failures[-1:]:
+        screen.print("", *failure_lines(end))
+    if listed is not None:
+        screen.print("", job_table(listed.rows, places, listed.ends, SystemClock().wall_ms(), view.spec))
+
+
+async def _shares(client: Client, view: OperationView) -> Mapping[TreeName, ToldShare]:
+    """Return the share of an operation in each of its trees."""
+    placements = {each.tree: each for each in view.placements}
+    return await at_once(lambda tree: share_of(client, view, placements[tree]), list(placements))
 
 
 def _as_json(

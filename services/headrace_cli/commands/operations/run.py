@@ -38,6 +38,7 @@ from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_pool_trees
 from headrace_cli.commands.operations.operation_id import whole_id
+from headrace_cli.commands.operations.spec_option import SpecOption, named_keys, opened_file
 from headrace_cli.commands.operations.tables import ephemeral_words
 from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
@@ -48,6 +49,7 @@ from headrace_cli.slurm_words import time_as_title
 
 if TYPE_CHECKING:
     from headrace.archives import Packed
+    from headrace_cli.commands.operations.operation_file import OperationFile
 
 
 @Parameter(name="*")
@@ -110,7 +112,7 @@ class JobOptions:
     def failure_rule(self, job_count: int, *, is_gang: bool) -> dict[str, Any]:
         """Return the fields of the operation spec for failed jobs. Raises `BadInput`."""
         most = self.max_failed_job_count
-        with _named_options():
+        with named_options():
             return failure_rule(
                 job_count,
                 is_gang=is_gang,
@@ -252,6 +254,9 @@ class OperationOptions:
 
     title: Annotated[str, Parameter(name=["--title", "-t"])] = ""
     """Title of the operation in lists."""
+    spec: SpecOption = None
+    """A file of the operation, YAML or JSON, or `-` for stdin: each key is one of these options, and `command` is the command. Options
+    on the command line override the file. `headrace op get ID --spec` prints the file of an operation."""
     existing_pool: Switch = False
     """Refuse the start if there is no such pool, instead of making an ephemeral pool."""
     id: str = ""
@@ -323,19 +328,15 @@ def run(
 
     Examples of use:
 
-        headrace run --pool research --jobs 50 --cpu 1 --memory 512M --wait -- python3 work.py
-
         headrace run -f -n 3 -c 2 -m 1G -- python3 work.py
 
         headrace run --pool vision --gpu 1 --time-limit 2h --env TOKEN --env MODE=fast -- ./train.sh --epochs 3
 
-        headrace run --upload project -- python3 main.py
-
         headrace run --each-line names.txt --output 'out/%i.txt' -- ./convert.sh {}
 
-        headrace run --indexes 1-99:7,200 --max-running 4 -- ./train.sh
-
         headrace run --after array-one --after array-two:any -- ./collect.sh
+
+        headrace run --spec train.yaml --jobs 4
 
         headrace run --interruptible --interrupt-signal USR1 --interruption-timeout 2m -- ./train.sh --save-on-signal
 
@@ -346,21 +347,44 @@ def run(
     pool
         A configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
     """
-    own_pool, jobs = pool_or_path(pool) if pool else PoolName(""), job_options or JobOptions()
-    named = spec_of(command, own_pool, jobs, array_options or ArrayOptions(), share_options or ShareOptions())
-    names, waits, packed = operation_options or OperationOptions(), wait_options or WaitOptions(), pack_up(jobs.upload)
-    wishes = (preemption_options or PreemptionOptions()).wishes() | names.wishes()
-    spec = msgspec.structs.replace(named, **wishes)
+    names, waits = operation_options or OperationOptions(), wait_options or WaitOptions()
+    file = opened_file(names.spec)
+    with named_keys(file):
+        asked = spec_of_options(
+            command, pool, job_options, array_options, share_options, preemption_options, operation_options, file
+        )
+        packed = pack_up(job_options.upload if job_options else None)
 
     async def work(client: Client, screen: Screen) -> int | None:
-        if waits.dry_run:
-            return await _try(screen, client, spec, packed, names.id)
-        operation = await start_operation(screen, client, spec, packed, names.id)
-        _tell_start(screen, operation, spec.title, named=bool(pool), alone=not waits.is_wanted)
-        await warn_of_what_never_runs(screen, client, spec, operation.answer)
-        return await waits.stay(screen, operation, spec.job_count) if waits.is_wanted else None
+        with named_keys(file), named_options():
+            whole = await completed(asked, packed, client, file)
+            if waits.dry_run:
+                return await try_start(screen, client, whole, names.id)
+            operation = await start_operation(screen, client, whole, packed, names.id)
+        _tell_start(screen, operation, whole.title, named=bool(pool), alone=not waits.is_wanted)
+        await warn_of_what_never_runs(screen, client, whole, operation.answer)
+        return await waits.stay(screen, operation, whole.job_count) if waits.is_wanted else None
 
     return talk(common, work, bears_restarts=not waits.dry_run)
+
+
+def spec_of_options(
+    command: Sequence[str],
+    pool: str | None,
+    job_options: JobOptions | None = None,
+    array_options: ArrayOptions | None = None,
+    share_options: ShareOptions | None = None,
+    preemption_options: PreemptionOptions | None = None,
+    operation_options: OperationOptions | None = None,
+    file: OperationFile | None = None,
+) -> OperationSpec:
+    """Return the spec that the options and the file's `fields` describe. Raises `BadInput`, `UnusableFile`, `OSError`."""
+    own_pool = pool_or_path(pool) if pool else PoolName("")
+    jobs, array, share = job_options or JobOptions(), array_options or ArrayOptions(), share_options or ShareOptions()
+    spec = spec_of(command, own_pool, jobs, array, share)
+    wishes = (preemption_options or PreemptionOptions()).wishes() | (operation_options or OperationOptions()).wishes()
+    spec = msgspec.structs.replace(spec, **wishes)
+    return spec if file is None else file.completed(spec)
 
 
 #: The option for each field of a start request, for error messages.
@@ -390,7 +414,7 @@ _OPTIONS: Final = {
 
 
 @contextlib.contextmanager
-def _named_options() -> Iterator[None]:
+def named_options() -> Iterator[None]:
     """Replace the name of a field by the name of its option in every `BadInput` that the block raises."""
     try:
         yield
@@ -415,29 +439,24 @@ async def start_operation(
         from headrace_cli.commands.operations.progress import send_files
 
         await send_files(screen, client, packed)
-    with _named_options():
-        return await client.start(await _completed(spec, packed, client), operation=operation)
+    return await client.start(spec, operation=operation)
 
 
-async def _try(screen: Screen, client: Client, spec: OperationSpec, packed: Packed | None, operation: str) -> int:
-    with _named_options():
-        return await try_start(screen, client, await _completed(spec, packed, client), operation)
-
-
-async def _completed(spec: OperationSpec, packed: Packed | None, client: Client) -> OperationSpec:
+async def completed(
+    spec: OperationSpec, packed: Packed | None, client: Client, file: OperationFile | None
+) -> OperationSpec:
     """Return the spec with whole ids, the names of the pools, the tree and the uploaded files, which only the client knows."""
-    files = packed.archive if packed is not None else None
+    files = packed.archive if packed is not None else spec.files
+    tree = spec.tree if file is not None and file.names_tree() else client.trees.own
     pool = await client.pools.at(spec.pool)
     by_tree = {
-        tree: msgspec.structs.replace(said, pool=await client.pools.of(tree).at(said.pool))
-        for tree, said in spec.scheduling_options_per_pool_tree.items()
+        name: msgspec.structs.replace(said, pool=await client.pools.of(name).at(said.pool))
+        for name, said in spec.scheduling_options_per_pool_tree.items()
     }
     after = [msgspec.structs.replace(each, operation=await whole_id(client, each.operation)) for each in spec.after]
     after_each = await whole_id(client, spec.after_each) if spec.after_each is not None else None
     spec = msgspec.structs.replace(spec, after=after, after_each=after_each)
-    return msgspec.structs.replace(
-        spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=client.trees.own, files=files
-    )
+    return msgspec.structs.replace(spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=tree, files=files)
 
 
 def spec_of(

@@ -1,0 +1,288 @@
+"""Files of operations in YAML or JSON: `run --spec` reads them, `op get --spec` writes them.
+
+    command: [python3, work.py]
+    pool: research
+    jobs: 50
+    memory: 2GiB
+    env: {MODE: fast}
+    fields: {fair_share_starvation_timeout_ms: 5000}
+
+Each key is an option of `run`, with `_` for `-` inside, and its value is parsed as on the command line. `fields` has the fields of
+the operation spec for which `run` has no option, as `op get --json` prints them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+from cyclopts import Argument, ArgumentCollection, Token
+
+from headrace.durations import exact_duration
+from headrace.errors import BadInput
+from headrace.ids import TreeName
+from headrace.pools.amounts import PartialResources
+from headrace.resources import RESOURCE_NAMES, Resources, exact_amount, parse_amount
+from headrace.suggestions import hint
+from headrace.tree_file.problems import Problems, shown
+from headrace.tree_file.values import STDIN, Listing, Map, parse, read
+from headrace.wire.operation_spec import (
+    LARGEST_JOB_COUNT,
+    LONGEST_RETRY_BACKOFF_MS,
+    RETRY_BACKOFF_MS,
+    OnLostNode,
+    OperationSpec,
+    PerTree,
+    PreemptionMode,
+)
+from headrace.wire.preemption import InterruptSignal
+
+COMMAND: Final = "command"
+_FIELDS: Final = "fields"
+_ENV: Final = "env"
+#: Fields of the operation spec that each start sets for itself.
+_NOT_KEPT: Final = frozenset({"trace"})
+#: Fields for which `run` has other defaults than the operation spec.
+_CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_going", "max_failed_job_count"})
+#: Options whose values are parsed by functions that name no option.
+_OPTION_OF_NAME: Final = {"pool name": "--pool", "tree name": "--pool-tree"}
+#: Fields of the operation spec that are amounts of resources.
+_AMOUNTS: Final = (
+    "resources",
+    "resource_limits",
+    "non_preemptible_resource_usage_threshold",
+    "resource_limits_overcommit_tolerance",
+)
+
+
+class OperationFile:
+    """A file of an operation. Every method raises `UnusableFile` with all problems that it finds."""
+
+    def __init__(self, path: str) -> None:
+        self.problems = Problems("standard input" if path == STDIN else path)
+        self._root = parse(read(path, self.problems), self.problems, "a map with the options of `headrace run`")
+        #: Keys whose values are in use, by the option or argument that they stand for.
+        self._used: dict[str, str] = {}
+
+    def fill(self, arguments: ArgumentCollection) -> None:
+        """Give every argument that is not on the command line its value in the file. `--env` gets the variables of both."""
+        known = {key: argument for argument in arguments if (key := _key_of(argument))}
+        for key, value in self._root.items():
+            argument = known.get(key.replace("-", "_"))
+            if key == _FIELDS:
+                continue
+            if argument is None:
+                self.problems.say(key, "unknown key", hint(key, [*known, _FIELDS]), key)
+                continue
+            words = self._words(key, value, argument)
+            if argument.tokens and key != _ENV:
+                continue
+            self._used[argument.name if argument.name.startswith("-") else COMMAND] = key
+            place = f"{self.problems.file}:{self.problems.line_of(key)}: {key}"
+            given, argument.tokens = list(argument.tokens), []
+            for index, word in enumerate(words):
+                argument.append(Token(keyword=place, value=word, index=index))
+            for token in given:
+                argument.append(token.evolve(index=len(argument.tokens)))
+        self.problems.refuse()
+
+    def completed(self, spec: OperationSpec) -> OperationSpec:
+        """Return the spec with the values of `fields`."""
+        fields = self._fields()
+        known = [name for name in spec.__struct_fields__ if name not in _NOT_KEPT]
+        plain, done = msgspec.to_builtins(spec), spec
+        for name, value in fields.items():
+            place = f"{_FIELDS}.{name}"
+            if name not in known:
+                self.problems.say(place, "unknown key", hint(name, known), name)
+                continue
+            try:
+                given = _amounts(value, getattr(spec, name), place) if name in _AMOUNTS else value
+                whole = msgspec.convert({**plain, name: given}, OperationSpec)
+            except BadInput as error:
+                self.problems.add(error)
+            except msgspec.ValidationError as error:
+                self.problems.say(place, f"{shown(value)} cannot be used", _expected(error), shown(value))
+            else:
+                done = msgspec.structs.replace(done, **{name: getattr(whole, name)})
+        self.problems.refuse()
+        return done
+
+    def names_tree(self) -> bool:
+        """True if `fields` names the tree in which the operation runs."""
+        return "tree" in self._fields()
+
+    @contextmanager
+    def named_keys(self) -> Iterator[None]:
+        """Turn each `BadInput` of the block about a value of this file into an `UnusableFile` with line and key."""
+        try:
+            yield
+        except BadInput as error:
+            field = error.place.removeprefix("spec.")
+            # Places such as `--pool-tree gpu: weight` begin with the option.
+            option = _OPTION_OF_NAME.get(error.place, error.place.partition(" ")[0])
+            key = f"{_FIELDS}.{field}" if field.partition(".")[0] in self._fields() else self._used.get(option, "")
+            if not key:
+                raise
+            self.problems.add(BadInput(key, error.value, error.expected))
+            raise self.problems.unusable() from None
+
+    def _fields(self) -> dict[str, Any]:
+        fields = self._root.get(_FIELDS, Map(0))
+        if isinstance(fields, Map):
+            return fields
+        self.problems.say(_FIELDS, f"{shown(fields)} cannot be used", "a map of fields of the spec", shown(fields))
+        raise self.problems.unusable()
+
+    def _words(self, key: str, value: object, argument: Argument) -> list[str]:
+        """Return a value of the file as words of the command line."""
+        many = argument.token_count()[1]
+        match value:
+            case Listing() if many and all(text is not None for text in value.texts):
+                return [text or "" for text in value.texts]
+            case Map() if key == _ENV:
+                for name in value.keys() - value.texts.keys():
+                    self.problems.say(
+                        f"{key}.{name}", f"{shown(value[name])} cannot be used", "a text, which may be ''"
+                    )
+                return [f"{name}={text}" for name, text in value.texts.items()]
+            case Map() | Listing() | None:
+                expected = "a value, or a list of values" if many else "one value"
+                expected = "a map of texts by name, or a list such as [NAME=VALUE, NAME]" if key == _ENV else expected
+                self.problems.say(key, f"{shown(value)} cannot be used", expected, shown(value))
+                return []
+        return [self._root.texts[key]]
+
+
+def _key_of(argument: Argument) -> str:
+    """Return the key of an option or of the command; empty for what no file sets."""
+    if argument.field_info.name == COMMAND:
+        return COMMAND
+    named = argument.name.startswith("--") and argument.name not in ("--spec", "--help", "--version")
+    return argument.name.removeprefix("--").replace("-", "_") if named and argument.parse else ""
+
+
+def _expected(error: msgspec.ValidationError) -> str:
+    """Return what msgspec accepts, from its message such as "Expected `int`, got `str` - at `$.type`"."""
+    words = str(error).partition(" - at ")[0].partition(", got")[0]
+    return words.removeprefix("Expected ").replace("`", "")
+
+
+def _amounts(value: object, others: Resources | PartialResources, place: str) -> list[int | None]:
+    """Return amounts in the order of resources. A resource that is left out has its amount in `others`. Raises `BadInput`."""
+    if not isinstance(value, Map) or len(value.texts) != len(value):
+        raise BadInput(place, shown(value), "a map of amounts by resource")
+    for name in value:
+        if name not in RESOURCE_NAMES:
+            raise BadInput(f"{place}.{name}", value[name], hint(name, RESOURCE_NAMES))
+    return [
+        parse_amount(name, value.texts[name], place=f"{place}.{name}") if name in value else other
+        for name, other in zip(RESOURCE_NAMES, others.as_tuple(), strict=True)
+    ]
+
+
+def as_file(spec: OperationSpec) -> dict[str, Any]:
+    """Return the file of an operation, from which `run --spec` makes the same spec, but for the trace.
+
+    The file always names the tree and the working directory, which else depend on where `run` is typed.
+    """
+    options: dict[str, Any] = {}
+    written: set[str] = set(_NOT_KEPT)
+    for names, part in (*_jobs(spec), *_failed_jobs(spec), *_shares(spec), *_ends(spec)):
+        written.update(names)
+        options |= {key: value for key, value in part.items() if value not in (None, "", [], {})}
+    rest = {}
+    for field in msgspec.structs.fields(spec):
+        value = getattr(spec, field.name)
+        if field.name not in written and (field.name in _CHOSEN_BY_RUN or value not in (field.default, {}, [])):
+            rest[field.name] = _amount_words(value) if field.name in _AMOUNTS else msgspec.to_builtins(value)
+    return options | ({_FIELDS: rest} if rest else {})
+
+
+#: Fields of the operation spec and the options that give them exactly these values. Options without a value are left out.
+_Written = Iterator[tuple[tuple[str, ...], dict[str, Any]]]
+
+
+def _jobs(spec: OperationSpec) -> _Written:
+    yield ("argv",), {COMMAND: spec.argv}
+    for name in ("title", "pool", "indexes", "output", "error", "stdin"):
+        yield (name,), {name: getattr(spec, name)}
+    yield ("job_count",), {"jobs": spec.job_count}
+    each = spec.resources
+    by_options = {"cpu": each.cpu} | {name: getattr(each, name) for name in ("gpu", "memory") if getattr(each, name)}
+    one_slot = each.user_slots == 1 and not each.network
+    yield ("resources",) if one_slot else (), {name: exact_amount(name, most) for name, most in by_options.items()}
+    if all(name and "=" not in name and not any(map(str.isspace, name)) for name in spec.environment):
+        # The parser of files refuses the key `<<`, also in quotes.
+        listed = [f"{name}={value}" for name, value in spec.environment.items()]
+        yield ("environment",), {_ENV: listed if "<<" in spec.environment else spec.environment}
+    if spec.working_directory and os.path.abspath(spec.working_directory) == spec.working_directory:
+        yield ("working_directory",), {"cwd": spec.working_directory}
+    yield ("log_cap_bytes",), {"log_cap": exact_amount("memory", spec.log_cap_bytes) if spec.log_cap_bytes else None}
+    yield ("scheduling_tag_filter",), {"node_filter": spec.scheduling_tag_filter}
+
+
+def _failed_jobs(spec: OperationSpec) -> _Written:
+    most = {"max_failed_job_count": spec.max_failed_job_count}
+    if not spec.tries and not spec.keep_going:
+        yield ("tries", "keep_going", *most), most
+    elif spec.tries and not (spec.keep_going and spec.is_gang):
+        rule = {"tries": spec.tries, "keep_going": spec.keep_going}
+        yield (*rule, *most), rule | (most if spec.max_failed_job_count != LARGEST_JOB_COUNT else {})
+    if spec.retry_backoff_ms != RETRY_BACKOFF_MS:
+        yield (), {"retry_backoff": exact_duration(spec.retry_backoff_ms)}
+    if spec.longest_retry_backoff_ms != LONGEST_RETRY_BACKOFF_MS:
+        yield (), {"longest_retry_backoff": exact_duration(spec.longest_retry_backoff_ms)}
+    yield ("retry_backoff_ms", "longest_retry_backoff_ms"), {}
+    yield (
+        ("on_lost_node",),
+        {"on_lost_node": None if spec.on_lost_node is OnLostNode.REQUEUE else spec.on_lost_node.value},
+    )
+    for name in ("time_limit", "operation_time_limit"):
+        limit_ms = getattr(spec, f"{name}_ms")
+        yield (f"{name}_ms",), {name: None if limit_ms is None else exact_duration(limit_ms)}
+
+
+def _shares(spec: OperationSpec) -> _Written:
+    yield ("weight",), {"weight": None if spec.weight == 1 else spec.weight}
+    for name, key in (("is_gang", "gang"), ("first_job_is_master", "first_job_is_master")):
+        yield (name,), {key: getattr(spec, name) or None}
+    most = spec.resource_limits.named()
+    keys = {"user_slots": "max_running", "cpu": "max_cpu", "gpu": "max_gpu", "memory": "max_memory"}
+    by_options = {key: exact_amount(name, most[name]) for name, key in keys.items() if most.get(name)}
+    yield ("resource_limits",) if len(by_options) == len(most) else (), by_options
+    trees, in_tree = spec.pool_trees, spec.scheduling_options_per_pool_tree
+    if set(in_tree) <= set(trees) and len(set(trees)) == len(trees) and PerTree() not in in_tree.values():
+        words = [_pool_tree_words(tree, in_tree.get(tree, PerTree())) for tree in trees]
+        yield ("pool_trees", "scheduling_options_per_pool_tree"), {"pool_tree": words}
+
+
+def _pool_tree_words(tree: TreeName, said: PerTree) -> str:
+    weight = "" if said.weight is None else f"weight={said.weight!r}"
+    settings = ",".join(filter(None, (f"pool={said.pool}" if said.pool else "", weight)))
+    return f"{tree}:{settings}" if settings else tree
+
+
+def _ends(spec: OperationSpec) -> _Written:
+    timeouts = ("interruption", "allocation_preemption", "allocation_graceful_preemption")
+    names = tuple(f"{name}_timeout_ms" for name in timeouts)
+    if len({getattr(spec, name) for name in names}) == 1:
+        yield names, {"interruption_timeout": exact_duration(spec.interruption_timeout_ms)}
+    yield ("interruptible",), {"interruptible": spec.interruptible or None}
+    sent = spec.interrupt_signal
+    yield ("interrupt_signal",), {"interrupt_signal": None if sent is InterruptSignal.SIGTERM else sent.value}
+    mode = spec.preemption_mode
+    yield ("preemption_mode",), {"preemption_mode": None if mode is PreemptionMode.NORMAL else mode.value}
+    yield ("require_specified_pools_existence",), {"existing_pool": spec.require_specified_pools_existence or None}
+    yield ("after",), {"after": [f"{each.operation}:{each.end}" for each in spec.after]}
+    yield ("after_each",), {"after_each": spec.after_each}
+
+
+def _amount_words(amounts: Resources | PartialResources) -> dict[str, str]:
+    """Return the amounts of the resources that are named, as people write them. Those of a job only if no option gives them."""
+    if isinstance(amounts, Resources):
+        return {"user_slots": str(amounts.user_slots), "network": str(amounts.network)}
+    return {name: exact_amount(name, amount) for name, amount in amounts.named().items()}

@@ -1,0 +1,48 @@
+"""The option `--spec` of `run`. Only a command with this option imports the reader of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+from cyclopts import App, Parameter
+
+if TYPE_CHECKING:
+    from cyclopts import ArgumentCollection
+
+    from headrace_cli.commands.operations.operation_file import OperationFile
+
+OPTION: Final = "--spec"
+SpecOption = Annotated[Path | None, Parameter(name=OPTION, allow_leading_hyphen=True)]
+
+#: Files that were read for a command that has not begun yet, by the value of `--spec`. Standard input can be read only once.
+_opened: dict[str, OperationFile] = {}
+
+
+def fill_from_file(_app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Fill the arguments of `run` from the file that `--spec` names. Raises `UnusableFile`."""
+    if commands != ("run",):
+        return
+    path = next((each.tokens[0].value for each in arguments if each.name == OPTION and each.tokens), None)
+    if path is not None:
+        from headrace_cli.commands.operations.operation_file import OperationFile
+
+        _opened[path] = OperationFile(path)
+        _opened[path].fill(arguments)
+
+
+def opened_file(path: Path | None) -> OperationFile | None:
+    """Return the file that `fill_from_file` has read for this value of `--spec`."""
+    return None if path is None else _opened.popitem()[1]
+
+
+@contextmanager
+def named_keys(file: OperationFile | None) -> Iterator[None]:
+    """Turn each `BadInput` of the block about a value of the file into an `UnusableFile` with line and key."""
+    if file is None:
+        yield
+        return
+    with file.named_keys():
+        yield

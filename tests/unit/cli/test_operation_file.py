@@ -1,0 +1,105 @@
+"""Files of `run --spec` that cannot be used: line, key, value and what is accepted."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headrace.errors import BadInput, HeadraceError
+from headrace_cli.command_line import app, run_command
+from headrace_cli.commands.operations.op import print_file
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.show.screen import Screen
+from tests.unit.cli.test_render import a_view
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("jobs: x", "jobs: 'x' cannot be used; expected a whole number"),
+        ("jobs: 0", "jobs: 0 cannot be used; expected a whole number, 1 or more"),
+        ("jbs: 3", "jbs: unknown key; did you mean jobs?"),
+        ("spec: other.yaml", "spec: unknown key; expected one of command, pool, jobs,"),
+        ("memory: 5", "memory: 5 cannot be used; expected a number with a unit"),
+        ("weight: [1, 2]", "weight: a list cannot be used; expected one value"),
+        ("title:", "title: null cannot be used; expected one value"),
+        ("pool: a b", "pool: a b cannot be used; expected 1 to 100 characters"),
+        ("pool_tree: [a b]", "pool_tree: a b cannot be used"),
+        ("pool_tree: ['gpu:weight=x']", "pool_tree: x cannot be used; expected a number"),
+        ("env: {A: }", "env.A: null cannot be used; expected a text"),
+        ("env: {A b: c}", "env: A b=c cannot be used; expected NAME=VALUE"),
+        ("node_filter: '((('", "node_filter: ((( cannot be used; expected a formula"),
+        ("time_limit: 5", "time_limit: 5 cannot be used; expected a length of time with a unit"),
+        ("upload: /no/such/file", "upload: /no/such/file cannot be used"),
+        ("fields: {tyype: map}", "fields.tyype: unknown key; did you mean type?"),
+        ("fields: {type: 3}", "fields.type: 3 cannot be used; expected str"),
+        ("fields: {trace: x}", "fields.trace: unknown key"),
+        ("fields: 3", "fields: 3 cannot be used; expected a map"),
+        ("fields: {resources: {netwrk: 4}}", "fields.resources.netwrk: 4 cannot be used; did you mean network?"),
+        ("fields: {resources: {network: x}}", "fields.resources.network: x cannot be used; expected a whole number"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_with_line_key_value_and_what_is_accepted(
+    line: str, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "work.yaml"
+    file.write_text(f"# the operation\n{line}\n")
+    with pytest.raises(HeadraceError) as refused:
+        run_command(["run", "--spec", str(file), "--", "true"])
+    assert str(refused.value).startswith(f"{file}:2: {told}")
+
+
+@pytest.mark.parametrize("line", ["on_lost_node: foo", "gang: 5"])
+def test_a_value_that_is_none_of_few_is_refused_with_line_and_key(
+    line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.yaml").write_text(f"# the operation\n{line}\n")
+    assert run_command(["run", "--spec", "w.yaml", "--", "true"]) == Exit.USAGE
+    assert f"w.yaml:2: {line.partition(':')[0]}" in capsys.readouterr().err
+
+
+def test_all_unknown_keys_of_standard_input_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"jbs": 3,\n"command": ["true"],\n"poool": "a"}')))
+    with pytest.raises(HeadraceError) as refused:
+        run_command(["run", "--spec", "-"])
+    told = [
+        "standard input:1: jbs: unknown key; did you mean jobs?",
+        "standard input:3: poool: unknown key; did you mean",
+    ]
+    assert all(text in line for text, line in zip(told, str(refused.value).splitlines(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "command", ["[echo, no, 0.10, +5, 1e3, 007, 4G]", '["echo","no","0.10","+5","1e3","007","4G"]']
+)
+def test_the_words_of_a_command_are_texts_as_they_are_written(command: str, tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text(f"command: {command}\n")
+    words = ["run", "--spec", str(tmp_path / "work.yaml")]
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    assert bound.args == ("echo", "no", "0.10", "+5", "1e3", "007", "4G")
+
+
+def test_options_override_the_file_and_variables_are_added_to_it(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text("command: [a]\nmemory: 1G\ncpu: 3\nafter: [x, y]\nenv: {A: 1, B: 2}\n")
+    words = ["run", "--spec", str(tmp_path / "work.yaml"), "--cpu", "2", "--after", "z", "--env", "A=3", "--", "b", "c"]
+    _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
+    jobs, names = bound.arguments["job_options"], bound.arguments["operation_options"]
+    assert bound.args == ("b", "c")
+    assert (jobs.cpu, jobs.memory, jobs.env, names.after) == ("2", "1G", ["A=1", "B=2", "A=3"], ["z"])
+
+
+def test_nobody_gets_the_file_of_an_operation_whose_command_is_withheld() -> None:
+    view = msgspec.structs.replace(a_view(), is_withheld=True)
+    with pytest.raises(BadInput, match="an operation of yours"):
+        print_file(Screen(), view)
+
+
+def test_a_file_without_a_command_needs_a_command(tmp_path: Path) -> None:
+    (tmp_path / "work.yaml").write_text("jobs: 3\n")
+    with pytest.raises(HeadraceError, match="a program and its arguments"):
+        run_command(["run", "--spec", str(tmp_path / "work.yaml")])
