@@ -91,6 +91,10 @@ def specs(draw: st.DrawFn) -> OperationSpec:
         "after_each": _NAMES.map(OperationId),
         "time_limit_ms": _MS,
         "operation_time_limit_ms": _MS,
+        "retry_on": st.sampled_from(["75", "75,100-120,SIGTERM,oom"]),
+        "no_retry_on": st.sampled_from(["2", "oom"]),
+        "suspend_on_failure": _FLAGS,
+        "terminal": _FLAGS,
     }
     own = {"pool", "argv", "job_count", "trace"}
     assert own | set(optional) == set(OperationSpec.__struct_fields__), "give a new field of the spec values here"

@@ -210,7 +210,7 @@ class RunnerEngine:
         stop = Stop(
             JobResult.FAILED, "no person is connected to its terminal any more", job.run.interruption_timeout_ms
         )
-        return Outcome(None, self._stop_or_shorten_deadline(key, job, stop, now))
+        return Outcome(None, self._interruptions.interrupt(key, job, stop, now))
 
     def on_lease(self, lease: NodeLease, now: Moment) -> Outcome[None, RunnerEffect]:
         """Extend the lease. A lease that ends earlier than the present lease changes nothing."""

@@ -9,9 +9,9 @@
 * A node is suspect if its run of failures is too long even if only the operations that complete jobs on other nodes are counted. An
   operation that fails everywhere therefore makes no node suspect.
 
-On a node that has completed nothing yet, two jobs of each user start at first, and then on each heartbeat twice as many as the node has allocations. So
-few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is saved: after a restart the runs
-begin anew.
+On a node that has completed nothing yet, two jobs of each user start at first, and then on each heartbeat twice as many as the node has
+allocations. So few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is saved: after a
+restart the runs begin anew.
 
 Cost: a look at the operations that fail on the node, and nothing for other nodes. Bounds: `_MOST_OPERATIONS` for each node,
 `_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.

@@ -241,6 +241,9 @@ def _failed_jobs(spec: OperationSpec) -> _Written:
         ("on_lost_node",),
         {"on_lost_node": None if spec.on_lost_node is OnLostNode.REQUEUE else spec.on_lost_node.value},
     )
+    if not (spec.retry_on and spec.no_retry_on):
+        yield ("retry_on", "no_retry_on"), {"retry_on": spec.retry_on, "no_retry_on": spec.no_retry_on}
+    yield ("suspend_on_failure",), {"suspend_on_failure": spec.suspend_on_failure or None}
     for name in ("time_limit", "operation_time_limit"):
         limit_ms = getattr(spec, f"{name}_ms")
         yield (f"{name}_ms",), {name: None if limit_ms is None else exact_duration(limit_ms)}
