@@ -34,10 +34,14 @@ def job_line(spec: JobSpec, key: JobKey) -> str | None:
     return spec.lines[index] if index < len(spec.lines) else None
 
 
-def job_command(spec: JobSpec, key: JobKey) -> list[str]:
-    """Return program and arguments of a job."""
+def job_argv(spec: JobSpec, key: JobKey) -> list[str]:
+    """Return program and arguments of a job as its operation names them, with the job's line."""
     line = job_line(spec, key)
-    argv = spec.argv if line is None else [word.replace("{}", line) for word in spec.argv]
+    return spec.argv if line is None else [word.replace("{}", line) for word in spec.argv]
+
+
+def with_files(spec: JobSpec, key: JobKey, argv: list[str]) -> list[str]:
+    """Return what starts `argv` with the files of a job."""
     if not (spec.output or spec.error or spec.stdin):
         return argv
     index = str(job_index(spec, key))

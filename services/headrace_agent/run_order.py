@@ -9,6 +9,7 @@ import msgspec
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.allocations.allocation import Allocation
+from headrace_agent.container_command import CannotContain, JobInImage, in_container
 from headrace_agent.effects import Identity
 from headrace_agent.files.operation_files import FilesFailure, FilesFault
 from headrace_agent.host.environment import (
@@ -20,7 +21,7 @@ from headrace_agent.host.environment import (
     with_exchange,
     without_account,
 )
-from headrace_agent.job_command import job_command
+from headrace_agent.job_command import job_argv, with_files
 from headrace_agent.runner.protocol import NO_ACCOUNT, Interrupt, Run
 
 
@@ -63,13 +64,20 @@ def run_order(
     if own_folder and not makes_folders:
         own_folder, progress_file = "", _NOWHERE
     deadline_file = exchange_file(exchange, key, DEADLINE) if exchange and spec.interruptible else ""
-    own = job_environment(host, spec, key, allocation.id, identity.node, files)
-    own |= identity.gpus.environment(allocation.gpus)
+    own = job_environment(spec, key, allocation.id, identity.node, files) | identity.gpus.environment(allocation.gpus)
+    own = with_exchange(own, progress_file, deadline_file)
+    argv, container, why_not = job_argv(spec, key), None, failure.why if failure is not None else ""
+    if spec.image:
+        try:
+            inside = in_container(identity.containers, _in_image(identity, allocation, spec, argv, own, files))
+            argv, own, container = inside.argv, inside.environment, inside.container
+        except CannotContain as error:
+            why_not = why_not or str(error)
     return Run(
         job=key,
         allocation=allocation.id,
-        argv=job_command(spec, key),
-        environment=with_exchange(own, progress_file, deadline_file),
+        argv=with_files(spec, key, argv),
+        environment={**host, **own},
         working_directory=spec.working_directory or files,
         cpu=allocation.resources.cpu,
         memory_bytes=allocation.resources.memory,
@@ -82,12 +90,27 @@ def run_order(
         exchange_folder=own_folder,
         account=account,
         lowest_uid=identity.accounts.lowest_uid_of(spec.user),
-        not_started_for=failure.why if failure is not None else "",
+        not_started_for=why_not,
         is_host_fault=failure is not None and failure.fault is FilesFault.HOST,
         gpus=allocation.gpus,
         closed_files=identity.gpus.files_of_others(allocation.gpus),
         time_limit_ms=spec.time_limit_ms,
         interruption_timeout_ms=spec.interruption_timeout_ms,
+        container=container,
+    )
+
+
+def _in_image(
+    identity: Identity, allocation: Allocation, spec: JobSpec, argv: list[str], environment: dict[str, str], files: str
+) -> JobInImage:
+    return JobInImage(
+        spec.image,
+        argv,
+        environment,
+        folder=spec.working_directory or files,
+        folders=(files, identity.exchange_folder),
+        devices=identity.gpus.devices(allocation.gpus),
+        is_root=identity.is_root and not identity.accounts.account_of(spec.user),
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.errors import BadInput, shortened
 from headrace.ids import PoolName, TreeName, operation_id, pool_name, tree_name
+from headrace.images import parse_image
 from headrace.job_indexes import parse_indexes
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import RESOURCE_NAMES
@@ -43,6 +44,7 @@ _WHAT_RUNS: Final = {
     "output": "output file",
     "error": "error file",
     "stdin": "input file",
+    "image": "image",
     "after": "operations to wait for",
     "after_each": "operation whose jobs its jobs follow",
 }
@@ -173,7 +175,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
 
 
 def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
-    """Return the refusal of indexes that are not as many as the jobs, or of lines that not every index has; else None."""
+    """Return the refusal of indexes that are not as many as the jobs, of lines that not every index has, or of an image; else None."""
     highest = spec.job_count - 1
     if spec.indexes:
         try:
@@ -187,6 +189,11 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
         return BadRequest("spec.lines", f"{len(spec.lines)} lines", f"a line for each index, up to {highest}")
     if any("\0" in text for text in (*spec.lines, spec.output, spec.error, spec.stdin)):
         return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
+    try:
+        if spec.image:
+            parse_image(spec.image, place="spec.image")
+    except BadInput as error:
+        return BadRequest(error.place, str(error.value), error.expected)
     return None
 
 

@@ -40,6 +40,7 @@ def spec_bytes(spec: OperationSpec) -> int:
         spec.output,
         spec.error,
         spec.stdin,
+        spec.image,
         spec.rerun_of,
         *(each.operation for each in spec.after),
     )
@@ -68,6 +69,7 @@ def without_command(spec: OperationSpec) -> OperationSpec:
         output="",
         error="",
         stdin="",
+        image="",
         files=None,
         tentative_pool_trees=[],
         scheduling_options_per_pool_tree={},

@@ -217,8 +217,8 @@ class PoolStates:
 
     def filters_of(self, spec: OperationSpec) -> tuple[str, ...]:
         """Return the formulas over tags that a node must match to run jobs of an operation: its own and those of the pools above it."""
-        own, above = spec.scheduling_tag_filter, self.pool(spec.pool).filters
-        return (*above, own) if own else above
+        own, above = spec.node_filters, self.pool(spec.pool).filters
+        return (*above, *own) if own else above
 
     def above(self, pool: PoolName) -> list[PoolState]:
         """Return the pools with a limit, from this pool up."""

@@ -277,6 +277,7 @@ def _check_amounts(field: str, amounts: Resources) -> None:
 IndexText = Annotated[str, msgspec.Meta(max_length=65_536)]
 Lines = Annotated[list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(max_length=1_000_000)]
 FileName = Annotated[str, msgspec.Meta(max_length=4_096)]
+ImageName = Annotated[str, msgspec.Meta(max_length=1_024)]
 
 
 class JobSpec(msgspec.Struct, frozen=True):
@@ -313,6 +314,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     stdin: FileName = ""
     #: Milliseconds from the start of a job to the request to end; null: no limit.
     time_limit_ms: UnixMillis | None = None
+    image: ImageName = ""
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

@@ -18,12 +18,11 @@ from headrace_agent.runner.files.log_folders import LogFolders
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
-from headrace_agent.runner.host.linux_processes import MARKER, RUNNER_MARKER
 from headrace_agent.runner.host.port import Host
 from headrace_agent.runner.host.starting import CannotStart, ProcessLimits, Spawn, Starting
 from headrace_agent.runner.job_ends import NOT_RUNNABLE
 from headrace_agent.runner.jobs.isolation import Isolation
-from headrace_agent.runner.protocol import Run
+from headrace_agent.runner.protocol import MARKER, RUNNER_MARKER, Run
 from headrace_agent.runner.settings import Settings
 
 #: Exit code of a shell for a command that does not exist.
@@ -169,7 +168,9 @@ class Launcher:
             pipes += self._host.processes.pipe()
             out, out_end, err, err_end = pipes
             own = account.environment() if account is not None else {}
-            marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
+            prefixes = ("", *run.container.marker_prefixes) if run.container is not None else ("",)
+            own_marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
+            marks = {prefix + name: value for prefix in prefixes for name, value in own_marks.items()}
             environment = {**own, **run.environment, **marks}
             own_limits = self._limits(run) if account is not None else {}
             cgroup_file = self._isolation.entry(run) if account is not None else ""
