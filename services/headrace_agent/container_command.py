@@ -14,14 +14,36 @@ import msgspec
 from headrace.images import APPTAINER, RUNTIME_TAGS, apptainer_name, is_path, podman_name, runtimes_of
 from headrace_agent.runner.protocol import HELPER_PREFIX, MARKER, RUNNER_MARKER, RunContainer
 
-#: Removes what Podman has recorded of containers whose processes were killed together with Podman, then runs the job.
-_PODMAN: Final = """
+#: Removes what Podman has recorded of containers whose processes were killed together with Podman.
+_TIDY: Final = """
 podman=$1
 "$podman" ps --filter label=headrace.job --format '{{.ID}} {{.Pid}}' 2>/dev/null | while read -r id pid; do
     [ -d "/proc/$pid" ] || "$podman" rm --force --time 0 "$id" >/dev/null 2>&1
 done
-exec "$@"
 """
+#: Podman passes its signals on to the container.
+_AS_ROOT: Final = _TIDY + 'exec "$@"\n'
+#: Without root, Podman is a parent that ends at the first signal, and a child in a user namespace, which passes signals on. So Podman gets
+#: a session of its own, and the signals of the job go to the child alone.
+_AS_ACCOUNT: Final = (
+    _TIDY
+    + """
+exec 3<&0
+setsid "$@" <&3 3<&- &
+pid=$!
+exec 3<&-
+pass() {
+    child=$(cat /proc/"$pid"/task/*/children)
+    kill -s "$1" ${child:-"$pid"}
+}
+for name in TERM INT HUP QUIT USR1 USR2; do trap "pass $name" "$name"; done
+while :; do
+    wait "$pid"
+    code=$?
+    kill -0 "$pid" 2>/dev/null || exit "$code"
+done
+"""
+)
 #: Variables that change what Podman itself does. They are given to the container by value, and not to Podman.
 _OF_CLIENT: Final = ("HOME", "LOGNAME", "PATH", "TMPDIR", "USER")
 _PREFIXES_OF_CLIENT: Final = (
@@ -140,7 +162,7 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
     podman = [runtime.program, "--cgroup-manager=cgroupfs", f"--runtime={runtime.oci_runtime}", "run"]
     # Podman leaves its helper no other variables than its own and those of the locale.
     return InContainer(
-        ["/bin/sh", "-c", _PODMAN, "sh", *podman, *options, *image, *job.argv],
+        ["/bin/sh", "-c", _AS_ROOT if job.is_root else _AS_ACCOUNT, "sh", *podman, *options, *image, *job.argv],
         {name: job.environment[name] for name in by_name},
         RunContainer(job.image, _PODMAN_FAILED, (HELPER_PREFIX,)),
     )
