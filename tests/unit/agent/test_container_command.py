@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from headrace.errors import BadInput
 from headrace_agent.container_command import CannotContain, ContainerRuntime, JobDevices, JobInImage, in_container
 from headrace_agent.host.container_runtime import find_runtime
+from headrace_agent.runner.host.linux_processes import LinuxProcesses
 from headrace_agent.settings import AgentSettings
 
 PODMAN = ContainerRuntime("podman", "/usr/bin/podman", "/usr/bin/crun", "/usr/bin/catatonit", ("nofile=1:2",))
@@ -163,3 +165,13 @@ def test_the_tag_of_the_runtime_is_the_agents_to_give() -> None:
     assert AgentSettings(tags="ssd").tag_list(None) == ["ssd"]
     with pytest.raises(BadInput, match="container:podman"):
         AgentSettings(tags="container:podman").tag_list(None)
+
+
+def test_the_helper_of_a_container_is_found_by_its_marker() -> None:
+    marks = {"LC_HEADRACE_JOB": "one.0.1", "LC_HEADRACE_RUNNER": "/state", "HOME": "/"}
+    with subprocess.Popen(["sleep", "60"], env=marks) as helper:
+        try:
+            assert LinuxProcesses("/state").marker(helper.pid) == "one.0.1"
+            assert LinuxProcesses("/other").marker(helper.pid) == ""
+        finally:
+            helper.kill()
