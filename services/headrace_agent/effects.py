@@ -11,6 +11,7 @@ from headrace.ids import Incarnation, NodeName, TreeName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import Heartbeat, JobEnd
 from headrace_agent.allocations.allocation import Allocation
+from headrace_agent.container_command import ContainerRuntime
 from headrace_agent.files.operation_files import FetchFiles, RemoveFiles
 from headrace_agent.host.account_mapping import AccountMapping
 from headrace_agent.host.gpus import HostGpus
@@ -40,6 +41,10 @@ class Identity(msgspec.Struct, frozen=True):
     #: number.
     largest_log_cap_bytes: int = 2**60
     gpus: HostGpus = HostGpus()
+    #: What runs jobs in images; None: nothing.
+    containers: ContainerRuntime | None = None
+    #: True if jobs without an account run as root.
+    is_root: bool = False
 
 
 class Trouble(enum.StrEnum):

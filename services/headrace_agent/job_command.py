@@ -37,12 +37,16 @@ def job_line(spec: JobSpec, key: JobKey) -> str | None:
     return spec.lines[index] if index < len(spec.lines) else None
 
 
-def job_command(spec: JobSpec, key: JobKey) -> list[str]:
-    """Return program and arguments of a job. Raises `BadInput` if its line makes them too long."""
+def job_argv(spec: JobSpec, key: JobKey) -> list[str]:
+    """Return program and arguments of a job as its operation names them, with the job's line. Raises `BadInput` if that is too long."""
     line = job_line(spec, key)
-    argv = spec.argv if line is None else with_line(spec.argv, line)
+    return spec.argv if line is None else with_line(spec.argv, line)
+
+
+def with_files(spec: JobSpec, key: JobKey, argv: list[str]) -> list[str]:
+    """Return what starts `argv` with the files of a job."""
     # If the program is a line, the shell starts it too: everybody sees which program of a job is missing, and a line is confidential.
-    is_line = line is not None and "{}" in spec.argv[0]
+    is_line = "{}" in spec.argv[0] and job_line(spec, key) is not None
     if not (spec.output or spec.error or spec.stdin or is_line):
         return argv
     index = str(job_index(spec, key))

@@ -10,6 +10,7 @@ from headrace.errors import BadInput
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.allocations.allocation import Allocation
+from headrace_agent.container_command import CannotContain, JobInImage, in_container
 from headrace_agent.effects import Identity
 from headrace_agent.files.operation_files import FilesFailure, FilesFault
 from headrace_agent.host.environment import (
@@ -21,7 +22,7 @@ from headrace_agent.host.environment import (
     with_exchange,
     without_account,
 )
-from headrace_agent.job_command import job_command
+from headrace_agent.job_command import job_argv, with_files
 from headrace_agent.runner.protocol import NO_ACCOUNT, Interrupt, Run
 
 
@@ -64,18 +65,21 @@ def run_order(
     if own_folder and not makes_folders:
         own_folder, progress_file = "", _NOWHERE
     deadline_file = exchange_file(exchange, key, DEADLINE) if exchange and spec.interruptible else ""
-    own = job_environment(host, spec, key, allocation.id, identity.node, files)
-    own |= identity.gpus.environment(allocation.gpus)
-    why_not = failure.why if failure is not None else ""
+    own = job_environment(spec, key, allocation.id, identity.node, files) | identity.gpus.environment(allocation.gpus)
+    own = with_exchange(own, progress_file, deadline_file)
+    argv, container, why_not = spec.argv, None, failure.why if failure is not None else ""
     try:
-        argv = job_command(spec, key)
-    except BadInput as error:
-        argv, why_not = spec.argv, why_not or str(error)
+        argv = job_argv(spec, key)
+        if spec.image:
+            inside = in_container(identity.containers, _in_image(identity, allocation, spec, argv, own, files))
+            argv, own, container = inside.argv, inside.environment, inside.container
+    except (BadInput, CannotContain) as error:
+        why_not = why_not or str(error)
     return Run(
         job=key,
         allocation=allocation.id,
-        argv=argv,
-        environment=with_exchange(own, progress_file, deadline_file),
+        argv=with_files(spec, key, argv),
+        environment={**host, **own},
         working_directory=spec.working_directory or files,
         cpu=allocation.resources.cpu,
         memory_bytes=allocation.resources.memory,
@@ -95,6 +99,21 @@ def run_order(
         time_limit_ms=spec.time_limit_ms,
         interruption_timeout_ms=spec.interruption_timeout_ms,
         terminal=spec.terminal,
+        container=container,
+    )
+
+
+def _in_image(
+    identity: Identity, allocation: Allocation, spec: JobSpec, argv: list[str], environment: dict[str, str], files: str
+) -> JobInImage:
+    return JobInImage(
+        spec.image,
+        argv,
+        environment,
+        folder=spec.working_directory or files,
+        folders=(files, identity.exchange_folder),
+        devices=identity.gpus.devices(allocation.gpus),
+        is_root=identity.is_root and not identity.accounts.account_of(spec.user),
     )
 
 

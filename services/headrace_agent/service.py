@@ -51,6 +51,7 @@ from headrace_agent.files.folders import OperationFolders
 from headrace_agent.files.operation_files import FetchFiles, FilesFault, RemoveFiles
 from headrace_agent.heartbeat_traces import HeartbeatTraces
 from headrace_agent.host import facts
+from headrace_agent.host.container_runtime import find_runtime
 from headrace_agent.host.credential_renewal import CredentialRenewal
 from headrace_agent.host.health import HealthCommand
 from headrace_agent.host.incarnation import next_incarnation
@@ -107,7 +108,8 @@ class Agent:
         self._settings = settings
         self._bus = runtime.bus
         self.node = settings.node_name()
-        self._tags = settings.tag_list()
+        containers, why_none = find_runtime(settings.containers)
+        self._tags = settings.tag_list(containers)
         self._machine = settings.machine_name()
         self._log = logger(node=self.node)
         self._random = random.Random()
@@ -126,7 +128,11 @@ class Agent:
             largest_log_cap_bytes=settings.largest_log_cap_bytes,
             exchange_folder=settings.exchange(),
             gpus=gpus,
+            containers=containers,
+            is_root=facts.is_root(),
         )
+        if why_none:
+            self._log.warning("no container runtime", containers=settings.containers, why=why_none)
         if warning := settings.warning_of_accounts():
             self._log.warning("accounts of jobs", users=settings.users, why=warning)
         folders = OperationFolders(settings.files())

@@ -8,10 +8,12 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.ids import NodeName, node_name, node_name_from_host
+from headrace.images import RUNTIME_TAGS
 from headrace.resources import MOST_OF_A_NODE, Resources, format_amount, parse_amount
 from headrace.runtime.settings import CommonSettings
 from headrace.wire.heartbeat import short_text
 from headrace.wire.nodes import LONGEST_MACHINE, LONGEST_TAG, MOST_TAGS, StopMode
+from headrace_agent.container_command import ContainerRuntime
 from headrace_agent.host import facts
 from headrace_agent.host.account_mapping import AGENT, AccountMapping, parse_accounts
 from headrace_agent.host.gpus import HostGpus, find_gpus, offered_gpus
@@ -73,6 +75,9 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     #: Time at a stop from the interruption of the jobs to their kill, unless their own timeout is shorter. The agent then waits
     #: up to 3 s more for the last ends to be recorded.
     stop_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 8_000
+    #: What runs the jobs of operations with an image: `podman` (with crun), `apptainer`, `auto` for whichever of them the host has
+    #: when the agent starts, or `off`.
+    containers: Literal["auto", "podman", "apptainer", "off"] = "auto"
     #: False: something else starts the runner, such as a systemd unit that `headrace agent install` wrote.
     starts_runner: bool = True
     #: The strongest limits on jobs to try. How the agent itself is protected from jobs depends on `users` instead.
@@ -144,9 +149,15 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         mark = mark_of(self.state())
         return facts.machine_name() + (f", state folder {mark}" if mark else "")
 
-    def tag_list(self) -> list[str]:
-        """Return the tags, sorted and without duplicates. Raises `BadInput` if there are too many or one is too long."""
-        found = sorted(set(_listed(self.tags)))
+    def tag_list(self, containers: ContainerRuntime | None = None) -> list[str]:
+        """Return the tags, with that of the container runtime, sorted and without duplicates.
+
+        Raises `BadInput` if there are too many, if one is too long, or if the setting names a container runtime.
+        """
+        named = set(_listed(self.tags))
+        if wrong := named.intersection(RUNTIME_TAGS.values()):
+            raise BadInput("tags", min(wrong), "other tags: the agent adds that of the container runtime itself")
+        found = sorted({*named, containers.tag} if containers is not None else named)
         for tag in found:
             if len(tag) > LONGEST_TAG:
                 raise BadInput("tags", tag[:20] + "…", f"tags of at most {LONGEST_TAG} characters")

@@ -60,6 +60,7 @@ class Fleet(Team):
         command = [sys.executable, "-m", "headrace_cli", *self.typed("agent join")]
         own = {"HOME": str(self.folder / "host"), "PATH": "/usr/bin:/bin", "HEADRACE_AGENT_TAGS": "fast,gpu"}
         own["HEADRACE_AGENT_USERS"] = "agent"  # tests may be root
+        own["HEADRACE_AGENT_CONTAINERS"] = "off"  # or the tags would depend on this machine
         (self.folder / "token").write_text(token)
         with (self.folder / "token").open() as typed, self.log.open("w") as log:
             return subprocess.Popen(command, env=own, cwd=self.folder / "host", stdin=typed, stderr=log)

@@ -211,8 +211,9 @@ class Course(RuleBasedStateMachine):
         together: dict[frozenset[tuple[str, ...]], list[ShareItem]] = {}
         pools, known = self.engine.configuration.pools.pools, self.engine.operations.by_id
         for item in items.values():
-            asked = [known[OperationId(item.name)].scheduling_tag_filter] if item.kind is ElementKind.OPERATION else []
-            above = pools.get(PoolName(item.parent if asked else item.name))
+            is_operation = item.kind is ElementKind.OPERATION
+            asked = [*known[OperationId(item.name)].node_filters] if is_operation else []
+            above = pools.get(PoolName(item.parent if is_operation else item.name))
             while above is not None:
                 asked.append(above.settings.scheduling_tag_filter or "")
                 above = pools.get(above.parent)

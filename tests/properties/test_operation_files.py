@@ -95,6 +95,7 @@ def specs(draw: st.DrawFn) -> OperationSpec:
         "no_retry_on": st.sampled_from(["2", "oom"]),
         "suspend_on_failure": _FLAGS,
         "terminal": _FLAGS,
+        "image": st.sampled_from(["ubuntu:24.04", "docker://ubuntu", "/images/a.sif"]),
     }
     own = {"pool", "argv", "job_count", "trace"}
     assert own | set(optional) == set(OperationSpec.__struct_fields__), "give a new field of the spec values here"

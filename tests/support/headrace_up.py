@@ -45,6 +45,8 @@ class Up:
         self.process: Forked | None = None
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
         self.environment |= {"HEADRACE_STATE": str(self.state), "COLUMNS": "120"}
+        # Otherwise the tags of its nodes would depend on what this machine has installed.
+        self.environment["HEADRACE_AGENT_CONTAINERS"] = "off"
 
     def __enter__(self) -> Up:
         self.start()

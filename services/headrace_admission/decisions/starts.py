@@ -9,6 +9,7 @@ import msgspec
 from headrace.errors import BadInput, shortened
 from headrace.failure_sets import parse_failures
 from headrace.ids import PoolName, TreeName, operation_id, pool_name, tree_name
+from headrace.images import parse_image
 from headrace.job_indexes import parse_indexes
 from headrace.job_lines import check_lines
 from headrace.pools.node_filter import parse_formula
@@ -45,6 +46,7 @@ _WHAT_RUNS: Final = {
     "error": "error file",
     "stdin": "input file",
     "terminal": "terminal",
+    "image": "image",
     "after": "operations to wait for",
     "after_each": "operation whose jobs its jobs follow",
 }
@@ -177,7 +179,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
 
 
 def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
-    """Return the refusal of indexes that are not as many as the jobs, or of lines that not every index has; else None."""
+    """Return the refusal of indexes that are not as many as the jobs, of lines that not every index has, or of an image; else None."""
     for name in ("output", "error", "stdin") if spec.terminal else ():
         if getattr(spec, name):
             return BadRequest(
@@ -185,6 +187,10 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
             )
     if spec.terminal and spec.job_count > 1:
         return BadRequest("spec.job_count", str(spec.job_count), "1: an operation with a terminal has one job")
+    if spec.terminal and spec.image:
+        return BadRequest(
+            "spec.image", shortened(spec.image), "no image: a job with a terminal runs without a container"
+        )
     highest = spec.job_count - 1
     if spec.indexes:
         try:
@@ -202,6 +208,11 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
         return BadRequest("spec.lines", str(error.value), error.expected)
     if any("\0" in text for text in (*spec.lines, spec.output, spec.error, spec.stdin)):
         return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
+    try:
+        if spec.image:
+            parse_image(spec.image, place="spec.image")
+    except BadInput as error:
+        return BadRequest(error.place, str(error.value), error.expected)
     return None
 
 

@@ -10,6 +10,7 @@ import msgspec
 from headrace.bus import Bus, BusError, KeyValue, WrongRevision
 from headrace.errors import BadInput
 from headrace.ids import node_name
+from headrace.images import RUNTIME_TAGS
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.clock import Clock
@@ -18,6 +19,7 @@ from headrace.suggestions import near
 from headrace.wire import subjects
 from headrace.wire.codec import encode
 from headrace.wire.nodes import (
+    MOST_TAGS,
     ChangedNode,
     ChangeNode,
     Enrol,
@@ -46,7 +48,7 @@ def node_record(request: Enrol, known: NodeRecord | None, now: Moment) -> NodeRe
     """Return the new record of a node, or a refusal. A drained node stays drained.
 
     A node whose agent names no machine cannot change its tree. A node that joined by a token keeps the tree and tags of the
-    token.
+    token; its agent adds only the tags of container runtimes.
     """
     tags = sorted(set(request.tags))
     if known is not None and known.terms is not None:
@@ -54,8 +56,10 @@ def node_record(request: Enrol, known: NodeRecord | None, now: Moment) -> NodeRe
             return WrongState(
                 "node", request.node, f"bound to tree {known.tree} by its token", f"a token for tree {request.tree}"
             )
-        cut = [tag for tag in tags if tag not in known.terms.tags]
-        return _as_said(msgspec.structs.replace(known, cut_tags=cut), request)
+        runtimes = [tag for tag in tags if tag in RUNTIME_TAGS.values()]
+        allowed = list(dict.fromkeys([*known.terms.tags, *runtimes]))[:MOST_TAGS]
+        cut = [tag for tag in tags if tag not in allowed]
+        return _as_said(msgspec.structs.replace(known, tags=allowed, cut_tags=cut), request)
     if known is None:
         return _as_said(NodeRecord(request.node, request.tree, tags, enrolled_at_ms=now.wall_ms), request)
     if known.tree != request.tree and not request.machine:

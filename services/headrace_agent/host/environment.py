@@ -48,11 +48,10 @@ def without_account(host: Mapping[str, str]) -> dict[str, str]:
 
 
 def job_environment(
-    host: Mapping[str, str], spec: JobSpec, key: JobKey, allocation: AllocationId, node: NodeName, files: str = ""
+    spec: JobSpec, key: JobKey, allocation: AllocationId, node: NodeName, files: str = ""
 ) -> dict[str, str]:
-    """Return the whole environment of one job. The operation's variables override the host's, and Headrace's override both."""
+    """Return the environment of one job without the host's. Headrace's variables override those of the operation."""
     return {
-        **host,
         **spec.environment,
         "HEADRACE_OPERATION_ID": spec.operation,
         "HEADRACE_JOB_INDEX": str(job_index(spec, key)),

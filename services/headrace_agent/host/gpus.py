@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.wire.heartbeat import GPU_NAME_PATTERN, LONGEST_GPU_NAME, MOST_GPUS
+from headrace_agent.container_command import JobDevices
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
 # HIP_VISIBLE_DEVICES is not set: it selects among the devices that ROCR_VISIBLE_DEVICES leaves, so the same numbers in both
@@ -60,6 +61,13 @@ class HostGpus(msgspec.Struct, frozen=True):
         # By default CUDA numbers the fastest device first.
         order = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if _CUDA in self.variables else {}
         return {**dict.fromkeys(self.variables, listed), **order, _OWN: ",".join(names)}
+
+    def devices(self, names: Sequence[str]) -> JobDevices:
+        """Return the devices with these names, for a container."""
+        by_name = {gpu.name: gpu for gpu in self.known}
+        own = [by_name.get(name, Gpu(name, name)) for name in names]
+        files = tuple(gpu.file for gpu in own if gpu.file)
+        return JobDevices(tuple(gpu.id for gpu in own), files, _CUDA in self.variables)
 
     def files_of_others(self, names: Sequence[str]) -> list[str]:
         """Return the device files that a job with these devices must not open."""

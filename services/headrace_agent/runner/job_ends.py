@@ -106,7 +106,7 @@ def job_end(
         result=result,
         exit_code=exit.exit_code,
         signal=exit.signal,
-        reason=short_text(reason),
+        reason=short_text(reason or _failed_container(run, exit, result)),
         stderr_tail=exit.stderr_tail if result in (JobResult.FAILED, JobResult.TIMED_OUT) else "",
         started_at_ms=started_at_ms,
         ended_at_ms=started_at_ms + max(0, ran_ms),
@@ -119,6 +119,14 @@ def job_end(
         not_started=started is None and result is JobResult.FAILED,
         out_of_memory=exit.out_of_memory and result is JobResult.FAILED,
     )
+
+
+def _failed_container(run: Run, exit: JobExit, result: JobResult) -> str:
+    """Return the reason of a failed job if its container runtime probably could not start the container; else an empty string."""
+    container = run.container
+    if container is None or result is not JobResult.FAILED or exit.exit_code != container.failed_code:
+        return ""
+    return f"the container of image {container.image} could not be started (exit code {exit.exit_code}); stderr has the cause"
 
 
 def _signal_name(number: int | None) -> str:

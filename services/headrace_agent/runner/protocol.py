@@ -28,8 +28,25 @@ LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
 LARGEST_ANSWER_BYTES = 1024 * 1024 * 1024
 #: Stands for an account if the person has none on this host. No real account has such a name.
 NO_ACCOUNT = "(none)"
+#: Variables of every process of a job: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. The
+#: second is needed because users name operations, so two clusters on one host may have jobs with the same name.
+MARKER = "HEADRACE_JOB"
+RUNNER_MARKER = "HEADRACE_RUNNER"
+#: Prefix of both in the environment of the helper that Podman leaves beside a container (conmon). It gets the locale and little else.
+HELPER_PREFIX = "LC_"
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+
+
+class RunContainer(msgspec.Struct, frozen=True):
+    """The container that a job's command starts."""
+
+    #: Image of the job.
+    image: Annotated[str, msgspec.Meta(max_length=1_024)]
+    #: Exit code by which the container runtime says that it could not start the container.
+    failed_code: int
+    #: Prefixes of names under which the environment holds the markers of the job once more, for processes that get no other variables.
+    marker_prefixes: tuple[str, ...] = ()
 
 
 class Run(msgspec.Struct, frozen=True, tag="run"):
@@ -77,6 +94,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     interruption_timeout_ms: UnixMillis = 10_000
     #: True if the job gets a terminal instead of an empty stdin and logged output.
     terminal: bool = False
+    #: None: the job runs without a container.
+    container: RunContainer | None = None
 
 
 class RunAhead(msgspec.Struct, frozen=True, tag="run_ahead"):

@@ -152,6 +152,8 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     nodes: int
     #: A node whose name is used as a tag in a filter by mistake; empty if there is none.
     named: NodeName = NodeName("")
+    #: Image of the operation if nodes match all filters but the container runtime that the image needs; empty: the filters are the reason.
+    image: str = ""
     #: Number of enrolled nodes that match and accept no jobs now.
     away: int = 0
     #: One of these nodes; empty if there is none.

@@ -17,6 +17,7 @@ from headrace.resources import EPS, RESOURCE_NAMES, ZERO
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, Level
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.snapshots import ElementKind, PreemptionPriority
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of_pool, satisfaction
 from headrace_allocator.decision.pool_order import Entry
@@ -286,7 +287,8 @@ def _no_room(
     matching = facts.shapes.count(filters)
     if not matching:
         named = next((NodeName(each) for each in filters if each in facts.nodes), NodeName(""))
-        return why.NoNodeMatches(filters, len(facts.shapes), named)
+        image = operation.spec.image if count_without_runtime(facts, operation.spec) else ""
+        return why.NoNodeMatches(filters, len(facts.shapes), named, image)
     if not facts.shapes.count(filters, size):
         return why.LargerThanEveryNode(size, *facts.shapes.largest(filters))
     making_room = reserved = 0
@@ -311,6 +313,14 @@ def _no_room(
         silent_s, last = min(unheard)
         return why.RoomUnheard(len(unheard), last, silent_s)
     return why.NoRoomOnAnyNode(size, spare, matching, facts.rooms.emptiest(filters))
+
+
+def count_without_runtime(facts: Facts, spec: OperationSpec) -> int:
+    """Return the number of nodes that accept jobs and match an operation's filters, but have no container runtime for its image."""
+    if not spec.image:
+        return 0
+    others = facts.pools.filters_of(msgspec.structs.replace(spec, image=""))
+    return facts.shapes.count(others) - facts.shapes.count(facts.pools.filters_of(spec))
 
 
 def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeReserved | None:

@@ -29,6 +29,7 @@ from headrace_allocator.explain import reasons as why
 from headrace_allocator.explain.protected import places_kept, places_protected
 from headrace_allocator.explain.waiting import (
     MOST_TRIED,
+    count_without_runtime,
     is_due_something,
     levels_of,
     reasons_before_start,
@@ -112,7 +113,8 @@ def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:
     spare = facts.pools.options.min_spare_allocation_resources_on_node.whole
     matching, large = facts.shapes.count(filters), facts.shapes.count(filters, size)
     roomy = sum(1 for _ in facts.rooms.fitting(size.or_more(spare), filters))
-    return NodesFit(len(facts.nodes), len(facts.shapes), matching, large, roomy)
+    without = count_without_runtime(facts, operation.spec)
+    return NodesFit(len(facts.nodes), len(facts.shapes), matching, large, roomy, without)
 
 
 def _limits(facts: Facts, operation: Operation) -> Iterator[PoolRoom]:

@@ -6,6 +6,7 @@ from typing import Final, assert_never
 
 from headrace.counted import counted
 from headrace.ids import ROOT_POOL, OperationId, PoolName
+from headrace.images import runtimes_of
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources, format_amount
 from headrace.runtime.engine import Moment
 from headrace.wire.heartbeat import JobEnd
@@ -199,6 +200,9 @@ def _words_of_nodes(
             if reason.away == 1:
                 return f"1 node matches {filters}, and it is {reason.condition}: {away}"
             return f"{reason.away} nodes match {filters}, and none takes jobs: {away} is {reason.condition}"
+        case why.NoNodeMatches() if reason.image:
+            runtimes = " or ".join(runtimes_of(reason.image))
+            return f"no container runtime: no node that takes jobs and matches the other filters has {runtimes} for image {reason.image}"
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
             named = f"; {reason.named} is the name of a node, and a filter compares tags" if reason.named else ""
@@ -300,6 +304,8 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
         level = "tree set" if reason.pool == ROOT_POOL else f"pool set {typed(reason.pool)}"
         change = f"`headrace {level} {_bound_of_size(reason)}/{reason.resource}=…`"
         return f"change the bound with {change}, or {_CURES[type(reason)]}"
+    if isinstance(reason, why.NoNodeMatches) and reason.image and not reason.away:
+        return f"install {' or '.join(runtimes_of(reason.image))} on a node, and restart its agent"
     if isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches) and reason.away:
         return f"{_CURES[type(reason)]}, or make {reason.first_away} take jobs again: `headrace node list`"
     if isinstance(reason, why.GangNeverFits) and reason.limit_of is not None:

@@ -228,8 +228,8 @@ class PoolStates:
 
     def filters_of(self, spec: OperationSpec) -> tuple[str, ...]:
         """Return the formulas over tags that a node must match to run jobs of an operation: its own and those of the pools above it."""
-        own, above = spec.scheduling_tag_filter, self.pool(spec.pool).filters
-        return (*above, own) if own else above
+        own, above = spec.node_filters, self.pool(spec.pool).filters
+        return (*above, *own) if own else above
 
     def refused_size(self, spec: OperationSpec) -> RefusedSize | None:
         """Return the highest level whose bounds of the resources of one job the jobs of an operation break; None if they break none."""

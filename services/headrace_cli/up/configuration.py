@@ -111,6 +111,8 @@ def agent_settings(
         agent["tags"] = node.tags
     if node.gpus:
         agent["gpus"] = node.gpus
+    if node.containers:
+        agent["containers"] = node.containers
     common = {**common_settings(state, port, log_level, traces), "tree": node.tree or "default"}
     return to_toml({"common": common, "agent": agent})
 

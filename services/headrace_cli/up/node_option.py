@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count, cycle, islice
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -12,6 +12,8 @@ from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, node_name, tree_name
 from headrace.resources import RESOURCE_NAMES, parse_amount
 from headrace.wire.heartbeat import MOST_GPUS
+
+_CONTAINERS: Final = ("auto", "podman", "apptainer", "off")
 
 
 class NodeOption(msgspec.Struct, frozen=True):
@@ -25,14 +27,17 @@ class NodeOption(msgspec.Struct, frozen=True):
     tags: list[str] = []
     #: Numbers of the GPU devices of the host that the node offers, with commas; empty: all that its agent finds.
     gpus: str = ""
+    #: Setting `containers` of the agent; empty: its default.
+    containers: str = ""
 
 
 def parse_node(text: str) -> NodeOption:
-    """Parse `NAME` or `NAME:resource=amount,…,tag=TAG,…,tree=TREE`. Raises `BadInput`."""
+    """Parse `NAME` or `NAME:resource=amount,…,tag=TAG,…,tree=TREE,containers=off`. Raises `BadInput`."""
     name, _, rest = text.partition(":")
     amounts: dict[str, str] = {}
     tags: list[str] = []
     tree: TreeName | Literal[""] = ""
+    containers = ""
     for item in filter(None, (piece.strip() for piece in rest.split(","))):
         resource, equals, figure = item.partition("=")
         if resource == "tree":
@@ -41,14 +46,18 @@ def parse_node(text: str) -> NodeOption:
         if resource == "tag" and figure.strip():
             tags.append(figure.strip())
             continue
+        if resource == "containers" and figure.strip() in _CONTAINERS:
+            containers = figure.strip()
+            continue
         if not equals or resource not in RESOURCE_NAMES:
             known = ", ".join(RESOURCE_NAMES)
-            raise BadInput("--node", item, f"resource=amount with a resource of {known}, or tag=TAG, or tree=NAME")
+            others = f"tag=TAG, tree=NAME, or containers={'|'.join(_CONTAINERS)}"
+            raise BadInput("--node", item, f"resource=amount with a resource of {known}, {others}")
         if resource in amounts:
             raise BadInput("--node", item, f"{resource} only once")
         parse_amount(resource, figure, place=f"--node {name}: {resource}")
         amounts[resource] = figure.strip()
-    return NodeOption(node=node_name(name.strip()), amounts=amounts, tree=tree, tags=tags)
+    return NodeOption(node=node_name(name.strip()), amounts=amounts, tree=tree, tags=tags, containers=containers)
 
 
 def parse_trees(texts: list[str]) -> list[TreeName]:

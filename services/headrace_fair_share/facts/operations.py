@@ -49,7 +49,8 @@ class KnownOperation(msgspec.Struct, frozen=True):
     is_gang: bool = False
     is_vanilla: bool = False
     limits: PartialResources = NOTHING
-    scheduling_tag_filter: str = ""
+    #: Formulas over tags of its own, without those of its pools.
+    node_filters: tuple[str, ...] = ()
     of_several_trees: bool = False
     #: The operation's own starvation settings, without its command; None if it has none.
     wishes: OperationSpec | None = None
@@ -65,7 +66,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
             is_gang=spec.is_gang,
             is_vanilla=spec.is_vanilla,
             limits=spec.resource_limits,
-            scheduling_tag_filter=spec.scheduling_tag_filter,
+            node_filters=spec.node_filters,
             wishes=_wishes(spec),
             **known,
         )

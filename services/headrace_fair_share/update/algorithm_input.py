@@ -285,8 +285,8 @@ class InputMaker:
         self, tree: TreeOptions, known: KnownOperation, usage: UsageItem | None, was_named: bool, average: float
     ) -> _Entry:
         demand = demand_of(known, usage, was_named=was_named)
-        pool, wishes, own_filter = self._place[known.pool], known.wishes, known.scheduling_tag_filter
-        filters = self._options[pool + 1].scheduling_tag_filters + ((own_filter,) if own_filter else ())
+        pool, wishes = self._place[known.pool], known.wishes
+        filters = self._options[pool + 1].scheduling_tag_filters + known.node_filters
         if filters:
             self._filtered.add(known.operation)
         most = self._nodes.resources(filters)

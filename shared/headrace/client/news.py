@@ -25,6 +25,6 @@ def newer(known: OperationView, data: bytes) -> OperationView | None:
     if view.sequence <= known.sequence and view.state == known.state:
         return None
     # The news leave out the command, which never changes.
-    command = ("argv", "environment", "lines", "working_directory", "output", "error", "stdin")
+    command = ("argv", "environment", "lines", "working_directory", "output", "error", "stdin", "image")
     spec = msgspec.structs.replace(view.spec, **{name: getattr(known.spec, name) for name in command})
     return msgspec.structs.replace(view, spec=spec, is_withheld=known.is_withheld)

@@ -44,6 +44,8 @@ class NodesFit(msgspec.Struct, frozen=True):
     large_enough: Counter
     #: Matching nodes with enough free resources for a job now.
     with_room: Counter
+    #: Accepting nodes that match all filters, but have no container runtime for the operation's image. Not among the counts above.
+    without_runtime: Counter = 0
 
 
 class PoolRoom(msgspec.Struct, frozen=True):

@@ -284,6 +284,7 @@ def _check_amounts(field: str, amounts: Resources) -> None:
 IndexText = Annotated[str, msgspec.Meta(max_length=65_536)]
 Lines = Annotated[list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(max_length=1_000_000)]
 FileName = Annotated[str, msgspec.Meta(max_length=4_096)]
+ImageName = Annotated[str, msgspec.Meta(max_length=1_024)]
 
 
 class JobSpec(msgspec.Struct, frozen=True):
@@ -322,6 +323,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     time_limit_ms: UnixMillis | None = None
     #: True if the job gets a terminal.
     terminal: bool = False
+    image: ImageName = ""
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

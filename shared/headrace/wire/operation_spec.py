@@ -10,10 +10,11 @@ import msgspec
 from headrace.durations import LONGEST_MS
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName, TreeName, operation_id
+from headrace.images import nodes_for
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.resources import Resources
 from headrace.wire.files import Archive
-from headrace.wire.heartbeat import FileName, IndexText, JobSpec, Lines
+from headrace.wire.heartbeat import FileName, ImageName, IndexText, JobSpec, Lines
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.trace import Trace
 
@@ -206,6 +207,13 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     suspend_on_failure: bool = False
     #: True if the only job gets a terminal, to which a person connects. The job ends when no person has been connected for a while.
     terminal: bool = False
+    #: Image that the jobs run in: a name in a registry, or a path of the nodes. Empty: the jobs run without a container.
+    image: ImageName = ""
+
+    @property
+    def node_filters(self) -> tuple[str, ...]:
+        """Formulas over tags that nodes must match to run its jobs: its own, and a container runtime if the jobs run in an image."""
+        return tuple(filter(None, (self.scheduling_tag_filter, nodes_for(self.image))))
 
     @property
     def is_vanilla(self) -> bool:
@@ -240,4 +248,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             stdin=self.stdin,
             time_limit_ms=self.time_limit_ms,
             terminal=self.terminal,
+            image=self.image,
         )

@@ -84,7 +84,7 @@ def filters_of(state: State, one: Operation) -> list[str]:
     """Return the formulas over tags that a node must match to run jobs of the operation."""
     options = [pool.item.options for pool in state.above(one)[:1] if pool.item is not None]
     above = [formula for each in options if each is not None for formula in each.scheduling_tag_filters]
-    return [*above, one.spec.scheduling_tag_filter]
+    return [*above, *one.spec.node_filters]
 
 
 def may_start_one_more(state: State, one: Operation) -> bool:

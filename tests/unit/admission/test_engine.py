@@ -377,7 +377,13 @@ def test_a_node_that_joined_by_a_token_is_what_that_says_whatever_its_agent_clai
     claimed = node_record(Enrol(NodeName("n1"), TREE, ["fast", "gpu"], "m"), known, at(0, 9))
     elsewhere = node_record(Enrol(NodeName("n1"), TreeName("other"), machine="m"), known, at(0, 9))
 
+    contained = node_record(Enrol(NodeName("n1"), TREE, ["container:podman", "gpu"], "m"), known, at(0, 9))
     assert claimed == msgspec.structs.replace(known, cut_tags=["fast"], machine="m")
+    assert contained == msgspec.structs.replace(known, tags=["gpu", "container:podman"], machine="m")
+    full = msgspec.structs.replace(known, terms=NodeTerms(tags=[f"t{number}" for number in range(100)]))
+    crowded = node_record(Enrol(NodeName("n1"), TREE, ["container:podman"], "m"), full, at(0, 9))
+    assert isinstance(crowded, NodeRecord)
+    assert len(crowded.tags) == 100
     assert isinstance(elsewhere, WrongState)
 
 

@@ -14,10 +14,14 @@ from headrace.errors import BadInput
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.host.environment import job_environment
-from headrace_agent.job_command import job_command
+from headrace_agent.job_command import job_argv, with_files
 from headrace_agent.runner.protocol import Run
 from tests.support.agent_desk import Desk, job, start
 from tests.support.agent_desk import spec as desk_spec
+
+
+def job_command(spec: JobSpec, key: JobKey) -> list[str]:
+    return with_files(spec, key, job_argv(spec, key))
 
 
 def key(index: int) -> JobKey:
@@ -29,7 +33,7 @@ def a_spec(*argv: str, **more: object) -> JobSpec:
 
 
 def seen(spec: JobSpec, index: int) -> dict[str, str]:
-    environment = job_environment({}, spec, key(index), AllocationId("a"), NodeName("n"))
+    environment = job_environment(spec, key(index), AllocationId("a"), NodeName("n"))
     return {name: environment[name] for name in ("HEADRACE_JOB_INDEX", "HEADRACE_LINE") if name in environment}
 
 

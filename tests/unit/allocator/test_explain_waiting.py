@@ -117,6 +117,49 @@ def test_a_node_that_could_run_a_job_and_accepts_none_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("image", "filter_", "words", "counts"),
+    [
+        (
+            "/a.sif",
+            "",
+            "no container runtime: no node that takes jobs and matches the other filters has apptainer",
+            (0, 2),
+        ),
+        (
+            "ubuntu",
+            "ssd",
+            "no container runtime: no node that takes jobs and matches the other filters has podman or",
+            (0, 1),
+        ),
+        (
+            "ubuntu",
+            "nope",
+            "no node matches nope and container:podman | container:apptainer: 2 nodes that take",
+            (0, 0),
+        ),
+        ("ubuntu", "", "", (1, 1)),
+    ],
+)
+def test_nodes_without_a_container_runtime_are_passed_over_for_images(
+    image: str, filter_: str, words: str, counts: tuple[int, int]
+) -> None:
+    desk = Desk({name: cores(4) for name in ("plain", "podman")})
+    records = [
+        NodeRecord(NodeName("plain"), tags=["ssd"]),
+        NodeRecord(NodeName("podman"), tags=["container:podman"]),
+    ]
+    desk.engine.on_nodes({record.node: record for record in records}, desk.now)
+    for name in ("plain", "podman"):
+        desk.beat(name)
+    desk.start(in_pool(an_operation("imaged"), "p", image=image, scheduling_tag_filter=filter_))
+
+    found = explained(desk, "imaged")
+    told = [one.words for one in found.causes if one.kind == "no_node_matches"]
+    assert [each.startswith(words) for each in told] == ([True] if words else [])
+    assert (found.nodes.matching, found.nodes.without_runtime) == counts
+
+
+@pytest.mark.parametrize(
     ("drained", "words", "cure"),
     [
         (["gg"], "1 node matches frac, and it is drained: gg", "or make gg take jobs again: `headrace node list`"),

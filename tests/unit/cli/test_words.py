@@ -27,6 +27,7 @@ from tests.support.clocks import HandClock
 def test_a_node_is_a_name_or_a_name_with_what_it_offers() -> None:
     assert parse_node("host").amounts == {}
     assert parse_node("host:tag=ssd,cpu=1,tag=new").tags == ["ssd", "new"]
+    assert parse_node("host:cpu=1,containers=off").containers == "off"
     assert parse_node("small:cpu=2, memory=2G,user_slots=8").amounts == {"cpu": "2", "memory": "2G", "user_slots": "8"}
 
 

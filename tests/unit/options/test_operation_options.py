@@ -89,6 +89,7 @@ case("lines", ["a line"])(job)
 case("output", "out/%i")(job)
 case("error", "err/%i")(job)
 case("stdin", "in")(job)
+case("image", "ubuntu")(job)
 
 
 @case("rerun_of", "older")

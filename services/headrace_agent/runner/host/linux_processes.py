@@ -14,11 +14,7 @@ from typing import NamedTuple
 from headrace.own_process import adopt_orphans
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace_agent.runner.host.starting import Starter
-
-#: Variables of every process of a job: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. The
-#: second is needed because users name operations, so two clusters on one host may have jobs with the same name.
-MARKER = "HEADRACE_JOB"
-RUNNER_MARKER = "HEADRACE_RUNNER"
+from headrace_agent.runner.protocol import HELPER_PREFIX, MARKER, RUNNER_MARKER
 
 #: Word in the command line of a runner.
 _RUNNER_MODULE = b"headrace_agent.runner"
@@ -184,7 +180,9 @@ def _is_there(send: Callable[[], None]) -> bool:
 
 def _value(variables: list[bytes], name: str) -> str:
     start = name.encode() + b"="
-    return next((each[len(start) :].decode(errors="replace") for each in variables if each.startswith(start)), "")
+    carried = HELPER_PREFIX.encode() + start
+    found = (each.removeprefix(HELPER_PREFIX.encode()) for each in variables if each.startswith((start, carried)))
+    return next((each[len(start) :].decode(errors="replace") for each in found), "")
 
 
 def _read_all(path: str) -> bytes:

@@ -24,7 +24,7 @@ from headrace_agent.runner.host.linux_processes import MARKER, RUNNER_MARKER
 from headrace_agent.runner.host.starting import CannotStart, ProcessLimits, Spawn, Starting
 from headrace_agent.runner.job_ends import NOT_RUNNABLE
 from headrace_agent.runner.jobs.isolation import Isolation
-from headrace_agent.runner.protocol import Run
+from headrace_agent.runner.protocol import MARKER, RUNNER_MARKER, Run
 from headrace_agent.runner.settings import Settings
 
 #: Exit code of a shell for a command that does not exist.
@@ -224,7 +224,9 @@ class Launcher:
         return opened[0], opened[2], Ends(opened[1], opened[3])
 
     def _order(self, run: Run, scratch: str, account: Account | None, ends: Ends) -> Spawn:
-        marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
+        own_marks = {MARKER: job_name(run.job), RUNNER_MARKER: self._settings.state}
+        prefixes = ("", *run.container.marker_prefixes) if run.container is not None else ("",)
+        marks = {prefix + name: value for prefix in prefixes for name, value in own_marks.items()}
         return Spawn(
             argv=run.argv,
             environment={**(account.environment() if account is not None else {}), **run.environment, **marks},

@@ -13,6 +13,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from headrace.counted import counted
 from headrace.durations import exact_duration
 from headrace.ids import TreeName
 from headrace.resources import format_amount
@@ -115,6 +116,7 @@ def _fit_rows(spec: OperationSpec, fit: OperationFit | None) -> Iterator[tuple[s
         return
     nodes = fit.nodes
     match = f", {nodes.matching} match its tags" if nodes.matching < nodes.accepting else ""
+    match += f", no container runtime on {counted(nodes.without_runtime, 'node')}" if nodes.without_runtime else ""
     yield (
         "nodes",
         f"{nodes.accepting} take jobs{match}, {nodes.large_enough} could ever run a job, {nodes.with_room} have free resources for it now",

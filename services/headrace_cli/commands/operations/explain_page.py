@@ -171,6 +171,7 @@ def _nodes(waiting: WaitingExplained) -> str:
     nodes = waiting.nodes
     words = [f"{nodes.enrolled} enrolled", f"{nodes.accepting} take jobs"]
     words += [f"{nodes.matching} match its tags"] if nodes.matching < nodes.accepting else []
+    words += [f"no container runtime on {counted(nodes.without_runtime, 'node')}"] if nodes.without_runtime else []
     return ", ".join(
         [
             *words,

@@ -208,7 +208,7 @@ _Written = Iterator[tuple[tuple[str, ...], dict[str, Any]]]
 
 def _jobs(spec: OperationSpec) -> _Written:
     yield ("argv",), {COMMAND: spec.argv}
-    for name in ("title", "pool", "indexes", "output", "error", "stdin"):
+    for name in ("title", "pool", "indexes", "output", "error", "stdin", "image"):
         yield (name,), {name: getattr(spec, name)}
     yield ("job_count",), {"jobs": spec.job_count}
     each = spec.resources

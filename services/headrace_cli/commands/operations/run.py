@@ -21,6 +21,7 @@ from headrace.client.failure_rule import failure_rule
 from headrace.durations import parse_duration_ms, parse_time_limit_ms
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
+from headrace.images import parse_image
 from headrace.job_indexes import parse_indexes
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
@@ -101,6 +102,9 @@ class JobOptions:
     log_cap: str | None = None
     """Largest stdout, and largest stderr, that is kept of each job, such as 100M; older output is dropped. Default: the node's cap;
     at most the node's largest cap."""
+    image: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None
+    """Image to run the jobs in: a name in a registry, such as docker://ubuntu:24.04, or a path of the nodes, to a .sif file or a folder
+    with a root file system. Only nodes with podman or apptainer run the jobs. Unless given, jobs run without a container."""
     node_filter: str | None = None
     """Nodes that may run the jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
 
@@ -123,6 +127,14 @@ class JobOptions:
                 no_retry_on=self.no_retry_on,
                 suspend_on_failure=self.suspend_on_failure,
             )
+
+    def image_name(self) -> str:
+        """Return the image of the jobs; empty: none. A relative path of a file counts from here. Raises `BadInput`."""
+        if self.image is None:
+            return ""
+        is_relative = self.image.startswith(("./", "../")) or (self.image.endswith(".sif") and ":" not in self.image)
+        is_relative = is_relative and not self.image.startswith("-")
+        return parse_image(os.path.abspath(self.image) if is_relative else self.image, place="--image")
 
     def time_limits(self) -> dict[str, Any]:
         """Return the fields of the operation spec for time limits. Raises `BadInput`."""
@@ -396,6 +408,7 @@ _OPTIONS: Final = {
     "spec.after_each": "--after-each",
     "spec.argv": "command",
     "spec.environment": "--env",
+    "spec.image": "--image",
     "spec.indexes": "--indexes",
     "spec.job_count": "--jobs",
     "spec.lines": "--each-line",
@@ -484,6 +497,7 @@ def spec_of(
         longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
         on_lost_node=jobs.on_lost_node,
         **jobs.time_limits(),
+        image=jobs.image_name(),
         log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
         scheduling_tag_filter=_formula(jobs.node_filter or ""),
     )

@@ -188,6 +188,8 @@ def _command_facts(view: OperationView) -> Iterator[tuple[str, str]]:
     spec = view.spec
     withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
     yield "command", shlex.join(spec.argv) + withheld
+    if spec.image:
+        yield "image", spec.image
     if spec.indexes:
         yield "indexes", shortened(spec.indexes)
     if spec.lines:

@@ -1,0 +1,188 @@
+"""The command that runs a job in an image, by the container runtime of the host. Pure.
+
+The container shares the host's network and IPC, the account, the limits and the cgroup of the job, and the folders that the job needs, at
+their own paths. Only files and process ids are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.images import APPTAINER, RUNTIME_TAGS, apptainer_name, is_path, podman_name, runtimes_of
+from headrace_agent.runner.protocol import HELPER_PREFIX, MARKER, RUNNER_MARKER, RunContainer
+
+#: Removes what Podman has recorded of containers whose processes were killed together with Podman.
+_TIDY: Final = """
+podman=$1
+"$podman" ps --filter label=headrace.job --format '{{.ID}} {{.Pid}}' 2>/dev/null | while read -r id pid; do
+    [ -d "/proc/$pid" ] || "$podman" rm --force --time 0 "$id" >/dev/null 2>&1
+done
+"""
+#: Podman passes its signals on to the container.
+_AS_ROOT: Final = _TIDY + 'exec "$@"\n'
+#: Without root, Podman is a parent that ends at the first signal, and a child in a user namespace, which passes signals on. So Podman gets
+#: a session of its own, and the signals of the job go to the child alone.
+_AS_ACCOUNT: Final = (
+    _TIDY
+    + """
+exec 3<&0
+setsid "$@" <&3 3<&- &
+pid=$!
+exec 3<&-
+pass() {
+    child=$(cat /proc/"$pid"/task/*/children)
+    kill -s "$1" ${child:-"$pid"}
+}
+for name in TERM INT HUP QUIT USR1 USR2; do trap "pass $name" "$name"; done
+while :; do
+    wait "$pid"
+    code=$?
+    kill -0 "$pid" 2>/dev/null || exit "$code"
+done
+"""
+)
+#: Variables that change what Podman itself does. They are given to the container by value, and not to Podman.
+_OF_CLIENT: Final = ("HOME", "LOGNAME", "PATH", "TMPDIR", "USER")
+_PREFIXES_OF_CLIENT: Final = (
+    "BUILDAH_",
+    "CONTAINER",
+    "_CONTAINER",
+    "DBUS_",
+    "LC_",
+    "LD_",
+    "REGISTRY_",
+    "STORAGE_",
+    "XDG_",
+)
+_APPTAINER_ENVIRONMENT: Final = "APPTAINERENV_"
+#: Exit codes by which a runtime says that it could not start the container.
+_PODMAN_FAILED: Final = 125
+_APPTAINER_FAILED: Final = 255
+#: Runtimes separate paths and options with these characters.
+_NOT_IN_PATHS: Final = ":,"
+
+
+class ContainerRuntime(msgspec.Struct, frozen=True):
+    """The container runtime of the host."""
+
+    #: `podman` or `apptainer`.
+    name: str
+    #: Absolute path of the program.
+    program: str
+    #: Path of crun, which leaves the processes of a container in the cgroup of their job. Only for Podman, as the fields that follow.
+    oci_runtime: str = ""
+    #: Path of a static init program, which passes signals on; empty: the command is process 1 and must handle signals itself.
+    init: str = ""
+    #: Limits of a process, as `nofile=1024:4096`.
+    ulimits: tuple[str, ...] = ()
+    #: True if the host describes its NVIDIA devices for containers (Container Device Interface).
+    has_cdi: bool = False
+    #: Device files that every job with a GPU needs.
+    gpu_files: tuple[str, ...] = ()
+
+    @property
+    def tag(self) -> str:
+        """The tag of a node with this runtime."""
+        return RUNTIME_TAGS[self.name]
+
+
+class JobDevices(msgspec.Struct, frozen=True):
+    """The GPU devices of one job."""
+
+    #: Identifiers for the library of the vendor, and device files.
+    ids: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    is_nvidia: bool = True
+
+
+class JobInImage(msgspec.Struct, frozen=True):
+    """A job that runs in an image."""
+
+    image: str
+    argv: Sequence[str]
+    #: Variables of the job, without those of the host.
+    environment: Mapping[str, str]
+    #: Working directory; empty: that of the image.
+    folder: str = ""
+    #: Folders of the host that the job finds in the container.
+    folders: Sequence[str] = ()
+    devices: JobDevices = JobDevices()
+    #: True if the job runs as root.
+    is_root: bool = False
+
+
+class InContainer(msgspec.Struct, frozen=True):
+    """What the runner starts in place of a job's command."""
+
+    argv: list[str]
+    #: Variables to add to those of the host.
+    environment: dict[str, str]
+    container: RunContainer
+
+
+class CannotContain(Exception):
+    """The host cannot run the job in its image. The text says why."""
+
+
+def in_container(runtime: ContainerRuntime | None, job: JobInImage) -> InContainer:
+    """Return what runs a job in its image. Raises `CannotContain`."""
+    able = runtimes_of(job.image)
+    if runtime is None or runtime.name not in able:
+        raise CannotContain(f"no container runtime: image {job.image} needs {' or '.join(able)}")
+    folders = [folder for folder in dict.fromkeys((job.folder, *job.folders)) if folder.strip("/")]
+    for folder in folders:
+        if any(letter in folder for letter in _NOT_IN_PATHS):
+            raise CannotContain(f"a container cannot have the folder {folder}: its path contains `:` or `,`")
+    return (_by_apptainer if runtime.name == APPTAINER else _by_podman)(runtime, job, folders)
+
+
+def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str]) -> InContainer:
+    devices = job.devices
+    by_value = [name for name in job.environment if _is_of_client(name)]
+    by_name = [name for name in job.environment if not _is_of_client(name)]
+    described = runtime.has_cdi and devices.is_nvidia
+    gpus = [f"nvidia.com/gpu={each}" for each in devices.ids] if described else [*devices.files, *runtime.gpu_files]
+    options = [
+        *("--rm", "--interactive", "--log-driver=none", "--label=headrace.job"),
+        *("--cgroups=disabled", "--network=host", "--ipc=host", "--security-opt=label=disable", "--entrypoint="),
+        *(("--user=0:0",) if job.is_root else ("--userns=keep-id", "--group-add=keep-groups")),
+        *(("--init", f"--init-path={runtime.init}") if runtime.init else ()),
+        *(f"--ulimit={each}" for each in runtime.ulimits),
+        *(f"--env={name}" for name in (*by_name, MARKER, RUNNER_MARKER)),
+        *(f"--env={name}={job.environment[name]}" for name in by_value),
+        *(f"--volume={folder}:{folder}" for folder in folders),
+        *(f"--device={each}" for each in (gpus if devices.ids else ())),
+        *((f"--workdir={job.folder}",) if job.folder else ()),
+    ]
+    # Changes of the files stay in a layer of the container, which is removed with it.
+    image = ("--rootfs", f"{job.image}:O") if is_path(job.image) else (podman_name(job.image),)
+    podman = [runtime.program, "--cgroup-manager=cgroupfs", f"--runtime={runtime.oci_runtime}", "run"]
+    # Podman leaves its helper no other variables than its own and those of the locale.
+    return InContainer(
+        ["/bin/sh", "-c", _AS_ROOT if job.is_root else _AS_ACCOUNT, "sh", *podman, *options, *image, *job.argv],
+        {name: job.environment[name] for name in by_name},
+        RunContainer(job.image, _PODMAN_FAILED, (HELPER_PREFIX,)),
+    )
+
+
+def _is_of_client(name: str) -> bool:
+    # Podman takes a name that ends with `*` for all variables that begin so.
+    return name in _OF_CLIENT or name.startswith(_PREFIXES_OF_CLIENT) or name.endswith("*")
+
+
+def _by_apptainer(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str]) -> InContainer:
+    # Without a process id namespace all processes of the container are in the process group of the job.
+    options = [
+        *("--cleanenv", "--no-home"),
+        *(f"--bind={folder}" for folder in folders),
+        *((f"--pwd={job.folder}",) if job.folder else ()),
+        *((("--nv",) if job.devices.is_nvidia else ("--rocm",)) if job.devices.ids else ()),
+    ]
+    return InContainer(
+        [runtime.program, "--silent", "exec", *options, apptainer_name(job.image), *job.argv],
+        {_APPTAINER_ENVIRONMENT + name: value for name, value in job.environment.items()},
+        RunContainer(job.image, _APPTAINER_FAILED, (_APPTAINER_ENVIRONMENT,)),
+    )
