@@ -52,10 +52,8 @@ class Facts:
         #: True once the ledger reports job indexes leased for a later term: another allocator leads and gives out the jobs. Also true
         #: while this allocator stops.
         self.superseded = False
-        #: True while an operator has paused starts in the tree.
-        self.starts_paused = False
-        #: True while an operator has paused preemption in the tree.
-        self.preemption_paused = False
+        #: True while an operator has paused starts, or preemption, in the tree.
+        self.starts_paused = self.preemption_paused = False
         self.timing = timing
         #: Seconds without a heartbeat after which a node's jobs are given to other nodes. Longer than this allocator's lease if an
         #: earlier allocator sent nodes a longer one.
@@ -85,10 +83,8 @@ class Facts:
         self.leaving: set[NodeName] = set()
         self.recovery = Recovery()
         self.empty_nodes = EmptyNodes()
-        #: Resources of all online nodes together.
-        self.total = ZERO
-        #: Usage on all online nodes together.
-        self.used = ZERO
+        #: `total`: resources of all online nodes together; `used`: usage on all of them.
+        self.total = self.used = ZERO
         #: Number of online nodes.
         self.online_nodes = 0
         #: Operations whose usage must be published again.

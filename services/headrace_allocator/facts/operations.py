@@ -94,13 +94,12 @@ class Operation:
         self.slots.is_of_gang = self.gang is not None
         #: Term of the allocator that last leased indexes, as far as the ledger reported it; 0 in several trees: each has its own.
         self.block_term = live.block_term if live.free is None else 0
-        #: All that the operation holds on nodes.
-        self.held = ZERO
+        #: `held`: all that the operation holds on nodes; `total`: the cluster total that the shares of the snapshot are fractions of.
+        self.held = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
-        #: Number of unconfirmed jobs that limits are charged for, since these jobs may run.
-        self.charged_doubt = 0
-        self.running_jobs = 0
+        #: `charged_doubt`: number of unconfirmed jobs that limits are charged for, since these jobs may run.
+        self.charged_doubt = self.running_jobs = 0
         #: Number of running jobs that report progress, and the sum of their progress in thousandths.
         self.progress = (0, 0)
         #: By node and id, since two nodes may report allocations with the same id.
@@ -114,23 +113,19 @@ class Operation:
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
         #: Whether the operation starves, by how long it has been below its fair share.
         self.starvation = StarvationStatus.NON_STARVING
-        #: Cluster total that the shares of the snapshot are fractions of.
-        self.total = ZERO
         #: The total with the shares, prepared when the operation's position is first computed from them.
         self.owed: Owed | None = None
-        #: Options in force.
         self._options = EffectiveOptions()
         #: The inputs from which `_options` was computed.
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
         #: The inputs by which the groups were cut.
         self._cut_by: tuple[object, ...] = ()
-        #: True while a block of indexes is being leased.
-        self.drawing = False
         #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
         self.changes = live.changes
         self.returning: Returning | None = None
-        #: In several trees: True if this tree leases no indexes until the next tick: another tree wanted jobs, or no index was free.
-        self.yields = False
+        #: `drawing`: True while a block of indexes is being leased. `yields`: in several trees, True if this tree leases no indexes until the
+        #: next tick, because another tree wanted jobs or no index was free.
+        self.drawing = self.yields = False
         #: How its jobs ended; None before the first job has ended.
         self.outcomes: Outcomes | None = None
         #: True if some node could run a job of the operation if the node were empty. Also True if there is no node.

@@ -14,8 +14,7 @@ from headrace.pools import POOL_ATTRIBUTES, PartialResources, PoolConfig
 from headrace.wire.operation_spec import PerTree
 from headrace.wire.preemption import InterruptSignal, parse_signal
 from headrace_cli.command_line import COMMANDS, app
-from headrace_cli.commands.operations.key_values import parse_pool_trees
-from headrace_cli.commands.operations.run import parse_environment
+from headrace_cli.commands.operations.key_values import parse_environment, parse_pool_trees
 from headrace_cli.commands.pools.changes import PoolOptions, move, transfer
 from headrace_cli.commands.pools.pool import get
 from headrace_cli.commands.pools.volume.command import volume

@@ -20,7 +20,6 @@ from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.scratch import ScratchFolders
 from headrace_agent.runner.host.accounts import Account, NoAccount, account_named
 from headrace_agent.runner.host.interface import Host
-from headrace_agent.runner.host.linux_processes import MARKER, RUNNER_MARKER
 from headrace_agent.runner.host.starting import CannotStart, ProcessLimits, Spawn, Starting
 from headrace_agent.runner.job_ends import NOT_RUNNABLE
 from headrace_agent.runner.jobs.isolation import Isolation

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headrace.errors import BadInput
@@ -69,3 +69,18 @@ def _per_tree(tree: TreeName, text: str) -> PerTree:
         said[key] = value.strip()
     pool = pool_or_path(said["pool"]) if "pool" in said else PoolName("")
     return PerTree(pool, parse_weight(said["weight"], f"--pool-tree {tree}: weight") if "weight" in said else None)
+
+
+def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
+    """Parse `NAME=VALUE` and `NAME`; the latter takes its value from `own`. Raises `BadInput`."""
+    environment: dict[str, str] = {}
+    for item in items:
+        name, equals, value = item.partition("=")
+        if not name or any(letter.isspace() for letter in name):
+            raise BadInput("--env", item, "NAME=VALUE or NAME, without blanks in the name")
+        if not equals:
+            if name not in own:
+                raise BadInput("--env", name, "a variable of the environment here, or NAME=VALUE")
+            value = own[name]
+        environment[name] = value
+    return environment

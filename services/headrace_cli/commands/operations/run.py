@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -37,7 +37,7 @@ from headrace.wire.operation_spec import (
 )
 from headrace.wire.preemption import parse_signal
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
-from headrace_cli.commands.operations.key_values import parse_pool_trees
+from headrace_cli.commands.operations.key_values import parse_environment, parse_pool_trees
 from headrace_cli.commands.operations.operation_id import whole_id
 from headrace_cli.commands.operations.spec_option import SpecOption, named_keys, opened_file
 from headrace_cli.commands.operations.tables import ephemeral_words
@@ -539,21 +539,6 @@ def read_lines(file: Path) -> list[str]:
     if not lines:
         raise BadInput("--each-line", file, "a file with at least one line")
     return lines
-
-
-def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Parse `NAME=VALUE` and `NAME`; the latter takes its value from `own`. Raises `BadInput`."""
-    environment: dict[str, str] = {}
-    for item in items:
-        name, equals, value = item.partition("=")
-        if not name or any(letter.isspace() for letter in name):
-            raise BadInput("--env", item, "NAME=VALUE or NAME, without blanks in the name")
-        if not equals:
-            if name not in own:
-                raise BadInput("--env", name, "a variable of the environment here, or NAME=VALUE")
-            value = own[name]
-        environment[name] = value
-    return environment
 
 
 def _formula(text: str) -> str:
