@@ -1,4 +1,7 @@
-"""The command `headrace`. It answers a Tab before it imports any command, because the user waits for every import."""
+"""The command `headrace`.
+
+At a Tab the shell asks for candidates. They are printed before any command is imported, because the user waits for every import.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from headrace_cli.exit_statuses import EXIT_HELP, Exit
 if TYPE_CHECKING:
     from rich.panel import Panel
 
-#: All commands by group: for each its function or app, and its line in the list of commands, with which its own help starts.
+#: All commands by group. Each command has its function or app, and a line for the list of commands. Its own help begins with that line too.
 GROUPS: Final = {
     "Work": {
         "run": (

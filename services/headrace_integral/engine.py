@@ -129,7 +129,7 @@ class IntegralEngine:
         return Outcome(self.record.answer(request.first))
 
     def checks(self) -> Iterator[Check]:
-        """Yield the check of the only structure, the volumes."""
+        """Yield the check of the volumes."""
         yield self._check_volumes
 
     def check(self) -> list[str]:

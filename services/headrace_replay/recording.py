@@ -175,7 +175,7 @@ class Recording:
         pool = self._hubs.get(event.spec.pool, event.spec.pool)
         if any(each.rule for each in event.placements):
             pool = PoolName("")
-        # An operation that is not replayed would never end.
+        # The operation waits only for operations that are replayed. Any other operation would never end.
         after = [each for each in event.spec.after if each.operation in self.specs]
         after_each = event.spec.after_each if event.spec.after_each in self.specs else None
         return msgspec.structs.replace(event.spec, pool=pool, files=None, trace="", after=after, after_each=after_each)
@@ -184,7 +184,7 @@ class Recording:
 class JobLengths:
     """Lengths and results of the runs of jobs, according to the log from the beginning of the replay on.
 
-    A run that was taken back or lost shows only that the job takes longer than this run. If the job can continue where it stopped, the
+    A run that was aborted or lost shows only that the job takes longer than this run. If the job can continue where it stopped, the
     lengths of its runs add up.
     """
 

@@ -118,12 +118,12 @@ class ReplayedLedger:
         return answer if isinstance(answer, DrawAnswer) else None
 
     def release(self, operations: list[OperationId], now: Moment) -> None:
-        """End operations of which no node holds anything."""
+        """Record that no node holds allocations of these operations any more."""
         request = Released(self._tree, self.allocator_term, operations)
         self._decide(self.engine.on_released(request, now), now)
 
     def look_at_times(self, now: Moment) -> None:
-        """Let failed jobs run again whose pause is over, and end operations whose time limit is reached."""
+        """Retry failed jobs whose pause is over, and end operations whose time limit is reached."""
         if self.engine.state.pausing:
             self._decide(self.engine.on_retries_due(now), now)
         if self.engine.state.limited:

@@ -75,7 +75,7 @@ class _QuietPulse(Pulse):
 
 
 class SimulatedNode:
-    """The single life of an agent. Its jobs are entries in a table; everything else is real."""
+    """An agent that is never restarted. Its jobs are entries in a table; everything else is real."""
 
     def __init__(self, node: ReplayNode, tree: TreeName, world: Surroundings, quiet_ms: int) -> None:
         """A node on which nothing happens sends a heartbeat every `quiet_ms` milliseconds."""

@@ -189,7 +189,7 @@ def selftest(*, config: Path | None = None, unit_folder: Path = Units.unit_folde
 def _look_before(node: str, folder: Path, units: AtOnce) -> int:
     """Check, before the token is used, what would keep the systemd units from running, and return the exit status of the check.
 
-    With `--dry-run`, print the units instead; this replaces the process.
+    With `--dry-run`, this process is replaced by a process that prints the units, so the function does not return.
     """
     words = ["--node", node, "--config", str(folder / SETTINGS_FILE), "--users", units.users, *units.words()]
     if units.dry_run:

@@ -3,9 +3,10 @@
 With an operator, the server's configuration names no user. The operator's files are in the folder `authority`, which no
 service reads: `operator.seed`, `account.seed` and `system.seed` are the keys, and `account.jwt` is the JWT of the
 account. `issued.json` contains the public key of each credential. `headrace cluster push` connects with `credential`.
-The signing keys `operator-signing.seed` and `account-signing.seed` are given to admission, which uses them to let hosts
-join. The credential `admission` is given to admission too. These three can be replaced. The public keys of replaced
-signing keys follow in the same file until they are ended.
+
+Admission gets the signing keys `operator-signing.seed` and `account-signing.seed`, with which it lets hosts join, and the
+credential `admission`. Only these three files can be replaced. The public key of a replaced signing key stays in the file
+of the new signing key until the replaced key is revoked.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class Proofs(Protocol):
         ...
 
     def server_part(self, server: Path) -> str:
-        """Return the part of the server's configuration that admits all parties, in the server folder `server`.
+        """Return the part of a server's configuration that admits all parties. `server` is the folder of the server.
 
         Call it after the last `let_in`. Raises OSError.
         """
@@ -69,7 +70,7 @@ class Proofs(Protocol):
         ...
 
     def finish(self) -> None:
-        """Forget what an interrupted run would have to do again. Call it after the last server's configuration is written."""
+        """Remove what a repeated `rekey --end-old` would need. Call it after the last server's configuration is written."""
         ...
 
 
@@ -135,12 +136,16 @@ class Operator:
         )
 
     def finish(self) -> None:
-        # Until then `cluster rekey --end-old` can be run again: without it, servers would go on to accept the former keys.
+        # While this file exists, an interrupted `cluster rekey --end-old` can be repeated. Without the repetition, servers whose
+        # configuration was not written would go on to accept the former keys.
         if not self._former_of(_OPERATOR_SIGNING):
             (self._folder / _FORMER_ADMISSION).unlink(missing_ok=True)
 
     def replace_keys(self) -> None:
-        """Make new signing keys for admission. What the former keys signed counts until they are ended. Raises OSError, `BadInput`."""
+        """Make new signing keys for admission. Credentials signed by the former keys stay valid until `end_former_keys`.
+
+        Raises OSError, `BadInput`.
+        """
         kinds = {_OPERATOR_SIGNING: KeyKind.OPERATOR, _ACCOUNT_SIGNING: KeyKind.ACCOUNT}
         if all(self._former_of(name) for name in kinds):
             expected = (
@@ -156,7 +161,7 @@ class Operator:
             (self._folder / _ADMISSION).rename(self._folder / _FORMER_ADMISSION)
 
     def end_former_keys(self) -> None:
-        """End the replaced keys and all that they signed. Raises OSError, and `BadInput` if no key was replaced."""
+        """Revoke the replaced keys and every credential that they signed. Raises OSError, and `BadInput` if no key was replaced."""
         if not self._has_former():
             expected = "former keys; `headrace cluster rekey` replaces the present keys first"
             raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "no former keys", expected)
@@ -170,9 +175,9 @@ class Operator:
         return self._account.public
 
     def jwt_after(self, known: str) -> str | None:
-        """Return the account JWT that must replace `known`, the server's: this folder's claims with the revocations in `known`.
+        """Return the account JWT that must replace `known`, the account JWT of the server.
 
-        Returns None if the server's JWT is up to date.
+        The new JWT has the claims of this folder and, in addition, all revocations in `known`. Returns None if `known` is up to date.
         """
         own, there = jwt.claims_of(self._account_jwt()), jwt.claims_of(known)
         claims = jwt.with_revoked(own, jwt.revoked_by(there))
@@ -222,7 +227,7 @@ class Operator:
         return any(map(self._former_of, replaced)) or (self._folder / _FORMER_ADMISSION).exists()
 
     def _former_of(self, name: str) -> list[str]:
-        """Return the public keys that were replaced in this file and have not been ended."""
+        """Return the public keys of the former keys in this file: keys that were replaced and are not revoked."""
         return (self._folder / name).read_text(encoding="utf-8").split()[1:]
 
     def _read_issued(self) -> dict[str, str]:
@@ -262,7 +267,8 @@ class Operator:
             known = file.read_text(encoding="utf-8").strip()
             if jwt.says(known, claims, issuer):
                 return known
-            # The server keeps the latest of all JWTs that it ever received, and either of two JWTs from the same second.
+            # The server keeps the latest JWT that it ever received. Of two JWTs from the same second it may keep either, so this JWT must
+            # be later.
             at_s = max(at_s, jwt.claims_of(known)["iat"] + 1)
         word = jwt.signed(issuer, claims, at_s + ahead_s)
         replace_durably(file, word + "\n")

@@ -33,9 +33,11 @@ from headrace_cli.up.configuration import Table, nats_configuration, server_tls,
 from headrace_cli.up.state_folder import StateFolder
 
 _TREE: Final = TreeName("default")
-#: File names of the settings of a service and of the configuration of a server, and the folder of what a server stores.
+#: File name of the settings of a service.
 SETTINGS_FILE: Final = "settings.toml"
+#: File name of the configuration of a server.
 SERVER_FILE: Final = "nats.conf"
+#: Name of the folder in which a server stores its streams and buckets.
 STORE_FOLDER: Final = "store"
 _ACCOUNT_AUTHORITY: Final = "authority.json"
 _ROUTES_PORT: Final = 6222
@@ -170,7 +172,7 @@ class ClusterFolder:
         return sorted(names)
 
     def rekey(self, *, end_old: bool) -> None:
-        """Replace the keys with which hosts join, or end what the replaced keys signed. Raises OSError, `BadInput`."""
+        """Replace the keys with which admission lets hosts join; with `end_old`, revoke the former keys. Raises OSError, `BadInput`."""
         options = self.options()
         if options is None or not self.authority.exists():
             raise BadInput(str(self.authority), "(nothing)", "a cluster made with `headrace cluster init … --operator`")
@@ -182,7 +184,10 @@ class ClusterFolder:
         self.write(options)
 
     def _write_node(self, folder: Path, authority: str, common: Mapping[str, Table] | None) -> None:
-        """Admit a node. With `common` settings the agent can run from the folder of the node, wherever that folder is copied."""
+        """Admit a node.
+
+        With `common`, also write settings with relative paths, so that the agent can run from a copy of the folder anywhere.
+        """
         party = Party(kind=PartyKind.NODE, name=folder.name, tree=_TREE)
         credential = self._let_in(party, self._folder(folder), f"agent-{folder.name}")
         ca_file = self._write_authority(folder, authority)

@@ -35,7 +35,8 @@ from headrace_cli.up.commands import find_nats_server
 
 #: The address in a server's configuration at which it listens for clients.
 _LISTEN: Final = re.compile(r'^listen: "(.*):([0-9]+)"$', re.MULTILINE)
-#: Folders that a unit of this kind replaces by folders of its own.
+#: Folders that systemd replaces by empty private folders for these units. The folder of a cluster must not be there, because
+#: the processes could not see it.
 _PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"), Path("/dev"))
 
 
@@ -86,7 +87,9 @@ def install(installation: ClusterInstallation) -> Iterator[str]:
         folder = installation.cluster / process.name
         if _own(folder, owner):
             yield f"{folder} now belongs to {owner.pw_name}, and no other account can read it"
-    # Each unit is finished before the next, because this command may be interrupted while a process is stopped.
+    # Finish each unit before the next. If this command is interrupted while it waits for a process to stop, its next run sees which units
+    # are still to be written, and restarts their processes. If all units were written first, these processes would keep running with their
+    # former units.
     for unit in wanted:
         has_changed = installed_text(place, unit.name) != unit.text or is_outdated(unit.name)
         yield from write_unit(place, unit)
@@ -208,7 +211,7 @@ def _own(folder: Path, owner: pwd.struct_passwd) -> bool:
     """
     changed = False
     try:
-        # No link is followed: the account that made the folder of the cluster could put one in its place.
+        # Do not follow links: the account that made the folder of the cluster could have put a link to any folder there.
         top = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except NotADirectoryError:
         raise CannotInstall(f"{folder} is a file or a symbolic link, but must be a folder") from None

@@ -282,7 +282,10 @@ def remove(node: str, /, *, common: Common | None = None) -> int:
 def _change(
     nodes: Sequence[str], change: NodeChange, what: str, common: Common | None, **drain: Unpack[DrainWishes]
 ) -> int:
-    """Change each of the nodes. The names of all are checked first; the change of a node that is refused does not stop the others."""
+    """Change each of the nodes and return the exit status. Raises `BadInput` for an invalid name before any node is changed.
+
+    With several nodes, a refused change is reported, and the remaining nodes are still changed.
+    """
     names = [node_name(node) for node in nodes]
 
     async def work(client: Client, screen: Screen) -> int:

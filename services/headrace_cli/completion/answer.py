@@ -1,4 +1,4 @@
-"""Answer a Tab."""
+"""Answer the shell at a Tab: print the candidates for the word under the cursor."""
 
 from __future__ import annotations
 

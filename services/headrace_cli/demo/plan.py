@@ -53,6 +53,6 @@ LENDER = Load("research", 6, 7)
 RETURNING = Load("production", 3, 3)
 #: Starvation timeout of the demo's tree. The default of a tree, 30 seconds, is too long for a demo.
 STARVATION_TIMEOUT_MS = 500
-#: Time for which a node is left alone after an attempt to preempt there, even in vain. The default, 5 seconds, is too
-#: long for a demo.
+#: Milliseconds until preemption is attempted on a node again, whether or not the last attempt preempted anything. The default, 5 seconds,
+#: is too long for a demo.
 BACKOFF_MS = 500

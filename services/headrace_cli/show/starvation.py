@@ -46,7 +46,7 @@ def starvation_facts(share: ShareItem, outlooks: Sequence[StarvationOutlook], no
 
 
 def _pool_above(pool: StarvationOutlook, now_ms: int) -> str:
-    """Return for how long a pool above has been below which share, and when it starves."""
+    """Return for how long a pool has been below its fair share or its guarantee, when it will starve, and for how long it has starved."""
     parts = []
     if pool.below_fair_share_since_ms is not None:
         passed = _passed(pool.below_fair_share_since_ms, now_ms)
@@ -75,7 +75,7 @@ def _for_strong_guarantee(outlook: StarvationOutlook, now_ms: int) -> str:
 
 
 def _when(at_ms: int, now_ms: int) -> str:
-    """Return the remaining time and the time of day of an event. An event whose time has passed comes with the next update."""
+    """Return when an event is expected: the remaining time and the time of day, or the next update if that time has passed."""
     if at_ms <= now_ms:
         return "with the next update"
     return f"in {format_duration(at_ms - now_ms)}, at {time_of_day(at_ms, now_ms)}"

@@ -38,9 +38,11 @@ _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
 #: Rows of an answer that is requested at each interval. An answer with twice as many rows is requested at every second interval.
 _ROWS_AN_INTERVAL: Final = 200
-#: Bounds of the page of an operation's output: lines of stdout and of stderr, bytes from the end of each log, and seconds of reading.
+#: Most lines of stdout, and most lines of stderr, on the page of an operation's output.
 _MOST_LINES: Final = 500
+#: Bytes that are read from the end of each log for that page.
 _MOST_BYTES_OF_A_LOG: Final = 16 * 1024
+#: Most seconds of reading for that page: for stdout, and again for stderr.
 _MOST_READING_S: Final = 2.0
 #: Seconds to wait for the progress of jobs. After that, operations are shown without it.
 _PROGRESS_S: Final = 1.0
@@ -68,8 +70,9 @@ class Asking:
         self._progress: dict[OperationId, OperationProgress] = {}
         self._pauses: list[str] = []
         self._preemptions: deque[AllocationPreempted] = deque(maxlen=_MOST_PREEMPTIONS)
-        #: Time of the last answer for each part, in Unix milliseconds; and for parts without an answer since then, the reason.
+        #: Time of the last answer for each part of the report, in Unix milliseconds.
         self._told_ms: dict[str, int] = {}
+        #: Reason why the newest request for a part was not answered. Parts that were answered have no entry.
         self._silent: dict[str, str] = {}
         #: True while a page hides the report; no requests for the report are sent then.
         self.is_hidden = False
@@ -89,7 +92,7 @@ class Asking:
         )
 
     async def once(self) -> None:
-        """Request each part once. The report says which parts were not answered. Raises `Unanswered` if no part was."""
+        """Request each part once. The report says which parts were not answered. Raises `Unanswered` if no part was answered."""
         async with anyio.create_task_group() as tasks:
             for part, ask in self._questions().items():
                 tasks.start_soon(self._try, part, ask)

@@ -68,8 +68,9 @@ class Cluster(msgspec.Struct, frozen=True):
 
     tree: str
     in_use: list[InUse]
-    #: Version of the snapshot of shares, and below its age in milliseconds.
+    #: Version of the snapshot of shares; empty: there is none.
     version: str
+    #: Age of the snapshot of shares in milliseconds; None: not known.
     age_ms: int | None
     #: Term of the allocator from whose usage the shares were computed; 0: not known.
     allocator_term: int

@@ -130,7 +130,7 @@ class _Live:
         self._terminal.paint(lines)
 
     async def _do_actions(self) -> None:
-        """Do what was confirmed, one after the other, and say what came of it."""
+        """Do the actions that the user confirmed, one after the other, and show the result of each."""
         while True:
             await self._confirmed.wait()
             self._confirmed = anyio.Event()

@@ -24,7 +24,7 @@ Layout = Callable[[RenderableType, int], Lines]
 
 #: A width larger than any row. A row that does not fit the screen is cut, and never wrapped.
 _WHOLE: Final = 10_000
-#: Divisor: a section that is not chosen gets at least this part of the lines between head and foot.
+#: Divisor of the number of lines between head and foot. A section that is not chosen gets at least the quotient, if it has so many rows.
 _KEPT_PART: Final = 8
 _FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  l output  x abort  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"

@@ -59,7 +59,7 @@ _ACTIONS: Final = {
     ("d", "node"): "drain",
     ("u", "node"): "undrain",
 }
-#: Pages that keys open, likewise.
+#: Pages that keys open, by key and by the kind of thing that the row or the page is about.
 _PAGES: Final = {("l", "operation"): "output", ("e", "operation"): "operation", ("e", "output"): "operation"}
 _SECTIONS: Final = tuple(Section)
 _STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10, "home": -(10**6), "end": 10**6}
@@ -80,8 +80,9 @@ class View(msgspec.Struct, frozen=True):
     #: First line of the opened page that is shown.
     first_line: int = 0
     shows_help: bool = False
-    #: The action that waits for its confirmation, and the action that was confirmed and is not begun yet.
+    #: The action that waits for its confirmation.
     asks: Action | None = None
+    #: The action that was confirmed and has not begun.
     confirmed: Action | None = None
     #: Result of the last action; shown until the next key.
     note: str = ""
@@ -119,7 +120,7 @@ def on_key(view: View, key: str, entries: Entries) -> View:
     about = view.opened or _opened_by_row(view, entries)
     if about is not None and (key, about.kind) in _ACTIONS:
         if view.opened is None and view.has_lost_its_row(view.section, entries[view.section]):
-            # The first row is marked instead. Nobody chose it.
+            # While the chosen row is gone, the first row is marked. The user did not choose that row, so no action is offered for it.
             return _with(view, note="the chosen row is gone: choose a row")
         return _with(view, asks=Action(_ACTIONS[key, about.kind], about.name))
     if about is not None and (key, about.kind) in _PAGES:

@@ -2,7 +2,7 @@
 
 A service spends most of its start on imports. Forked services start in half the time and share the memory of the
 imports. They become children of `up`, which adopts the orphans of the nursery. In all other respects they are as if
-`up` had started each by itself. That is also how `up` restarts a service.
+`up` had started each service by itself. Services that `up` restarts later are started by themselves.
 """
 
 from __future__ import annotations

@@ -25,7 +25,10 @@ async def keep_logs_small(state: Path) -> None:
 
 
 def cut_large_logs(state: Path, largest_bytes: int = LARGEST_LOG_BYTES) -> None:
-    """Move the content of each log that is too large, of services, the server and runners. Errors of the disk are ignored."""
+    """Move the content of each log that is larger than `largest_bytes`: logs of services, the server and runners.
+
+    Errors of the disk are ignored.
+    """
     for log in _logs(state):
         with contextlib.suppress(OSError):
             if log.stat().st_size > largest_bytes:

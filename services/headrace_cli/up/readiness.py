@@ -23,7 +23,7 @@ _TRY_S = 2.0
 _SILENT = "does not answer"
 #: Seconds between two checks for pauses.
 _PAUSES_S = 5.0
-#: States of a node whose agent sends heartbeats. Jobs start only on an `online` node; an administrator chooses the other states.
+#: States of a node whose agent sends heartbeats, whether or not jobs may start on the node.
 _HEARD = frozenset({"online", "suspect", "drained", "outside", "unisolated"})
 
 

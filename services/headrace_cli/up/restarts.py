@@ -103,7 +103,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 class NotRecording(msgspec.Struct, frozen=True):
-    """Effect: report that the bus records nothing, and what it waits for."""
+    """Effect: report that the bus records nothing, and why its folder cannot be written, if it cannot."""
 
     error: str
     #: Why the folder of the bus cannot be written; empty: it can.
@@ -241,7 +241,7 @@ class SupervisorEngine:
         return Outcome(None, self._kill(now) if self.stopping else self._stop(mode, now))
 
     def checks(self) -> Iterator[Check]:
-        """Yield the check of the processes, the only structure of this engine."""
+        """Yield the check of the table of processes."""
         yield self._check_processes
 
     def check(self) -> list[str]:

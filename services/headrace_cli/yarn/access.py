@@ -22,9 +22,9 @@ RIGHTS: Final = {_SUBMIT: "use", "aclAdministerApps": "manage"}
 
 
 def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
-    """Return the access options of the tree. An open root admits everybody everywhere; a closed root admits whom lists below it name.
+    """Return the access options of the tree. An open root admits everybody everywhere; a closed root admits the users in lists below it.
 
-    If the root has no list for it, YARN lets everybody end other users' applications. Here nobody may.
+    If the root has no list of administrators, YARN lets everybody end other users' applications. Headrace lets nobody do that.
     """
     names = {key: _names(root, key, warnings) for key in RIGHTS}
     submit, administer = names.values()

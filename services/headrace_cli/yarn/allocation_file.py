@@ -1,4 +1,7 @@
-"""Read fair-scheduler.xml into queues and values, each with its line. Reports what cannot be read; the rest is not interpreted."""
+"""Read fair-scheduler.xml into queues and values, each with its line.
+
+Values that cannot be read are reported. What the other values mean for pools is decided in `translation`.
+"""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class _Translation:
         self._policies: dict[str, str] = {}
         self._judge_policies(file.root, "fair")
         fair = {path for path, policy in self._policies.items() if policy not in ("drf", "fifo")}
-        # The policy of a fifo queue compares by memory too, but the queue's minimum counts in the policy of its parent.
+        # For a fifo queue, the policy of its parent decides whether the queue's minimum counts only memory.
         fair |= {
             each.path for each in self._queues if self._policies[each.path] == "fifo" and self._above(each) in fair
         }
@@ -226,7 +226,7 @@ class _Translation:
             self._warnings.say("W08", queue.values["weight"].line, f"{queue.path} weight", words)
         if self._policies[queue.path] == "fifo":
             attributes["mode"] = "fifo"
-        # The attribute also holds for all pools below.
+        # The attribute also holds for all pools below, so only the topmost pool with policy fair sets it.
         if self._policies[queue.path] == "fair" and self._policies[self._above(queue)] != "fair":
             attributes["yarn_memory_only"] = True
         for key, found in (
@@ -250,7 +250,7 @@ class _Translation:
         return attributes
 
     def _of_each_job(self, queue: Queue) -> dict[str, object]:
-        """Return the bound of the resources of one job."""
+        """Return the attribute that limits the resources of one job. Empty if the queue sets no such limit."""
         said = queue.values.get("maxContainerAllocation")
         if said is None:
             return {}

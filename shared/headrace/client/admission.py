@@ -108,6 +108,6 @@ class DryRuns:
 
 
 def _bare(spec: OperationSpec, tree: TreeName, pool: PoolName) -> OperationSpec:
-    """Return the spec in one tree, without what only the jobs see."""
+    """Return the spec in one tree, without what only the jobs need: arguments, environment, lines, working directory and files."""
     here = spec.in_tree(tree, pool)
     return msgspec.structs.replace(here, argv=here.argv[:1], environment={}, lines=[], working_directory="", files=None)

@@ -89,8 +89,8 @@ _ATTEMPT_S = 4.0
 PATIENCE_S: Final = 2.2
 #: Seconds for which a read request is retried while no process listens, so that a service that restarts at once goes unnoticed.
 _NOBODY_S: Final = 1.8
-#: Seconds for which a silent service is not asked again. Longer than one such command takes; a command that looks repeatedly soon
-#: notices that the service is back.
+#: Seconds for which a silent service is not asked again: longer than a command that shows data of several services takes. A command that
+#: repeats its requests soon notices that the service is back.
 _REMEMBERED_S: Final = 5.0
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 1.0
@@ -186,8 +186,9 @@ class Silence:
         self._until_s: dict[str, float] = {}
         #: State of each silent service, as far as it is known: a sentence without its full stop.
         self._known: dict[str, str] = {}
-        #: The last answers of all processes, and the time until which they count.
+        #: The last answers of all processes.
         self._processes: Sequence[ServiceView] = ()
+        #: Steady time in seconds until which these answers count as recent.
         self._processes_until_s = 0.0
         #: Data that is missing, by service, in the order of the requests.
         self._unknown: dict[str, dict[str, None]] = {}
@@ -292,8 +293,9 @@ class Asker:
         started = heard_s = self._clock.steady_s()
         deadline = started + (self._timeout_s if timeout_s is None else timeout_s)
         pauses = Pauses()
-        #: The failure after which it is unknown whether the request was done, and the failure that the final error reports.
+        #: The last failure after which it is unknown whether the request was done.
         doubt: BusError | Refused | None = None
+        #: The failure that the final error reports.
         said: BusError | Refused | None = None
         while True:
             left_s = max(0.001, deadline - self._clock.steady_s())
@@ -312,7 +314,7 @@ class Asker:
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
             if not isinstance(trouble, NoResponders | NotConnected):
                 self._give_up_if_blocked(verb, started, trouble, maybe_done=doubt is not None)
-            # An attempt that was shorter than usual says less than the failures before it.
+            # If the deadline cuts an attempt short, its timeout says less about the service than the failures before it.
             is_short = (
                 isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S) and said is not None
             )

@@ -197,10 +197,7 @@ class Client:
         return Operation(self, operation_id(operation))
 
     async def get(self, operation: str) -> OperationView:
-        """Return the view of one operation. Raises `Refused`, with the operations whose ids begin so if there are at most three.
-
-        Raises `Unanswered`.
-        """
+        """Return the view of one operation. Raises `Unanswered`, and `Refused`, which names up to three operations with similar ids."""
         request = GetOperation(operation=OperationId(operation))
         return await self._asker.ask("op.get", request, OperationView)
 

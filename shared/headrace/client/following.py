@@ -209,7 +209,8 @@ class Follower:
                 subjects.decisions(self._tree): (Decisions, made.new_happenings),
                 subjects.share(self._tree): (SharePart, starvation.new_happenings),
             }
-            # One inbox for all three, because the event of a job's end comes after the event of its allocation.
+            # One inbox for all three subjects keeps the order in which messages arrive: a job's end must come after the event of its
+            # allocation.
             tasks.start_soon(self._read, await self._bus.subscribe(*readers), readers, report)
             starvation.know(await self._starving())
             on_following()

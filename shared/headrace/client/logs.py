@@ -25,17 +25,19 @@ from headrace.wire.refusals import BadRequest, NotFound, Refused
 
 _CHUNK_BYTES: Final = 64 * 1024
 _TIMEOUT_S: Final = 5.0
-#: Seconds between two looks at a log that had nothing new: the first pause, and the longest pause that it grows to.
+#: Seconds until a log that had nothing new is read again. The pause doubles with each reading that finds nothing new.
 _NOTHING_NEW_S: Final = 0.25
+#: Longest such pause, in seconds.
 _LONGEST_PAUSE_S: Final = 2.0
-#: The pause after a look for running and ended jobs, as a multiple of the look's duration.
+#: The pause before running and ended jobs are requested again, as a multiple of the time that the last requests took.
 _PAUSE_OF_LOOKS: Final = 10
 #: Seconds without an answer about the operation after which a follower gives up.
 _LONGEST_SILENCE_S: Final = 60.0
 #: Longest line in bytes. A longer line is yielded in pieces.
 _LONGEST_LINE: Final = 1024 * 1024
-#: Bytes per second that a follower reads from all logs together, and the most bytes that it may be behind the end of a log.
+#: Bytes per second that a follower reads from all logs together.
 _FOLLOWED_BYTES_A_S: Final = 4 * 1024 * 1024
+#: Most bytes that a follower may be behind the end of a log before it skips some of them.
 _FARTHEST_BEHIND_BYTES: Final = 4 * 1024 * 1024
 #: Number of chunks read from one log before the next log is read.
 _CHUNKS_A_TURN: Final = 8
@@ -88,11 +90,13 @@ class _Log:
         #: True if the job is over according to admission; its agent may not know the job any more.
         self.over = False
         self.read_to_end = False
-        #: Time of the next look, and the pause after that if there is nothing new.
+        #: Time of the next reading, in seconds.
         self.due_s = 0.0
+        #: Seconds from a reading that finds nothing new to the next reading.
         self._pause_s = _NOTHING_NEW_S
-        #: Bytes to report with the next line.
+        #: Number of missing bytes to report with the next line.
         self._missing_bytes = 0
+        #: Number of skipped bytes to report with the next line.
         self._skipped_bytes = 0
         self._was_moved = False
         self._rest = b""
@@ -131,7 +135,7 @@ class _Log:
             self.offset += behind_bytes
 
     def rest(self, news: bool, now_s: float) -> None:
-        """Set the time of the next look. The pause grows with each look that found nothing new."""
+        """Set the time of the next reading: at once after `news`, otherwise after a pause, which grows with each reading without news."""
         if news:
             self._pause_s = _NOTHING_NEW_S
             return
@@ -179,7 +183,7 @@ class JobLogReader:
         self._logs: dict[tuple[int, int, LogStream], _Log] = {}
         self._sequence = -1
         self._next_look_s = 0.0
-        #: Newest attempt of the job besides the requested attempt, and its node; used if a certain attempt was requested.
+        #: Newest known attempt of the job other than the requested attempt, and its node. Not used if no attempt was requested.
         self._newest = (0, "")
         #: True if the reader has no right to the output.
         self._is_withheld = False
@@ -250,7 +254,7 @@ class JobLogReader:
         return view
 
     async def _look_again(self, view: OperationView) -> OperationView:
-        """Look again. Return the old view while no service answers, for a minute at most."""
+        """Call `_look` again. While no service answers, return the old view; after a minute without answers, raise `Unanswered`."""
         try:
             view = await self._look()
             self._heard_s = anyio.current_time()
@@ -332,7 +336,8 @@ class JobLogReader:
                     yield log.give_up(str(error))
                 return
             except Refused as refused:
-                # A reader without the right is refused by every node. Of any other reader only this node reads nothing.
+                # Every node refuses a reader without the right to the output, and a requested attempt has only this log. In all other cases
+                # the logs of other nodes can still be read.
                 if self._is_withheld or self._attempt is not None:
                     raise
                 is_gone = isinstance(refused.refusal, NotFound)

@@ -76,7 +76,7 @@ def installed_text(unit_folder: Path, name: str) -> str | None:
 
 
 def write_unit(unit_folder: Path, unit: SystemdUnit) -> Iterator[str]:
-    """Write a unit, and yield a diff if it replaces another text, then what was done; nothing if it is there. Raises OSError."""
+    """Write a unit file, unless it has this text already. Yield a diff if another text is replaced, then what was done. Raises OSError."""
     file, before = unit_folder / unit.name, installed_text(unit_folder, unit.name)
     if before == unit.text:
         return
@@ -90,9 +90,10 @@ def write_unit(unit_folder: Path, unit: SystemdUnit) -> Iterator[str]:
 
 
 def give(path: Path, uid: int, gid: int, *, dir_fd: int | None = None) -> None:
-    """Give a file or folder to an account that may have written in the folder. A path may be relative to the folder `dir_fd`.
+    """Make an account the owner of a file or folder. `path` may be relative to the folder `dir_fd`.
 
-    Raises `CannotInstall` for a file with another hard link.
+    The account may have put links into the folder: symbolic links are not followed. Raises `CannotInstall` for a file with another hard
+    link.
     """
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:

@@ -85,9 +85,9 @@ def read_tree_file(root: Map, problems: Problems, more_keys: Sequence[str] = ())
 
 
 def as_typed(entry: Map, kind: Kind, path: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the values of a map of this kind, with memory and durations as texts with a unit, since a plain number would have none.
+    """Return the values of a map. Memory and durations are the texts of the file, because a number has no unit.
 
-    `path` leads to the map from a map of this kind.
+    `kind` is the kind of the outermost map. `path` leads from the outermost map to `entry`, and is empty if `entry` is the outermost map.
     """
     typed: dict[str, Any] = {}
     for key, value in entry.items():

@@ -101,7 +101,7 @@ def happening_line(happening: Happening) -> dict[str, object]:
 
 
 def preemption_words(record: PreemptionRecord) -> str:
-    """Return why an allocation was preempted, what share that left to its operation, and which threshold allowed it."""
+    """Return why an allocation was preempted, its operation's share before and after, and which threshold allowed it."""
     at = max(range(len(RESOURCE_NAMES)), key=lambda one: record.share_before[one])
     before, after, owed = (percent(each[at]) for each in (record.share_before, record.share_after, record.fair_share))
     shares = f"{RESOURCE_NAMES[at]} {before} → {after} of the cluster, owed {owed}"
@@ -154,10 +154,9 @@ def _what(happening: Happening) -> str:
 
 
 def _how_it_started(start: AllocationStarted | JobEnded) -> Iterator[str]:
-    """Yield how a job was started: the stage, with the number of allocations that were preempted for it; then its operation's shares.
+    """Yield how a job was started: the stage and the number of allocations that were preempted for it, then its operation's shares.
 
-    These are the usage before the start and the fair share, of the resource of which the operation had or was owed
-    most.
+    The shares are the usage before the start and the fair share, for the resource in which either of them is largest.
     """
     if start.stage is not None:
         many = start.places_taken

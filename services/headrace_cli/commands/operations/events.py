@@ -20,9 +20,9 @@ from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import parse_timestamp_ms
 
-#: Most operations of a pool that are read before the command begins.
+#: Most operations that are requested to learn which operations belong to the pool of `--pool`.
 _MOST_MEMBERS: Final = 10_000
-#: Number of past events among which an event that was followed meanwhile is looked up, so that it is printed once.
+#: Number of past events that are remembered. A new event that is among them has been printed already and is skipped.
 _MOST_TWICE: Final = 10_000
 
 
@@ -88,11 +88,11 @@ class _Events:
 
     def __init__(self, client: Client, screen: Screen) -> None:
         self._client, self._screen = client, screen
-        #: New events that wait until the past ones are printed; None: none waits.
+        #: New events that wait until all past events are printed; None: new events are printed as they arrive.
         self._held: list[Happening] | None = None
 
     async def print_past(self, since_ms: int, wanted: HappeningFilter, *, goes_on: bool) -> None:
-        """Print the past events; if it goes on, follow the new ones after them."""
+        """Print the past events. With `goes_on`, then print new events until cancelled, and no event twice."""
         last: deque[Happening] = deque(maxlen=_MOST_TWICE)
         async with anyio.create_task_group() as tasks:
             if goes_on:

@@ -74,7 +74,7 @@ def explanation(
 
 
 def _rows_of_pending(told: OperationExplanation) -> Iterator[Row]:
-    """Yield the rows of a pending operation. Without a running slot it has no share, and no allocator looks at its jobs."""
+    """Yield the rows of a pending operation. Without a running slot it has no share, and no allocator considers its jobs."""
     yield from _numbered("waits because", [awaited_words(each) for each in told.upstream])
     if more := max(0, len(told.view.awaits) - len(told.upstream)):
         yield "", f"and {counted(more, 'more operation')}"

@@ -38,7 +38,7 @@ async def print_output(screen: Screen, lines: AsyncIterator[LogLine], *, several
 async def save_output(lines: AsyncIterator[LogLine], folder: Path) -> str:
     """Write the output of each job to a file of its own in a folder that exists. Return the number of files, in words.
 
-    Notes precede what they are about.
+    Where output is missing or cannot be read, a note is written instead.
     """
     seen: set[Path] = set()
     opened: IO[bytes] | None = None

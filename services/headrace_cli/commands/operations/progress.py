@@ -32,8 +32,9 @@ from headrace_cli.show.screen import Screen
 #: Seconds between two requests for the running jobs, for the display only. The wait itself is notified and does not poll.
 _POLL_S = 1.0
 _WITHOUT_BAR_S = 10.0
-#: Most lines and bytes shown of the stdout of a failed job.
+#: Most lines that are shown from the end of the stdout of a failed job.
 _LINES_OF_STDOUT = 10
+#: Bytes that are read from the end of the stdout of a failed job.
 _BYTES_OF_STDOUT = 2048
 
 
@@ -68,7 +69,7 @@ class _Display:
         self._draw()
 
     def _tell_first_failure(self, view: OperationView) -> None:
-        """Print the first failure at once: without it nobody would know for all the retries what is wrong."""
+        """Print the first failure at once. Otherwise users would learn only after all retries what is wrong."""
         for line in failure_lines(view.last_failures[-1]):
             self._screen.say(line)
         spec = view.spec

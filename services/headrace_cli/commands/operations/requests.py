@@ -38,8 +38,9 @@ async def share_of(client: Client, view: OperationView, placement: TreePlacement
     return ToldShare(share, answer.frame, answer.outlooks)
 
 
-#: Most operations that are asked about. This bound and the time limit keep the list quick, which can be shown without the reasons.
+#: Most operations for which the reason is requested. The list must appear quickly, and is useful without the reasons too.
 _MOST_IDLE: Final = 20
+#: Seconds to wait for all reasons together.
 _IDLE_TIME_S: Final = 0.5
 
 

@@ -52,7 +52,7 @@ def rerun(
         indexes, count = view.spec.indexes, view.spec.job_count
         if failed:
             indexes, count = await _left(client, view)
-        # What it waited for has ended.
+        # The operations that the first run waited for have ended, so the new operation waits for none.
         spec = msgspec.structs.replace(
             view.spec,
             indexes=indexes,

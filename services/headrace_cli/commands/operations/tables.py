@@ -82,7 +82,7 @@ def operation_table(
 ) -> Table:
     """Return a table with one line for each operation. `idle` says why some running operations run no job.
 
-    In an order by what is unused, a column says how much that is.
+    If `order` is an order by unused resources, a column shows the unused resources.
     """
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
     if idle or any(map(waiting_words, views)):
@@ -174,7 +174,7 @@ def operation_facts(
 
 
 def _heaviest_reason(view: OperationView, reasons: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield why jobs wait, and where the other reasons are told."""
+    """Yield the heaviest reason why jobs wait, and the command that shows the other reasons."""
     for reason in reasons[:1]:
         # A pending operation waits for a running slot, which the row "waits for" says already.
         if view.state is not OperationState.PENDING:
@@ -333,7 +333,7 @@ def job_table(
     now_ms: int = 0,
     spec: OperationSpec | None = None,
 ) -> Table:
-    """Return a table with one line for each job. With a time limit in `spec`, running jobs say what is left to them.
+    """Return a table with one line for each job. With a time limit in `spec`, running jobs show the time that is left to them.
 
     `ends` has start, run time, CPU time and peak memory of the attempts that ended. A column has the GPU devices of the running jobs, if
     any has one. If some nodes do not fully limit running jobs, a column says what they limit.

@@ -378,7 +378,7 @@ def _changed(common: Common | None, changes: Sequence[PoolChange], options: Chan
 
 
 def _asking(changes: Sequence[PoolChange], *, dry_run: bool) -> Callable[[Client], Awaitable[PoolPlan | WhatIfAnswer]]:
-    """Return the request for the changes; with `dry_run`, the request for what they would do to the tree and its shares."""
+    """Return a function that requests the changes or, with `dry_run`, what they would do to the tree and its shares."""
     return lambda client: client.pools.what_if(changes) if dry_run else client.pools.change(changes)
 
 

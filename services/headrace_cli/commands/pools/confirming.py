@@ -50,9 +50,9 @@ class Confirming:
         warnings: Sequence[str] = (),
         expected_revision: int = 0,
     ) -> PoolPlan | WhatIfAnswer:
-        """Make the changes. For a dry run, and before the confirmation that they need, only return what they would do.
+        """Make the changes. For a dry run, or while they must still be confirmed, only return what they would do.
 
-        They need it if `question` is given, or if running jobs do not fit below new limits. Raises `Refused`, `Unanswered`.
+        Changes must be confirmed if `question` is given, or if running jobs do not fit below new limits. Raises `Refused`, `Unanswered`.
         """
         if self._dry_run or (not self._is_confirmed and (question or any(map(_may_end_jobs, changes)))):
             answer = await client.pools.what_if(changes)
@@ -71,7 +71,7 @@ class Confirming:
         *,
         whole: bool = False,
     ) -> int:
-        """Run `ask`, which calls `request`; ask the user if it must be confirmed, and run it again. Return the exit status."""
+        """Run `ask`, which calls `request`. If the changes must be confirmed, ask the user and run `ask` again. Return the exit status."""
         status = change(common, ask, done, whole=whole)
         if not self.question or status != Exit.DONE:
             return status
@@ -99,7 +99,10 @@ def _may_end_jobs(change: PoolChange) -> bool:
 
 
 def _warned(plan: PoolPlan, warnings: Sequence[str]) -> PoolPlan:
-    """Return the plan with further warnings, which replace those of the plan that give the same reason without the line of a file."""
+    """Return the plan with `warnings` in front of its own.
+
+    A warning of the plan is left out if one of `warnings` gives the same reason, because `warnings` name the line of a file as well.
+    """
     reasons = ((each, each.partition(": ")[2]) for each in plan.warnings)
     rest = [each for each, reason in reasons if not (reason and any(more.endswith(f": {reason}") for more in warnings))]
     return msgspec.structs.replace(plan, warnings=[*warnings, *rest])

@@ -67,7 +67,7 @@ def changes_between(before: Sequence[ConfiguredPool], after: TreeFile, *, keep: 
 
 
 def _without(keys: Mapping[str, None], given: Mapping[str, object]) -> dict[str, None]:
-    """Return the keys that `given` contains under none of their names."""
+    """Return the keys of attributes that `given` does not set, neither by their own names nor by any other name."""
     names = TREE_ATTRIBUTES.names | POOL_ATTRIBUTES.names
     said = {names[key].name if key in names else key for key in given}
     return {key: None for key in keys if (names[key].name if key in names else key) not in said}

@@ -28,7 +28,7 @@ from headrace_cli.show.tables import resource_table, table
 
 #: Most observed preemptions that are shown one by one.
 _MOST_TOLD: Final = 5
-#: Seconds in an hour. Volumes are shown in hours from 10 hours times 1 unit (for memory 1 MiB) on, else in seconds.
+#: Seconds in an hour. Volumes of at least 10 unit-hours (of memory: 10 MiB-hours) are shown in hours, smaller volumes in seconds.
 _SECONDS_PER_HOUR: Final = 3_600
 #: Options that pools may set, followed by options that only trees have.
 _OPTIONS: Final = (

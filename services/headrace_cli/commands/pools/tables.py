@@ -17,8 +17,9 @@ from headrace_cli.show.tables import bar, branches, printable, table
 _EPHEMERAL: Final = " (ephemeral)"
 _SHORTEST_BAR: Final = 4
 _LONGEST_BAR: Final = 24
-#: Widths in characters: of a figure such as `333.3%` with the blanks around it and around its bar, and of the name of a resource.
+#: Width in characters of a figure such as `333.3%`, with the blanks around it and around its bar.
 _FIGURE: Final = 10
+#: Width in characters of the name of a resource.
 _RESOURCE: Final = 9
 
 

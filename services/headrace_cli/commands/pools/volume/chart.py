@@ -185,9 +185,10 @@ def _amounts(resource: str, places: list[HistoryPoint | None]) -> Panel:
 
 
 def _top(lines: list[Line]) -> float:
-    """Return the end of the axis: the largest figure, except for a demand that would make everything else look like nothing.
+    """Return the end of the axis: the largest figure, but a demand counts only up to `_TOWERING` times the largest other figure.
 
-    Returns 1 if all figures are 0, so that there is an axis.
+    Without this bound, a very large demand would make all other lines look like zero. Returns 1 if all figures are 0, so that there is
+    an axis.
     """
     demand = max((line.top for line in lines if line.role is LineKind.DEMAND), default=0.0)
     others = max((line.top for line in lines if line.role is not LineKind.DEMAND), default=0.0)
@@ -226,7 +227,10 @@ def _most_saved(each: IntegralPoint) -> float:
 
 
 def _fairness(resource: str, places: list[HistoryPoint | None], lost: Sequence[LostWork]) -> list[Panel]:
-    """Return panels of what was delivered, of the smallest job that waited, and of what preemption cost."""
+    """Return panels of the delivered part of the fair share, the smallest job that waited, and work lost to preemption.
+
+    Panels without data are left out.
+    """
     told = [None if place is None else place.delivery for place in places]
     owed = [NAN if place is None or not place.fair_share.mean else place.fair_share.mean for place in places]
     unit = amount_unit(resource, max((each.smallest_waiting or 0 for each in told if each is not None), default=0))
