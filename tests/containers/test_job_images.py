@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pwd
@@ -21,6 +22,7 @@ from tests.support.headrace_up import Up
 
 _BUSYBOX = Path("/bin/busybox")
 _UNIFIED = Path("/sys/fs/cgroup/unified")
+_CLONE_NEWNS = 0x20000
 IMAGE = "localhost/headrace-test:1"
 ACCOUNT = f"headrace-image-{os.getpid()}"
 STUBBORN = 'trap "" TERM; (sleep 6160 &); echo ready; while true; do sleep 0.1; done'
@@ -32,14 +34,13 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def plain_cgroups() -> Iterator[None]:
-    """crun refuses a host that has cgroups of both versions. Meanwhile all see those of version 1 only."""
-    is_hybrid = _UNIFIED.is_mount()
-    if is_hybrid:
+def plain_cgroups() -> None:
+    """crun refuses a host that has cgroups of both versions. From now on this process and its children see those of version 1 only."""
+    if _UNIFIED.is_mount():
+        if ctypes.CDLL(None, use_errno=True).unshare(_CLONE_NEWNS) != 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        subprocess.run(["mount", "--make-rprivate", "/"], check=True)
         subprocess.run(["umount", str(_UNIFIED)], check=True)
-    yield
-    if is_hybrid:
-        subprocess.run(["mount", "-t", "cgroup2", "cgroup2", str(_UNIFIED)], check=True)
 
 
 @pytest.fixture(scope="module", params=["root", "account"])
