@@ -10,8 +10,9 @@ from headrace.ids import NodeName, OperationId, TreeName, UserName
 
 _V1 = "headrace.v1"
 
-#: The stream of operation events, and the one subject that it records.
+#: The stream of operation events.
 STREAM = "HEADRACE_OPERATIONS"
+#: The only subject that the stream records.
 LOG = f"{_V1}.log.operations"
 
 POOLS_BUCKET = "headrace_pools"
@@ -27,8 +28,9 @@ LEASES_BUCKET = "headrace_leases"
 VOLUMES_BUCKET = "headrace_volumes"
 CHECKPOINT_BUCKET = "headrace_checkpoint"
 CLOCKS_BUCKET = "headrace_clocks"
-#: Buckets of the archives that people sent, and of their pieces.
+#: Bucket of the records of archives that people sent.
 ARCHIVES_BUCKET = "headrace_archives"
+#: Bucket of the pieces of these archives.
 PIECES_BUCKET = "headrace_pieces"
 
 #: Scatter request: every process that has seen a term of the role answers.
