@@ -22,8 +22,9 @@ from headrace.wire.integral import LARGEST_CPU_VOLUME, Volume
 from headrace.wire.lost_work import HOUR_MS, KEPT_HOURS, LostWork
 from headrace.wire.preemption import PreemptionReason
 
-#: Upper bounds of the rows of single hours and of the sums. Beyond them the rows of the oldest hours are dropped, and the oldest sum.
+#: Upper bound of the rows of single hours. Beyond it the rows of the oldest hours are dropped.
 _MOST_ROWS: Final = 50_000
+#: Upper bound of the sums. Beyond it the oldest sum is dropped.
 _MOST_SUMS: Final = 10_000
 #: Resources with a metric of lost work, and their units.
 _UNITS: Final = {"cpu": "hundredths of a core-second", "gpu": "gpu-seconds", "memory": "byte-seconds"}
