@@ -1,6 +1,6 @@
 """Work that preemption cost, by pool, reason and hour, computed from the log.
 
-An attempt counts with the resources of its job times its run time. It is not known what a job had saved on its way, so this is
+An attempt counts with the resources of its job times its run time. It is not known how much of its work a job had saved, so this is
 an upper bound of the lost work. An attempt that was completed, or that says by its exit code that it saved its state, lost
 nothing.
 

@@ -75,7 +75,7 @@ class LogFollower:
         while True:
             try:
                 log = await self._bus.log(subjects.STREAM, subjects.LOG)
-                # The term 0 lets it read, but claims nothing.
+                # With term 0 the checkpoint is read but not claimed.
                 await self._begin(
                     log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0), leads=False
                 )

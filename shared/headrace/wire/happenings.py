@@ -98,7 +98,7 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
     cpu_ms: Counter | None = None
     #: Peak memory in bytes; null if it was not measured.
     max_rss_bytes: Counter | None = None
-    #: False: the CPU time has only the processes that were waited for, and the peak memory is that of the largest single process.
+    #: False: the CPU time covers only the processes that were waited for, and the peak memory is that of the largest single process.
     from_cgroup: bool = False
     #: True if the job failed because its memory was at its limit.
     out_of_memory: bool = False

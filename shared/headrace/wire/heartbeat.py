@@ -196,7 +196,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     node: Annotated[str, msgspec.Meta(max_length=63)] = ""
     #: How the allocation was started; null if unknown, as in entries recorded by former versions.
     start: StartRecord | None = None
-    #: True if CPU time and peak memory are those of the job's cgroup. False: the CPU time has only the processes that were waited for,
+    #: True if CPU time and peak memory are those of the job's cgroup. False: the CPU time covers only the processes that were waited for,
     #: and the peak memory is that of the largest single process.
     from_cgroup: bool = False
     #: True if the job failed because its memory was at its limit.

@@ -151,7 +151,7 @@ class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class ReturnIndexes(msgspec.Struct, frozen=True):
-    """Release indexes of an operation of several trees that this allocator has not given out.
+    """Release indexes of an operation of several trees that this allocator has not assigned to a node.
 
     Refused if the owners of the operation's indexes have changed since `change`.
     """

@@ -225,10 +225,10 @@ class LongestLeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     term: Term = 0
     lease_ms: Counter = 0
-    #: Nodes that run nothing. A node gets jobs only after it was taken out of this list.
+    #: Nodes that run nothing. A node gets jobs only after it was removed from this list.
     empty_nodes: list[NodeName] = []
-    #: Job indexes that no allocator ever gave out, or whose start never happened. The allocator writes them last when it stops in
-    #: order, and its successor removes them before it gives anything out.
+    #: Job indexes that no allocator ever assigned to a node, or whose start never happened. The allocator writes them last when it stops in
+    #: order, and its successor removes them before it assigns any job.
     not_given_out: dict[OperationId, list[IndexRun]] = {}
 
 

@@ -1,4 +1,4 @@
-"""All subjects of the bus, in one module. The caller stands in the subject, where the server's permissions fix it.
+"""All subjects of the bus, in one module. The caller is part of the subject, and the server's permissions allow no other.
 
 Inboxes carry their owner too, so that an answer reaches only the party that the subject names: `_INBOX.user.<user>.`,
 `_INBOX.node.<node>.`, `_INBOX.service.<service>.`, and `_INBOX.host.<token>.` for a host that is about to join.
