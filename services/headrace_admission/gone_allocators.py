@@ -26,14 +26,14 @@ _NO_NODE: Final = NodeName("")
 
 
 class LeaseSilence:
-    """The time for which this process has seen the allocator of each tree not renew its lease. Pure."""
+    """How long the allocator of each tree has not renewed its lease, as far as this process has seen. Pure."""
 
     def __init__(self) -> None:
         #: By tree: the revision of its lease, and the time in seconds at which that revision was first seen.
         self._seen: dict[TreeName, tuple[int, float]] = {}
 
     def is_longer(self, tree: TreeName, revision: int, than_s: float, now_s: float) -> bool:
-        """Return whether the lease has had this revision for longer than `than_s` seconds."""
+        """Return True if the lease has had this revision for longer than `than_s` seconds."""
         seen = self._seen.get(tree)
         if seen is None or seen[0] != revision:
             seen = self._seen[tree] = (revision, now_s)
@@ -45,7 +45,10 @@ class LeaseSilence:
 
 
 async def is_gone(bus: Bus, tree: TreeName, silence: LeaseSilence, clock: Clock) -> bool:
-    """Return whether a tree's allocator was silent for the longest lease of its nodes. To be called every few seconds."""
+    """Return True if a tree's allocator is not connected and did not renew its lease for the longest lease of its nodes.
+
+    To be called every few seconds.
+    """
     role = role_of("allocator", tree)
     try:
         lease = await (await bus.key_value(subjects.LEASES_BUCKET)).get(role)

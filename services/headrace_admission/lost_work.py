@@ -1,6 +1,6 @@
 """Work that preemption cost, by pool, reason and hour, computed from the log.
 
-An attempt counts with the resources of its job times its run time. It is not known what a job had saved on its way, so this is
+An attempt counts with the resources of its job times its run time. It is not known how much of its work a job had saved, so this is
 an upper bound of the lost work. An attempt that was completed, or that says by its exit code that it saved its state, lost
 nothing.
 
@@ -22,8 +22,9 @@ from headrace.wire.integral import LARGEST_CPU_VOLUME, Volume
 from headrace.wire.lost_work import HOUR_MS, KEPT_HOURS, LostWork
 from headrace.wire.preemption import PreemptionReason
 
-#: Upper bounds of the rows of single hours and of the sums. Beyond them the rows of the oldest hours are dropped, and the oldest sum.
+#: Upper bound of the rows of single hours. Beyond it the rows of the oldest hours are dropped.
 _MOST_ROWS: Final = 50_000
+#: Upper bound of the sums. Beyond it the oldest sum is dropped.
 _MOST_SUMS: Final = 10_000
 #: Resources with a metric of lost work, and their units.
 _UNITS: Final = {"cpu": "hundredths of a core-second", "gpu": "gpu-seconds", "memory": "byte-seconds"}

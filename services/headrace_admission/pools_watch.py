@@ -101,8 +101,8 @@ class PoolsWatch:
     ) -> NotReady | None:
         """Wait until a pool that was just created is known, so that `pool create && run` finds it.
 
-        A pool that a client knows was written, and this process heard the write. If no write was heard for a while, the bucket
-        is not asked.
+        The bucket is asked only if this process heard of a write recently. A client can know of a pool only after it was written,
+        and by then this process has heard of the write.
         """
         wait_s = self._runtime.settings.revision_wait_ms / 1000
         not_ready = await self._wait_for_revision(revision, wait_s)

@@ -35,23 +35,25 @@ from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-#: Attempts that are sent with their operation, and on a page of their own; each takes at most 11 bytes.
+#: Most attempts that are sent with their operation; each takes at most 11 bytes.
 _ATTEMPTS_WITH_OPERATION: Final = 4_096
+#: Most attempts on a page that has only attempts.
 _ATTEMPTS_OF_PAGE: Final = 32_768
 #: Upper bound of listed holders of one pool's slots.
 _MOST_HOLDERS: Final = 20
-#: Upper bound of operations in an explanation that end the wait of the explained operation.
+#: Most operations that an explanation names as those for which the explained operation waits.
 _MOST_AWAITED: Final = 20
 #: Bytes reserved in an answer beside the parts that are cut by size.
 _FRAME_BYTES: Final = 1024
 #: Lengths of the common beginning by which similar names are looked for, the longest first. An id begins with the time of the start.
 _BEGINNINGS: Final = (16, 10, 6)
-#: Newest operations among which similar names are looked for, and most of them that are told.
+#: Number of the newest operations among which similar names are looked for.
 _MOST_COMPARED: Final = 2_000
+#: Most similar names in a refusal.
 _MOST_SIMILAR: Final = 3
-#: Nodes that could not start a live operation must be at least this many to be named in its view.
+#: Least number of nodes that could not start a live operation at which its view names them.
 _NODES_TO_TELL: Final = 3
-#: Characters of the reason of a failed operation, and of the text about nodes.
+#: Most characters of the reason of a failed operation, and of the text about nodes.
 _MOST_CHARACTERS: Final = 4000
 #: Another word for `pending` in lists.
 _WAITING: Final = "waiting"

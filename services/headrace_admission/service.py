@@ -60,11 +60,11 @@ _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
 #: Seconds between two looks for due retries and time limits: a job may wait this much longer than its back-off.
 _LOOK_AT_TIMES_S: Final = 0.25
-#: Pause after a look for due times, as a multiple of how long the look took, and its upper bound in seconds: with 20,000 operations a
-#: look takes 0.1 s.
+#: Pause after a look for due times, as a multiple of the time that the look took. With 20,000 operations a look takes 0.1 s.
 _PAUSE_OF_LOOKS: Final = 10
+#: Upper bound of that pause, in seconds.
 _LONGEST_PAUSE_OF_LOOKS_S: Final = 1.0
-#: Requests at a time that read the log to answer. Each reads and decodes up to some megabytes.
+#: Most requests at the same time that read the log to answer. Each reads and decodes up to some megabytes.
 _LOG_READERS: Final = 2
 
 

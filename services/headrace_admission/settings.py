@@ -16,22 +16,24 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     keep_finished: int = 10_000
     #: Bytes of memory that finished operations may take; the oldest are forgotten first.
     keep_finished_bytes: Annotated[int, msgspec.Meta(ge=0)] = 128 * 1024 * 1024
-    #: Entries of the log that are kept behind a checkpoint as history, and the upper bound in bytes of the whole log.
+    #: Entries of the log that are kept behind a checkpoint as history.
     keep_entries: int = 100_000
+    #: Upper bound of the bytes of the whole log.
     keep_bytes: int = 1024 * 1024 * 1024
-    #: Events and bytes of the log after which a checkpoint is written. One is also written when the service stops.
+    #: Events in the log after which a checkpoint is written. A checkpoint is also written when the service stops.
     checkpoint_events: int = 20_000
+    #: Bytes of the log after which a checkpoint is written.
     checkpoint_bytes: int = 64 * 1024 * 1024
     #: Time within which the event of a request must be durable. Otherwise the answer is "not recorded; the same id may be
     #: retried".
     answer_deadline_ms: int = 2_000
-    #: Bounds on requests that wait for the log: their number, and the wait of the oldest. Above them new requests are refused
-    #: as busy, and nothing is done.
+    #: Most requests that may wait for the log. If more wait, new requests are refused as busy, and nothing is done.
     most_waiting: int = 10_000
+    #: Longest time for which the oldest of these requests may wait. If it waits longer, new requests are refused in the same way.
     longest_waiting_ms: int = 2_000
-    #: Bounds on starts that are decided and wait for the log: their number and their bytes. The bytes are what two entries
-    #: hold: one is being written while the other is filled. Further starts wait, and the users take turns.
+    #: Most starts that are decided and wait for the log. Further starts wait, and the users take turns.
     most_starts_at_once: int = 2_000
+    #: Most bytes of these starts. The default is what two entries hold: one is being written while the other is filled.
     most_bytes_of_starts_at_once: int = 512 * 1024
     #: Time that a request waits for the revision of the pool configuration that it names.
     revision_wait_ms: int = 2_000
@@ -55,8 +57,9 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     pending_by_pool_operation_scan_period_ms: int = 60_000
     #: Time for which the resource limits of a pool must be smaller than each job of an operation before the operation fails.
     limiting_ancestor_safe_timeout_ms: Annotated[int, msgspec.Meta(ge=0)] = 300_000
-    #: Bytes that archives of operations' files may take: those of each user, and those of all users.
+    #: Bytes that archives with files of operations may take for each user.
     most_archive_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=0)] = 512 * 1024 * 1024
+    #: Bytes that archives with files of operations may take for all users together.
     most_archive_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 * 1024 * 1024 * 1024
     #: Time after which an archive that no operation was started with is removed.
     unused_archive_ms: Annotated[int, msgspec.Meta(ge=1_000)] = 3_600_000

@@ -22,10 +22,11 @@ from headrace.wire.files import LARGEST_CONTENT_BYTES, MOST_FILES
 _BLOCK_BYTES: Final = 512
 _READ_BYTES: Final = 64 * 1024
 _UNPACKED_AT_ONCE: Final = 256 * 1024
-#: Bytes of all headers and pax records of an archive together.
+#: Upper bound of the bytes of all headers and pax records of an archive together.
 _LARGEST_HEADERS_BYTES: Final = 64 * 1024 * 1024
-#: Bytes of the pax records of one file: its name, its target, and some records that this module ignores.
+#: Upper bound of the bytes of the pax records of one file: its name, its target, and some records that this module ignores.
 _LARGEST_RECORDS_BYTES: Final = 16 * 1024
+#: Upper bound of the number of pax records of one file.
 _MOST_RECORDS: Final = 100
 #: If a file has such a record, the content after it is no plain file.
 _REFUSED_RECORDS: Final = (b"size", b"GNU.sparse")

@@ -9,12 +9,12 @@ from typing import Final
 
 import anyio
 
-#: Fraction of a period. A call this shortly before a beat waits for the next beat.
+#: Shortest sleep, as a fraction of a period. A call with less time left before a beat waits for the beat after it.
 _SHORTEST: Final = 0.1
 
 
 async def until_beat(period_s: float) -> float:
-    """Sleep for about one period, until a whole multiple of the period. Return the time (s) at which the sleep was to end.
+    """Sleep until the loop's clock shows a multiple of the period. Return the time (s) for which the end of the sleep was planned.
 
     The loop's clock is the same for all processes of a host. The sleep takes at least a tenth of a period and at most 1.1
     periods.

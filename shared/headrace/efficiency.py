@@ -13,11 +13,12 @@ from headrace.wire.operations import OperationView, RunUsage
 
 #: Part of the measured peak that a suggestion adds to it, because the next run may use more.
 _HEADROOM: Final = 0.25
-#: Part of the present request from which on a smaller request is not worth suggesting.
+#: A smaller request is suggested if it is at most this fraction of the present request.
 _WORTHWHILE: Final = 0.75
 _MIB: Final = 1024**2
-#: Smallest step to which suggested memory is rounded, and smallest step of suggested cores in hundredths.
+#: Smallest step to which suggested memory is rounded, in bytes.
 _LEAST_MEMORY_STEP: Final = 16 * _MIB
+#: Smallest step to which suggested cores are rounded, in hundredths of a core.
 _CPU_STEP: Final = 50
 
 
@@ -28,11 +29,13 @@ class Efficiency(msgspec.Struct, frozen=True):
     asked: Resources
     #: Usage of the measured runs, by their result.
     used: dict[JobResult, RunUsage]
-    #: Mean number of cores that the completed runs used, and their largest peak memory in bytes; None if none was measured.
+    #: Mean number of cores that the completed runs used; None if none was measured.
     mean_cores: float | None
+    #: Largest peak memory of the completed runs, in bytes; None if none was measured.
     max_rss_bytes: int | None
-    #: What all measured runs had and did not use: core-seconds, and byte-seconds of memory. See `unused`.
+    #: Core-seconds that all measured runs had and did not use. See `unused`.
     unused_core_seconds: int
+    #: Byte-seconds of memory that all measured runs had and did not use. See `unused`.
     unused_byte_seconds: int
     #: Options of `headrace run` for the next operation of this kind, such as `--memory 3G`. Empty if the request fits the usage.
     suggestions: list[str]
@@ -84,7 +87,10 @@ def _suggestions(asked: Resources, used: Mapping[JobResult, RunUsage]) -> list[s
 
 
 def _rounded_memory(peak_bytes: int) -> int:
-    """Return the peak with headroom, rounded up to a power of two that is at most a quarter of it, and at least 16 MiB."""
+    """Return the peak with headroom, rounded up to a multiple of a step.
+
+    The step is the largest power of two up to a quarter of the result before rounding, and at least 16 MiB.
+    """
     amount = int(peak_bytes * (1 + _HEADROOM))
     step = 1 << max(amount // 4, 1).bit_length() - 1
     return _rounded_up(amount, max(step, _LEAST_MEMORY_STEP))

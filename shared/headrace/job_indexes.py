@@ -16,7 +16,7 @@ from headrace.errors import BadInput
 #: Largest index. Slurm's arrays end at 4,000,001.
 LARGEST_INDEX: Final = 10**9
 MOST_INDEXES: Final = 1_000_000
-#: Pairs of ranges with overlapping spans that are compared, so that one text cannot occupy a service: 10,000 pairs take some
+#: Most pairs of ranges with overlapping spans that are compared, so that one text cannot occupy a service: 10,000 pairs take some
 #: milliseconds, and a set of a million indexes takes 0.3 s.
 _MOST_PAIRS: Final = 10_000
 _PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([1-9][0-9]{0,9}))?)?\Z")

@@ -51,8 +51,8 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
 
 
 _INDEX: Final = {name: index for index, name in enumerate(RESOURCE_NAMES)}
-#: All sets of resource indexes; the bits of a set's position here are its members. Data kept for each operation refers to
-#: these tuples. If each operation had tuples of its own, Python's cycle collector would examine thousands of them with each
+#: All sets of resource indexes. The bits of a set's position in this tuple say which indexes it contains. Data kept for each operation
+#: refers to these tuples. If each operation had tuples of its own, Python's cycle collector would examine thousands of them with each
 #: snapshot.
 _SETS: Final = tuple(
     tuple(index for index in range(len(RESOURCE_NAMES)) if bits >> index & 1)
@@ -91,8 +91,9 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
     dominant: int
     is_nothing: bool
     more_helps: bool
-    #: Indexes of resources with a fair share above 0: those of which more would help, and the rest.
+    #: Indexes of resources with a fair share above 0 and below the demand, so that more of them would help.
     unblocked: tuple[int, ...]
+    #: Indexes of the other resources with a fair share above 0.
     blocked: tuple[int, ...]
     #: Indexes of resources that the cluster has, but of which the element's fair share is 0.
     not_owed: tuple[int, ...]

@@ -10,8 +10,9 @@ from headrace.wire.snapshots import ShareItem, StarvationStatus
 def lowest_starving_ancestor(
     items: Mapping[str, ShareItem], item: ShareItem, *, aggressively: bool = False
 ) -> ShareItem | None:
-    """Return the element itself, or else the nearest pool above it, if it starves (`aggressively` if that is set). The root
-    never starves.
+    """Return the element if it starves, or else the nearest pool above it that starves; None if none does.
+
+    With `aggressively` only aggressive starvation counts. The root never starves.
     """
     found: ShareItem | None = item
     while found is not None:

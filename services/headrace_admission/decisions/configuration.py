@@ -59,7 +59,7 @@ def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
         transaction.record(EphemeralPoolAdopted(tree, name))
     left_over = _left_over(book)
     for name in left_over:
-        # It gets default settings and those that its new parent gives, like a new ephemeral pool there.
+        # The pool becomes ephemeral. It gets default settings and those that its new parent gives to ephemeral pools.
         pool = EphemeralPool(name, default_parent(book, name))
         transaction.record(EphemeralPoolSet(tree, with_parent_settings(book, pool)))
     switched_off = {name for name, pool in book.ephemeral.by_name.items() if _hub_is_off(book, pool)}
@@ -83,7 +83,7 @@ def _hub_is_off(book: TreeBook, pool: EphemeralPool) -> bool:
 
 
 def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolName]) -> None:
-    """Move the operations of a former hub's pools into the hub. Operations that wait at other pools keep their position there."""
+    """Move the operations of a former hub's pools into the hub. Operations that wait at other pools keep their position in those queues."""
     book = transaction.state.books[tree]
     members = [book.members[name] for pool in pools for name in book.in_pool.get(pool, ())]
     for member in sorted(members, key=lambda member: member.ticket):
@@ -95,7 +95,7 @@ def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolNa
 
 
 def _rehome(transaction: Transaction, tree: TreeName) -> None:
-    """Let operations that wait at a removed pool wait at the next full pool above theirs, or else at their own pool."""
+    """Move operations that wait at a removed pool to the queue of the nearest full pool above them, or else of their own pool."""
     book = transaction.state.books[tree]
     homeless = [member for pool, queue in book.queues.items() if not book.exists(pool) for member in queue.values()]
     for member in sorted(homeless, key=lambda member: member.ticket):

@@ -45,7 +45,7 @@ def attach(transaction: Transaction, request: Attach, admission_term: int) -> At
 
 
 def _asked_for(transaction: Transaction, request: DrawBlock | ReturnIndexes) -> Operation | Refusal:
-    """Return the operation that an allocator names, or a refusal of the allocator or the operation."""
+    """Return the operation that an allocator names, or a refusal of its term or of an unknown operation."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused

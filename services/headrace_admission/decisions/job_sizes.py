@@ -36,9 +36,9 @@ def refused_job_size(tree: TreeName, book: TreeBook, pool: PoolName, size: Resou
 
 
 def fail_never_fitting(transaction: Transaction, now_ms: int) -> None:
-    """Let the operations fail whose jobs were larger than the limits of a pool, in each of their trees, at every look for long enough.
+    """Fail the operations whose jobs have exceeded the limits of their pools in every tree for `limiting_ancestor_safe_timeout_ms`.
 
-    `now_ms` is the steady clock. After a restart of the process the time counts anew.
+    `now_ms` is a time of the steady clock. The timeout begins when a call first finds such an operation, and again after a restart.
     """
     state = transaction.state
     limited = _limited(state)
@@ -54,7 +54,7 @@ def fail_never_fitting(transaction: Transaction, now_ms: int) -> None:
 
 
 def _limited(state: State) -> dict[OperationId, str]:
-    """Return the running operations whose jobs fit the limits of their pools in no tree, each with a text for its last tree."""
+    """Return the running operations whose jobs exceed the limits of their pools in every tree, each with the reason in its last tree."""
     found: dict[OperationId, str] = {}
     for tree, rules in state.configuration.trees.items():
         book = state.books[tree]

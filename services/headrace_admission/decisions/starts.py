@@ -155,7 +155,8 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     if spec.max_unpreemptible_allocation_count:
         value, expected = str(spec.max_unpreemptible_allocation_count), "0, or no value"
         return BadRequest("spec.max_unpreemptible_allocation_count", value, expected)
-    # Their types stay as wide as before: the log may contain an operation that an older version started with a longer time.
+    # The types of these fields allow longer times, because the log may contain an operation that an older version started with a longer
+    # time.
     for name in ("allocation_preemption_timeout_ms", "allocation_graceful_preemption_timeout_ms"):
         if (getattr(spec, name) or 0) > LONGEST_INTERRUPTION_MS:
             expected = f"at most {LONGEST_INTERRUPTION_MS}, an hour in milliseconds"

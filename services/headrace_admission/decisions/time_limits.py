@@ -66,7 +66,7 @@ def refused_limit(state: State, spec: OperationSpec, pools: Mapping[TreeName, Po
 def too_long(
     tree: TreeName, book: TreeBook, pool: PoolName, name: LimitName, limit_ms: int | None
 ) -> BadRequest | None:
-    """Return the refusal of a time limit in a pool, with the level whose maximum it exceeds, or None. None is without limit."""
+    """Return the refusal of a time limit in a pool, with the level whose maximum it exceeds, or None. None as a limit means no limit."""
     for level, rules in _levels(book, pool, name):
         if rules.max_ms is not None and (limit_ms is None or limit_ms > rules.max_ms):
             value = "no limit" if limit_ms is None else exact_duration(limit_ms)

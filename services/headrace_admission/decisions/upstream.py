@@ -1,7 +1,7 @@
 """Operations that wait for other operations (`run --after`, `run --after-each`): which starts are refused, and when the wait ends.
 
-An operation can name only operations that exist, and never names more later, so no cycle can arise but an operation that names
-itself.
+An operation can name only operations that exist, and never names more later. So the only possible cycle is an
+operation that names itself.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from headrace_admission.state.upstream import uncompleted, unmet
 
 #: Most live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
 MOST_FOLLOWERS: Final = 16
-#: Most of them that belong to other users than the operation. Otherwise others could leave none to its owner.
+#: Most of these followers that belong to other users than the followed operation, so that others cannot use up `MOST_FOLLOWERS`.
 MOST_FOREIGN_FOLLOWERS: Final = 8
-#: Most ends that the live operations of one user wait for. All of them may come at once, and then all others wait.
+#: Most ends that the live operations of one user wait for. All of them may come at once, and other requests wait while they are handled.
 MOST_AWAITED_OF_A_USER: Final = 5_000
-#: The tree of `IndexesReturned` when jobs need not wait for other jobs any more.
+#: Value of `tree` in `IndexesReturned` when jobs need not wait for other jobs any more.
 NO_TREE: Final = TreeName("")
 
 

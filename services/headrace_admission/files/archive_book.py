@@ -131,7 +131,7 @@ class ArchiveBook:
     def note_lost(self, key: ArchiveKey, piece: int) -> None:
         """Record that a piece is lost, so that it is sent again and nothing starts without it.
 
-        Nothing changes for a piece that the archive does not have: nobody could send it, and no operation could start any more.
+        A piece number that the archive does not have is ignored: no client could send such a piece, so the archive would never be complete.
         """
         entry = self._entries.get(key)
         if entry is not None and piece < entry.archive.piece_count:

@@ -31,7 +31,7 @@ from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.state import State
 
 _SWEEP_S: Final = 5.0
-#: Uploads and fetches of a piece at a time. Starts and ends of jobs are handled in between.
+#: Most uploads and fetches of pieces that are handled at the same time. Starts and ends of jobs are handled in between.
 _AT_ONCE: Final = 8
 #: Seconds that an upload waits for the check of its archive; most checks are done by then.
 _CHECK_S: Final = 0.2
@@ -50,7 +50,7 @@ class FileRequests:
         self._book = ArchiveBook(
             settings.most_archive_bytes, settings.most_archive_bytes_of_a_user, settings.unused_archive_ms
         )
-        #: Serializes writes and removals of archives, which follow the book.
+        #: Held while the book is changed and the bucket is written accordingly, so that both change in the same order.
         self._writing = anyio.Lock()
         self._checks = ArchiveChecks(self._piece, self._on_checked, self._book.note_lost)
 
@@ -114,7 +114,7 @@ class FileRequests:
                     self._book.note_piece(key, request.piece)
         except BusError as error:
             self._end_if_fenced(error)
-            # It is not known whether the piece was written.
+            # The piece may not have been written, so it must be sent again.
             self._book.note_lost(key, request.piece)
             return NotReady(f"files cannot be stored: {error}")
         return await self._answer_to_upload(key, request)

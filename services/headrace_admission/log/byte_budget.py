@@ -11,14 +11,14 @@ from headrace.wire.log import Event
 
 #: Bytes of a spec, which is sent in one event; the event must fit into one entry of the log beside other events.
 LARGEST_SPEC_BYTES: Final = 128 * 1024
-#: Bytes of a page of live operations or of ephemeral pools; a single larger item has a page of its own.
+#: Most bytes of a page of live operations or of ephemeral pools; a single larger item has a page of its own.
 PAGE_OF_OPERATIONS_BYTES: Final = 256 * 1024
-#: Bytes of a page of all live operations, for services. Requests of users wait while such a page is made.
+#: Most bytes of a page of all live operations, for services. Requests of users wait while such a page is made.
 PAGE_OF_WHOLE_BYTES: Final = 64 * 1024
-#: Bytes of a page of a checkpoint; a single larger record has a page of its own.
+#: Most bytes of a page of a checkpoint; a single larger record has a page of its own.
 CHECKPOINT_PAGE_BYTES: Final = 128 * 1024
 
-#: Bytes of the ends of jobs in one event; a job may leave some kilobytes of text.
+#: Most bytes of the ends of jobs in one event; a job may leave some kilobytes of text.
 ENDS_OF_AN_EVENT_BYTES: Final = 128 * 1024
 #: Bytes of one event. An entry of the log holds at least one event and some bytes around it.
 LARGEST_EVENT_BYTES: Final = 250 * 1024

@@ -86,8 +86,9 @@ class Checkpoint:
         self.clock_moved_ms = state.clock_moved_ms
         self._pools = state.ephemeral_pools()
         self._lost_work = state.lost_work.rows()
-        #: Operations that are in no page yet, and the records of those operations that have changed since.
+        #: Operations that are in no page yet.
         self._to_do = dict(state.operations)
+        #: Encoded records of those of these operations that have changed since, as they were before the change.
         self._records: dict[OperationId, bytes] = {}
 
     def pages(self) -> Iterator[bytes]:

@@ -27,11 +27,13 @@ from headrace_admission.queries import not_found
 from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 
-#: Bytes from which on a page is full. One more entry, of at most 256 KiB, still fits into the message.
+#: Bytes from which on a page of a history is full. One more entry, of at most 256 KiB, still fits into the message.
 _HISTORY_PAGE_BYTES: Final = 128 * 1024
+#: The same for a page of the log.
 _LOG_PAGE_BYTES: Final = 192 * 1024
-#: Upper bounds of the entries that are read for one page.
+#: Upper bound of the entries that are read for one page of a history.
 _MOST_ENTRIES_OF_HISTORY: Final = 5_000
+#: Upper bound of the entries that are read for one page of the log.
 _MOST_ENTRIES_OF_LOG: Final = 2_000
 
 
@@ -113,7 +115,7 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
 
 
 async def _last_before(log: Log, since_ms: int, low: int, high: int) -> int:
-    """Return the sequence of an entry after which all entries since a Unix time in milliseconds come, by halving `low` to `high`."""
+    """Find, by bisection from `low` to `high`, the sequence of an entry after which all entries since `since_ms` (Unix time) come."""
     while high - low > 1:
         middle = (low + high) // 2
         if await _time_after(log, middle, high) < since_ms:

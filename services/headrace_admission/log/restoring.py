@@ -27,7 +27,7 @@ from headrace_admission.state.state import Page, Restored
 
 #: Seconds between two reads of the log by a standby: long enough to cost the server almost nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
-#: Tries to announce a term, each lost because another entry was appended after the read, before that counts as an error.
+#: Most tries to announce a term. A try fails if another entry was appended after the read.
 _ANNOUNCE_TRIES: Final = 100
 
 
@@ -51,8 +51,9 @@ class LogFollower:
         self._has_begun = False
         #: Sequence of the last entry that is covered by the checkpoint which this reader loaded.
         self._restored = 0
-        #: Number of acknowledged entries that the log had lost at the start, and a text about them.
+        #: Number of acknowledged entries that the log had lost at the start.
         self._lost_entries = 0
+        #: Text about the lost entries; empty if there are none.
         self._loss = ""
 
     def trouble(self) -> str:
@@ -74,7 +75,7 @@ class LogFollower:
         while True:
             try:
                 log = await self._bus.log(subjects.STREAM, subjects.LOG)
-                # The term 0 lets it read, but claims nothing.
+                # With term 0 the checkpoint is read but not claimed.
                 await self._begin(
                     log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0), leads=False
                 )
@@ -146,7 +147,7 @@ class LogFollower:
         """
         first, end = await log.bounds()
         if not self._has_begun or first > self.sequence + 1:
-            # If it is interrupted, it begins from the start.
+            # If loading is interrupted, the next call loads the checkpoint from the start.
             self._has_begun = False
             self.engine.on_restored(None, self._clock.now())
             try:

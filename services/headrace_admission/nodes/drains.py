@@ -57,14 +57,17 @@ class Drains:
         self._due_ms: dict[NodeName, int] = {}
 
     async def read(self) -> None:
-        """Learn the drains of all nodes. What is overdue is due now. Raises `BusError`."""
+        """Read the drains of all nodes. Changes that are overdue count as due now. Raises `BusError`."""
         for entry in (await self._nodes.entries()).values():
             record = record_in(entry)
             if record is not None:
                 self.note(record.node, record.drain, 0)
 
     def note(self, node: NodeName, drain: Drain | None, now_ms: int) -> None:
-        """Take over the drain of a node whose record is as it must be at a Unix time in milliseconds; None: it has none."""
+        """Note when the record of a node must change next, according to its drain. `drain` is None if it has none.
+
+        The record is up to date as of `now_ms`, a Unix time in milliseconds.
+        """
         due_ms = None if drain is None else drain.next_change_ms(now_ms)
         if due_ms is None:
             self._due_ms.pop(node, None)

@@ -70,7 +70,7 @@ class Joining:
         except BadInput as error:
             return BadRequest(error.place, str(error.value), error.expected)
         if not is_proven:
-            # Without the proof it could be the key of another party, which would be shut out together with this node.
+            # Without the proof the key could belong to another party, whose key would be revoked together with that of this node.
             return BadRequest(
                 "proof", key, "a signature by this key, as `headrace agent join` of this release makes it"
             )

@@ -1,4 +1,4 @@
-"""Everything that admission knows: operations, the ledgers of their jobs, and a book for each pool tree.
+"""Everything that admission knows: operations, the ledgers of their jobs, and for each tree a book of its pools.
 
 Only `State.apply` changes it, one event at a time, so a replay of the log gives the same state. The present configuration is
 not in the log: `State.configure` sets it. This package is pure and imports no decisions.

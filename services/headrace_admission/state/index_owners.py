@@ -42,7 +42,7 @@ class IndexOwners:
     """The owners of one operation's indexes."""
 
     def __init__(self, job_count: int, completed: bytes | None = None) -> None:
-        """Make owners of which none has an index.
+        """Begin without an owner of any index.
 
         `completed` is given if the jobs wait for jobs of another operation: one bit for each of these, lowest index first in each
         byte, which says whether the job has completed.
@@ -56,7 +56,7 @@ class IndexOwners:
         self._trees: list[TreeName] = []
         #: Number of jobs that wait for jobs of another operation.
         self.awaiting = self._owners.count(_AWAITS)
-        #: Number of indexes that no tree holds and whose jobs are not finished and wait for no other job.
+        #: Number of indexes that a tree may lease: no tree holds them, and their jobs are not finished and wait for no other job.
         self.free = job_count - self.awaiting
         #: Number of times that trees leased or released indexes.
         self.changes = 0
@@ -102,7 +102,10 @@ class IndexOwners:
         return index < len(self._owners) and self._owners[index] == _AWAITS
 
     def waiting_in_vain(self, completed: bytes) -> list[int]:
-        """Return the indexes of jobs that wait although the job that they wait for has completed, in order. `completed` is as at first."""
+        """Return, in order, the indexes of jobs that still wait although the jobs that they wait for have completed.
+
+        `completed` has the form that `__init__` takes.
+        """
         digits = _digits(completed, self._job_count)
         return [run for found in re.finditer(b"1+", digits) for run in range(*found.span()) if self.awaits(run)]
 

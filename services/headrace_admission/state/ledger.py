@@ -26,12 +26,13 @@ from headrace_admission.state.spec_size import texts_bytes
 #: Upper bound of failed jobs of an operation that wait for their retry, so that their record stays small. Further jobs are
 #: retried at once.
 MOST_PAUSING: Final = 4_096
-#: Number of an operation's newest failures that are kept for users, and number of these failures for which the last stderr output of
-#: the job is kept too.
+#: Number of an operation's newest failures that are kept for users.
 KEPT_FAILURES: Final = 10
+#: Number of these failures for which the last stderr output of the job is kept too.
 KEPT_STDERR_TAILS: Final = 3
-#: Bytes of memory of a number in a dictionary, and of the name of a node.
+#: Bytes of memory of a number in a dictionary.
 _NUMBER_BYTES: Final = 100
+#: Bytes of memory of the name of a node.
 _NODE_BYTES: Final = 160
 
 _RESULT_CODE: Final = {
@@ -81,17 +82,19 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     not_retried_bits: bytes = b""
     attempt_pages: dict[int, bytes] = {}
     exit_code_pages: dict[int, bytes] = {}
-    #: Number of failed attempts of each job: `failed_runs` has the numbers that are too large for `failed_run_pages`.
+    #: Number of failed attempts of each job, where it is too large for `failed_run_pages`.
     failed_runs: dict[int, int] = {}
+    #: Number of failed attempts of each job, in pages of `IndexedNumbers`.
     failed_run_pages: dict[int, bytes] = {}
     #: Unix time in milliseconds at which each failed job is retried.
     pausing: dict[int, int] = {}
-    #: Number of failures whose job was never started. None in older records: only the kept failures are known to be of this kind.
+    #: Number of failures whose job was never started. None in older records, in which only the kept failures show this.
     not_started: int | None = None
     given_up: int = 0
     used: dict[JobResult, RunUsage] = {}
-    #: Jobs whose newest ended attempt ran out of memory, and the number of all such attempts.
+    #: Jobs whose newest ended attempt ran out of memory.
     out_of_memory_pages: dict[int, bytes] = {}
+    #: Number of all attempts that ran out of memory.
     out_of_memory_runs: int = 0
 
 
@@ -102,8 +105,9 @@ class Ledger:
         self.job_count = job_count
         #: The tree that holds each index; None for an operation of one tree.
         self.owners = owners
-        #: Indexes below `block` may be leased. `block_term` is the highest term of an allocator that leased any.
+        #: Indexes below this number may be leased.
         self.block = 0
+        #: Highest term of an allocator that leased any index.
         self.block_term = 0
         self.done_count = 0
         #: Newest attempt of each index that is past its first attempt.
@@ -118,21 +122,22 @@ class Ledger:
         self._not_started = 0
         #: Number of jobs that failed or timed out and are not retried.
         self.given_up = 0
-        #: Number of failed attempts of each job; and for each failed job that waits for its retry, the Unix time in
-        #: milliseconds of the retry.
+        #: Number of failed attempts of each job.
         self.failed_runs = IndexedNumbers()
+        #: Unix time in milliseconds of the retry of each failed job that waits for its retry.
         self.pausing: dict[int, int] = {}
-        #: One bit for each index. First: the job is completed. Second: its newest attempt ended without success and no attempt
-        #: follows it yet.
+        #: One bit for each index: 1 if the job is completed.
         self._done = bytearray()
+        #: One bit for each index: 1 if its newest attempt ended without success and no attempt follows it yet.
         self._not_retried = bytearray()
         self._results = JobResults(job_count)
         #: Names of the nodes on which jobs ended, each followed by a blank and the job's account if it is not the agent's own.
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes = IndexedNumbers()
-        #: 1 for each job whose newest ended attempt ran out of memory; and the number of all such attempts.
+        #: 1 for each job whose newest ended attempt ran out of memory.
         self._out_of_memory = IndexedNumbers()
+        #: Number of all attempts that ran out of memory.
         self.out_of_memory_runs = 0
 
     @property

@@ -44,8 +44,9 @@ class GlobalRules(msgspec.Struct, frozen=True):
     administrators: frozenset[str] = frozenset({EVERYBODY})
     #: Upper bound for each user; None: no limit.
     max_operation_count_per_user: int | None = None
-    #: Bytes that live operations may take in memory: those of all users, and those of each user.
+    #: Bytes that the live operations of all users may take in memory.
     most_operation_bytes: int = 512 * 1024 * 1024
+    #: Bytes that the live operations of each user may take in memory.
     most_operation_bytes_of_a_user: int = 256 * 1024 * 1024
     #: Time for which the limits of a pool must be smaller than each job of an operation before the operation fails.
     limiting_ancestor_safe_timeout_ms: int = 300_000

@@ -26,9 +26,9 @@ class UpstreamBook:
         self.due: dict[OperationId, None] = {}
         #: Number of ends that the live operations of each user wait for. An end that two operations wait for counts twice.
         self.awaited_of_user: Counter[str] = Counter()
-        #: By the operation that they wait for, in the order of their starts: operations that wait for its end, each with the end that it
-        #: wants, and operations that wait for its jobs.
+        #: By operation: the operations that wait for its end, each with the end that it wants, in the order of their starts.
         self._downstream: dict[OperationId, dict[OperationId, Upstream]] = {}
+        #: By operation: the operations whose jobs wait for its jobs, in the order of their starts.
         self._by_job: dict[OperationId, dict[OperationId, None]] = {}
 
     def add(self, operation: Operation) -> None:
@@ -42,7 +42,7 @@ class UpstreamBook:
         self.judge(operation)
 
     def judge(self, operation: Operation) -> None:
-        """Look whether a decision about an operation must follow, after it changed."""
+        """Note whether a decision about an operation must follow. To be called after each change of the operation."""
         if operation.may_be_judged:
             self.due[operation.id] = None
         else:

@@ -55,7 +55,7 @@ class OutOfBounds(msgspec.Struct, frozen=True):
 
 
 def out_of_bounds(amounts: Resources, least: PartialResources, most: PartialResources) -> OutOfBounds | None:
-    """Return the first resource of which `amounts` has more than `most` or less than `least` names; None if there is none."""
+    """Return the first resource whose amount is above the bound in `most` or below the bound in `least`; None if there is none."""
     if least == NOTHING and most == NOTHING:
         return None
     figures = zip(RESOURCE_NAMES, amounts.as_tuple(), least.as_tuple(), most.as_tuple(), strict=True)

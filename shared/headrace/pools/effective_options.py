@@ -27,13 +27,13 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fair_share_starvation_tolerance: Finite = 0.8
     fair_share_starvation_timeout_ms: int = 30_000
     enable_aggressive_starvation: bool = False
-    #: None: a pool below its strong guarantee does not starve because of that.
+    #: Milliseconds below its strong guarantee until a pool starves. None: it does not starve because of its guarantee.
     min_share_preemption_timeout_ms: int | None = None
     allow_aggressive_preemption: bool = True
     #: False if it is false for the pool or any pool above it.
     allow_normal_preemption: bool = True
     non_preemptible_resource_usage_threshold: PartialResources = NOTHING
-    #: None: no limit.
+    #: Milliseconds for which an allocation may wait on its node for free resources. None: no limit.
     waiting_for_resources_on_node_timeout_ms: int | None = None
     allocation_preemption_timeout_ms: int = 10_000
     allocation_graceful_preemption_timeout_ms: int = 60_000
@@ -50,8 +50,9 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     allow_preemption_from: bool = True
     #: Run time in milliseconds before which a job is not preempted. An operation cannot change it, or it could protect itself for ever.
     preemption_exempt_time_ms: int = 0
-    #: Bounds of the resources of one job, of the pool and of all pools above it: the highest lower bound and the lowest upper bound.
+    #: Lower bounds of the resources of one job: the highest bound of the pool and all pools above it.
     min_job_resource_limits: PartialResources = NOTHING
+    #: Upper bounds of the resources of one job: the lowest bound of the pool and all pools above it.
     max_job_resource_limits: PartialResources = NOTHING
 
 
@@ -160,7 +161,7 @@ def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: Allo
 
 
 def _says_nothing(wishes: OperationWishes) -> bool:
-    """True if the operation changes no option, as nearly all operations: then no new struct is made."""
+    """True if the operation changes no option. This holds for nearly all operations, and no new struct is made for them."""
     return (
         wishes.fair_share_starvation_tolerance
         is wishes.fair_share_starvation_timeout_ms
@@ -175,7 +176,7 @@ def _says_nothing(wishes: OperationWishes) -> bool:
 
 
 def _other_nodes(ssd: SsdNodes) -> tuple[str, ...]:
-    """Return the formula that matches all nodes without SSD, if nodes with SSD are told apart."""
+    """Return the formula that matches all nodes without SSD, if the tree treats nodes with SSD differently."""
     return (f"!({ssd.node_tag_filter})",) if ssd.enable and ssd.node_tag_filter else ()
 
 
@@ -189,7 +190,7 @@ def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialR
 
 
 def _of_both(choose: Callable[[int, int], int], above: PartialResources, own: PartialResources) -> PartialResources:
-    """Return of each resource the amount that `choose` returns for both amounts, or the only amount that is named."""
+    """For each resource, return what `choose` returns for both amounts. If only one of them is named, return that one."""
     if own == NOTHING:
         return above
     pairs = zip(above.as_tuple(), own.as_tuple(), strict=True)

@@ -64,8 +64,8 @@ class PlacementRule(msgspec.Struct, frozen=True):
     def may_be_last(self) -> bool:
         """True if a list may end with this rule.
 
-        A rule with `nested_user` may pass an operation on if no pools of users are made there. An operation that passes the last rule is
-        refused, as in YARN.
+        This includes rules with `nested_user`, which pass an operation on if no pool of the user may be made below the chosen pool. If
+        the last rule passes an operation on, the operation is refused, as in YARN.
         """
         return self._always_names_a_pool and not self.nested_existing
 

@@ -81,8 +81,9 @@ class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=
     resource_limits: PartialResources = NOTHING
 
 
-#: `EVERYBODY` stands for all users in a list of users. `NOBODY` stands for no user, where an empty list would be open to all.
+#: Stands for all users in a list of users.
 EVERYBODY: Final = "*"
+#: Stands for no user in a list of users, since an empty list would be open to all.
 NOBODY: Final = "-"
 
 

@@ -32,7 +32,10 @@ class ShareModel(enum.StrEnum):
 
 
 class MinShareSpread(enum.StrEnum):
-    """Ways to spread a queue's shortage: the last application gets the rest (`intended`), or what YARN charges it with (`yarn`)."""
+    """What the last application is charged with when a queue's shortage is spread over its applications.
+
+    With `intended` it is the rest of the shortage. With `yarn` it is, as in YARN, the application's own amount less that rest.
+    """
 
     INTENDED = "intended"
     YARN = "yarn"
@@ -77,7 +80,7 @@ class SsdNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     media: tuple[str, ...] = ()
 
 
-#: Nodes with SSD are not told apart.
+#: Nodes with SSD are treated like all other nodes.
 NO_SSD = SsdNodes()
 
 

@@ -39,16 +39,18 @@ class MessageTooLarge(HeadraceError):
         )
 
 
-#: Patterns of an eight-byte and a four-byte float in msgpack whose exponent bits are all set (NaN or infinity).
+#: Pattern of an eight-byte float in msgpack whose exponent bits are all set (NaN or infinity).
 _DOUBLE_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
+#: The same for a four-byte float.
 _SINGLE_NOT_FINITE = re.compile(rb"\xca[\x7f\xff][\x80-\xff]")
-#: JSON schema keys that set the lower and the upper bound of a number.
+#: JSON schema keys that set the lower bound of a number.
 _LOWEST = {"minimum", "exclusiveMinimum"}
+#: JSON schema keys that set the upper bound of a number.
 _HIGHEST = {"maximum", "exclusiveMaximum"}
 
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
-#: Message kinds known to have no float without bounds. Their bytes need no further check.
+#: Message kinds of which all floats have both bounds. msgspec checks these, so their bytes are not searched for NaN or infinity.
 _bounded: set[Any] = set()
 
 

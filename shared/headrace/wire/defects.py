@@ -57,7 +57,7 @@ def _bad_input(request: msgspec.Struct, text: str) -> BadInput:
 def _at(value: Any, place: str) -> tuple[str, object]:
     """Return the path with names of fields, and the value at that path.
 
-    If the path cannot be followed to its end, it stops at the nearest value above: msgspec does not report keys of maps.
+    msgspec does not report keys of maps. The path of a value in a map therefore ends at the map.
     """
     steps: list[str] = []
     for name, index in _STEP.findall(place):

@@ -32,7 +32,7 @@ class Cause(msgspec.Struct, frozen=True):
 
 
 class NodesFit(msgspec.Struct, frozen=True):
-    """Counts of the tree's nodes. The nodes of each count are among the nodes of the count before it."""
+    """Counts of the tree's nodes. Each field counts some of the nodes that the field before it counts."""
 
     #: Nodes enrolled in the tree.
     enrolled: Counter
@@ -67,9 +67,11 @@ class Ahead(msgspec.Struct, frozen=True):
     name: str
     #: Satisfaction: usage over fair share.
     satisfaction: Finite
-    #: Dominant resource, its used amount and the amount owed. Empty and 0 if no share of the child is known.
+    #: Dominant resource; empty if no share of the child is known.
     resource: str = ""
+    #: Used amount of that resource; 0 if no share is known.
     used: int = 0
+    #: Amount of that resource that the child is owed; 0 if no share is known.
     owed: int = 0
 
 
@@ -79,17 +81,19 @@ class Level(msgspec.Struct, frozen=True):
     pool: PoolName
     #: The operation, or the child pool on the way to it.
     own: Ahead
-    #: Number of children that go before `own`, and the first of them.
+    #: Number of children that go before `own`.
     ahead: Counter
+    #: The first of these children.
     first: list[Ahead]
 
 
 class ProtectedAllocations(msgspec.Struct, frozen=True):
     """Number of other operations' allocations on a node that one rule protects from preemption for this operation."""
 
-    #: Rule that protects them, such as `allow_normal_preemption`.
+    #: Rule that protects the allocations, such as `allow_normal_preemption`.
     rule: str
     words: str
+    #: Number of allocations.
     places: Counter
 
 
@@ -99,8 +103,9 @@ class Try(msgspec.Struct, frozen=True):
     node: NodeName
     #: Milliseconds since the stage.
     age_ms: Counter
-    #: Allocations that could be preempted, and the free resources that a job would have after preempting all of them.
+    #: Number of allocations that could be preempted.
     candidates: Counter
+    #: Free resources that a job would have after all these allocations were preempted.
     room: Resources
     #: Resources that a job needs beyond `room`.
     short: Resources = ZERO
@@ -154,8 +159,9 @@ class WaitingExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="no
     limits: list[PoolRoom]
     levels: list[Level]
     tries: Tries
-    #: Preemptions of its jobs within the last hour, and the largest number of preemptions of a single job.
+    #: Number of preemptions of the operation's jobs within the last hour.
     preempted: Counter = 0
+    #: Largest number of preemptions of a single job in that time.
     preempted_most: Counter = 0
     #: Mean run time of its jobs in milliseconds, weighted towards recent jobs. None until a job has ended.
     mean_job_ms: Counter | None = None

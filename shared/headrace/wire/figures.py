@@ -59,8 +59,9 @@ class FiguresAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
 
     service: Name
     figures: list[Figure]
-    #: Role that the process leads, and its term; empty and 0 if it leads none.
+    #: Role that the process leads; empty if it leads none.
     role: Name = ""
+    #: Term in which the process leads the role; 0 if it leads none.
     term: Term = 0
     #: Name of the process, which stays the same when it restarts; for an agent the name of its node. Empty from an earlier release.
     instance: Name = ""

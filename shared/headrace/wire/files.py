@@ -17,8 +17,9 @@ from headrace.wire.version import Counter
 PIECE_BYTES = 256 * 1024
 #: Largest archive, in bytes, as it is sent.
 LARGEST_ARCHIVE_BYTES = 64 * 1024 * 1024
-#: Largest total size of the files in an archive, in bytes, and the largest number of files.
+#: Largest total size of the files in an archive, in bytes.
 LARGEST_CONTENT_BYTES = 1024 * 1024 * 1024
+#: Largest number of files in an archive.
 MOST_FILES = 20_000
 #: Longest path of a file within its archive, in bytes. Leaves space for the operation's folder on the node in front of the path.
 LONGEST_NAME_BYTES = 2_048

@@ -36,8 +36,9 @@ _MOST_AWAITED: Final = 3
 MOST_DECISIONS: Final = 80
 #: Most jobs that a request for the history of an operation may name.
 MOST_JOBS_OF_HISTORY: Final = 1_000
-#: Most changes of suspect nodes in one message, and most operations that one change names.
+#: Most changes of suspect nodes in one message.
 MOST_SUSPECTS: Final = 5
+#: Most operations that one change of a suspect node names.
 MOST_BLAMING: Final = 8
 #: Longest text of how jobs fail on a node, in characters.
 LONGEST_FAILURE_WORDS: Final = 500
@@ -93,10 +94,11 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
     share_before: Share | None = None
     fair_share: Share | None = None
     places_taken: Counter | None = None
-    #: CPU time in milliseconds and peak memory in bytes; null if they were not measured.
+    #: CPU time in milliseconds; null if it was not measured.
     cpu_ms: Counter | None = None
+    #: Peak memory in bytes; null if it was not measured.
     max_rss_bytes: Counter | None = None
-    #: False: the CPU time has only the processes that were waited for, and the peak memory is that of the largest single process.
+    #: False: the CPU time covers only the processes that were waited for, and the peak memory is that of the largest single process.
     from_cgroup: bool = False
     #: True if the job failed because its memory was at its limit.
     out_of_memory: bool = False
@@ -118,8 +120,9 @@ class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_s
     slots: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)]
     #: Stage of the heartbeat that started the allocation; null if unknown.
     stage: StartStage | None = None
-    #: Shares of the operation at that time: its usage without this allocation, and its fair share. Null if they were not kept.
+    #: Usage of the operation at the start, as a share, without this allocation. Null if it was not kept.
     share_before: Share | None = None
+    #: Fair share of the operation at the start. Null if it was not kept.
     fair_share: Share | None = None
     #: Number of other operations' allocations that were preempted for this allocation.
     places_taken: Counter = 0
@@ -158,7 +161,7 @@ class NodeSuspected(msgspec.Struct, frozen=True, tag="node_suspected"):
     tree: TreeName
     node: NodeName
     is_suspect: bool
-    #: How jobs fail on the node; empty if it is suspect no more.
+    #: How jobs fail on the node; empty if the node is no longer suspect.
     words: Annotated[str, msgspec.Meta(max_length=LONGEST_FAILURE_WORDS)]
     #: Some of the operations whose jobs failed there in a row.
     operations: Annotated[list[ToldOperation], msgspec.Meta(max_length=MOST_BLAMING)] = []
@@ -206,7 +209,7 @@ class Decisions(msgspec.Struct, frozen=True):
     #: Number of the first decision of this message, counted over the whole term, including decisions that were left out.
     first: Counter
     decisions: Annotated[list[AllocationStarted | AllocationPreempted], msgspec.Meta(max_length=MOST_DECISIONS)]
-    #: Nodes that became suspect or are suspect no more. They are not numbered.
+    #: Nodes that became suspect or are no longer suspect. `first` does not count these changes.
     suspects: Annotated[list[NodeSuspected], msgspec.Meta(max_length=MOST_SUSPECTS)] = []
 
 

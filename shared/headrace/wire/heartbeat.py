@@ -29,11 +29,12 @@ MOST_RECORDS_PER_HEARTBEAT = 300
 MOST_STARTS_PER_HEARTBEAT = 50
 #: Most indexes that one allocation may run without a new order.
 LARGEST_ALLOCATION_JOBS = 64
-#: Upper bound in bytes, by `picture_bytes`, of everything a node holds, so that it fits into a heartbeat. The rest of the message is for
-#: preemption records, for the reasons of allocations that the node gave back, and for at least one job end.
+#: Upper bound in bytes of a node's allocations in a heartbeat, as `picture_bytes` computes it. The rest of the message is for preemption
+#: records, for the reasons of allocations that the node gave back, and for at least one job end.
 LARGEST_PICTURE_BYTES = 360 * 1024
-#: Most GPU devices of one node, and longest name of a device in characters.
+#: Most GPU devices of one node.
 MOST_GPUS = 128
+#: Longest name of a GPU device, in characters.
 LONGEST_GPU_NAME = 64
 #: Pattern of names of devices, which are shown in tables and are listed in environment variables of jobs.
 GPU_NAME_PATTERN = r"\A[A-Za-z0-9._:/-]+\Z"
@@ -42,9 +43,9 @@ LARGEST_REMARKS_BYTES = MOST_RECORDS_PER_HEARTBEAT * LARGEST_RECORD_BYTES
 
 
 def picture_bytes(allocations: int, unstarted: int) -> int:
-    """Return an upper bound in bytes for allocations in a heartbeat, without their records and reasons.
+    """Return an upper bound in bytes of the allocations in a heartbeat, without preemption records and reasons.
 
-    `unstarted` is the number of their slots that have not started.
+    `unstarted` is the number of job indexes in these allocations whose jobs have not started.
     """
     return 270 * allocations + 12 * unstarted
 
@@ -128,8 +129,9 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     job: RunningJob | None = None
     #: Indexes that may still run; for a closing or ended allocation the indexes that it returns without having run them.
     unstarted: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)] = []
-    #: Number of jobs that have ended in the allocation, and their total run time in milliseconds.
+    #: Number of jobs that have ended in the allocation.
     jobs_ended: Counter = 0
+    #: Total run time of these jobs, in milliseconds.
     jobs_ended_ms: UnixMillis = 0
     #: Preemption record, from the preemption order until the allocation is forgotten. If there are very many, some are left out.
     preemption: PreemptionRecord | None = None
@@ -180,8 +182,9 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     stderr_tail: ShortText = ""
     started_at_ms: UnixMillis = 0
     ended_at_ms: UnixMillis = 0
-    #: CPU time in milliseconds, and peak memory in bytes; both 0 if they were not measured. See `from_cgroup`.
+    #: CPU time in milliseconds; 0 if it was not measured. See `from_cgroup`.
     cpu_ms: UnixMillis = 0
+    #: Peak memory in bytes; 0 if it was not measured. See `from_cgroup`.
     max_rss_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
     #: Preemption record, if the job ended after it was notified of its preemption.
     preemption: PreemptionRecord | None = None
@@ -193,7 +196,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     node: Annotated[str, msgspec.Meta(max_length=63)] = ""
     #: How the allocation was started; null if unknown, as in entries recorded by former versions.
     start: StartRecord | None = None
-    #: True if CPU time and peak memory are those of the job's cgroup. False: the CPU time has only the processes that were waited for,
+    #: True if CPU time and peak memory are those of the job's cgroup. False: the CPU time covers only the processes that were waited for,
     #: and the peak memory is that of the largest single process.
     from_cgroup: bool = False
     #: True if the job failed because its memory was at its limit.
@@ -296,16 +299,18 @@ class JobSpec(msgspec.Struct, frozen=True):
     operation: OperationId
     argv: Annotated[list[str], msgspec.Meta(min_length=1)]
     environment: dict[str, str] = {}
-    #: Empty: the folder of the operation's files, or a scratch folder of the agent if the operation has no files.
+    #: Folder in which the jobs run. Empty: the folder of the operation's files, or a scratch folder of the agent if the operation has no
+    #: files.
     working_directory: str = ""
     job_count: Annotated[int, msgspec.Meta(ge=1)] = 1
     pool: str = ""
     #: Person who owns the operation.
     user: str = ""
-    #: Milliseconds from the request to end to the kill, when an allocation is taken back or the time limit is reached.
+    #: Milliseconds from the interruption signal to the kill, when an allocation is taken back or the time limit is reached.
     interruption_timeout_ms: UnixMillis = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    #: True if the jobs handle the signal: after the signal exit status 0 means done, and 75 means saved, run again.
+    #: True if the jobs handle the interruption signal. A job that then ends with exit status 0 is completed; with 75 it has saved its state
+    #: and is run again.
     interruptible: bool = False
     #: Signal that notifies a job of its preemption.
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
@@ -319,7 +324,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     output: FileName = ""
     error: FileName = ""
     stdin: FileName = ""
-    #: Milliseconds from the start of a job to the request to end; null: no limit.
+    #: Milliseconds from the start of a job to the interruption signal; null: no limit.
     time_limit_ms: UnixMillis | None = None
     #: True if the job gets a terminal.
     terminal: bool = False
@@ -406,8 +411,8 @@ class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     extend: list[Extend] = []
     take_back: list[TakeBack] = []
     forget: Forget = Forget()
-    #: Lease of the node, in milliseconds from the sending of an answered heartbeat. The runner ends all jobs 10 s before the lease is over
-    #: (a lease below 20 s: halfway), so that the jobs can be given to other nodes afterwards.
+    #: Lease of the node, in milliseconds from the sending of an answered heartbeat. The runner ends all jobs 10 s before the lease is over,
+    #: or after half of a lease shorter than 20 s, so that the jobs can be given to other nodes afterwards.
     lease_ms: UnixMillis = 600_000
     #: False if this tree's allocator does not know the node; the node must enrol first.
     enrolled: bool = True

@@ -34,11 +34,11 @@ class IntegralSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class PoolSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One pool at one point in time, with all pools and operations below it."""
+    """The figures of a pool at one point in time. They include all pools and operations below the pool."""
 
     usage: Resources = ZERO
     demand: Resources = ZERO
-    #: Fair share as amounts, all parts together.
+    #: Total fair share, as amounts.
     fair_share: Resources = ZERO
     #: Strong guarantee in force.
     strong_guarantee: Resources = ZERO
@@ -61,10 +61,12 @@ class HistorySample(msgspec.Struct, frozen=True):
     pools: dict[PoolName, PoolSample]
     #: False: the sample has only pools whose guarantees were just changed, and says nothing about other pools.
     complete: bool = True
-    #: Number of this page from 0, and the number of pages.
+    #: Number of this page, counted from 0.
     page: Counter = 0
+    #: Number of pages of the sample.
     pages: Annotated[int, msgspec.Meta(ge=1)] = 1
-    #: Term of the fair_share that recorded it. The first sample of each term has no pools; it shuts out former terms.
+    #: Term of the fair_share that recorded the sample. The first sample of each term has no pools. Once it is recorded, former terms can
+    #: record nothing more.
     term: Term = 0
 
 
@@ -82,8 +84,9 @@ class GetHistory(msgspec.Struct, frozen=True):
     tree: TreeName = TreeName("default")
     #: True: if records begin later than `since_ms`, begin with the oldest record.
     from_oldest: bool = False
-    #: `next` and `known_until_ms` of the previous page; 0 for the first page.
+    #: `next` of the previous page; 0 for the first page.
     first: Counter = 0
+    #: `known_until_ms` of the previous page; 0 for the first page.
     known_until_ms: Counter = 0
 
 
@@ -162,11 +165,12 @@ class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     usage: Spread
     demand: Spread
     fair_share: Spread
-    #: Strong guarantee and total of the last sample.
+    #: Strong guarantee in the last sample of the stretch.
     strong_guarantee: Amount
+    #: Total of the cluster in the last sample of the stretch.
     total: Amount
     integral: IntegralPoint | None = None
-    #: None from a fair_share of a former version.
+    #: How much of the fair share the pool used; None if a former version of fair_share answers.
     delivery: Delivery | None = None
 
     def joined(self, later: HistoryPoint) -> HistoryPoint:
@@ -194,17 +198,19 @@ class PoolHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     pool: PoolName
     tree: TreeName
     resource: str
-    #: Beginning of the first stretch and end of the last, Unix time in milliseconds.
+    #: Unix time in milliseconds at which the first stretch begins.
     since_ms: Counter
+    #: Unix time in milliseconds at which the last stretch ends.
     until_ms: Counter
     points: list[HistoryPoint]
     #: Value of `first` in the request for the next page; None on the last page.
     next: Counter | None = None
-    #: Unix time up to which the samples cover; a gap begins there.
+    #: Unix time in milliseconds up to which samples are known. A gap begins there.
     known_until_ms: Counter = 0
     #: Unix time of the oldest sample kept for the tree, in milliseconds; None if there is none.
     oldest_ms: Counter | None = None
-    #: True if the pool exists now or a sample on this page names it. If no page knows the pool, its zeros have no meaning.
+    #: True if the pool exists now or a sample on this page names it. If it is false on all pages, no such pool is known and the zeros mean
+    #: nothing.
     known: bool = True
     #: Known pool names nearest to an unknown name, best first.
     near: list[str] = []

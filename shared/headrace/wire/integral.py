@@ -29,8 +29,9 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One burst or relaxed pool in an advance, or a pool above such pools."""
 
     pool: PoolName
-    #: Inflow and burst (the most that may be drawn at once), as shares of the total; 0 without a guarantee.
+    #: Inflow, as a share of the total; 0 without a guarantee.
     flow_ratio: Ratio
+    #: Burst (the most that may be drawn at once), as a share of the total; 0 without a guarantee.
     burst_ratio: Ratio
     #: Largest component of the integral share granted by the previous update; charged for the whole of `dt_us`.
     grant_ratio: Ratio
@@ -60,19 +61,22 @@ class Advance(msgspec.Struct, frozen=True):
     saturation_period_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 86_400.0
     #: Unix time of the update in milliseconds; 0 if the sender does not report it. No volume depends on it.
     at_ms: Counter = 0
-    #: Number of this part from 0, and the number of parts: an advance of many pools is split by size.
+    #: Number of this part, counted from 0. An advance of many pools is split by size.
     part: Counter = 0
+    #: Number of parts of the advance.
     parts: Annotated[int, msgspec.Meta(ge=1)] = 1
 
 
 class Downtime(msgspec.Struct, frozen=True, array_like=True):
     """Wall-clock time that was credited to no volume, because services were down or did not know the cluster."""
 
-    #: Number of such periods, and their total length in milliseconds.
+    #: Number of periods that were not credited.
     gaps: Counter = 0
+    #: Total length of these periods, in milliseconds.
     together_ms: Counter = 0
-    #: Beginning and end of the last period, Unix time in milliseconds.
+    #: Unix time in milliseconds at which the last period began.
     last_from_ms: Counter = 0
+    #: Unix time in milliseconds at which the last period ended.
     last_until_ms: Counter = 0
 
 
@@ -96,7 +100,7 @@ class PoolVolume(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Advanced(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The volumes of `version`, saved, as many as fit. If `more` is true the reader must ask for the rest with `GetVolumes`."""
+    """The saved volumes of `version`, as many as fit in the answer. If `more` is true, the reader asks for the rest with `GetVolumes`."""
 
     tree: TreeName
     version: Version

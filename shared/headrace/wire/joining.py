@@ -43,7 +43,7 @@ class TokenMade(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class Join(msgspec.Struct, frozen=True):
-    """host → admission: register this host as the node. The token stands in the subject."""
+    """host → admission: register this host as the node. The token is part of the subject."""
 
     #: Public key of the node. Its seed was made on the host and stays there.
     key: PublicKey

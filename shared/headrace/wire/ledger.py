@@ -60,8 +60,9 @@ class LiveOperation(msgspec.Struct, frozen=True):
     suspended: bool
     ephemeral_pool: bool
     started_at_ms: Counter
-    #: Indexes below this number may be leased. `block_term` is the term of the allocator that leased last.
+    #: Indexes below this number may be leased to the allocator.
     block: Counter
+    #: Term of the allocator that leased indexes last.
     block_term: Term
     #: One bit per index below `block`, lowest index first in each byte. A set bit means that the job is finished, has failed and is
     #: not retried or waits for its retry, or does not belong to this tree.
@@ -70,9 +71,9 @@ class LiveOperation(msgspec.Struct, frozen=True):
     attempts: list[JobSlot] = []
     #: True while the operation is suspended and its running jobs must end.
     ends_running_jobs: bool = False
-    #: For an operation of several trees, or with `spec.after_each`: number of indexes that may run and that no tree has, and number of
-    #: changes of index owners.
+    #: Number of indexes that may run and that no tree has; null unless the operation is in several trees or has `spec.after_each`.
     free: Counter | None = None
+    #: Number of changes of the owners of the operation's indexes.
     changes: Counter = 0
     #: Number of failed jobs that wait for their retry. Their bits in `done` are set.
     pausing: Counter = 0
@@ -150,7 +151,7 @@ class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class ReturnIndexes(msgspec.Struct, frozen=True):
-    """Release indexes of an operation of several trees that this allocator has not given out.
+    """Release indexes of an operation of several trees that this allocator has not assigned to a node.
 
     Refused if the owners of the operation's indexes have changed since `change`.
     """

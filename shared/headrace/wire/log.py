@@ -57,12 +57,13 @@ class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     at_ms: Counter
     #: Placements in its trees. Empty in entries from before there were limits, when the operation held a slot in the tree of its spec.
     placements: list[TreePlacement] = []
-    #: Operations that had not ended yet, of those that it waits for.
+    #: Operations of `spec.after` that had not ended at the start.
     awaits: list[OperationId] = []
     #: Why the operation can never run; empty unless an operation that it waits for had ended in another way than asked.
     upstream_failure: str = ""
-    #: For `spec.after_each`: True if that operation had not ended, and the number of jobs that may run from the start on.
+    #: For `spec.after_each`: True if that operation had not ended at the start.
     awaits_jobs: bool = False
+    #: For `spec.after_each`: number of jobs that may run from the start on.
     free: Counter = 0
 
 
@@ -264,9 +265,9 @@ class LogBatch(msgspec.Struct, frozen=True):
 
     term: Term
     events: Annotated[list[Event], msgspec.Meta(max_length=100_000)]
-    #: Process that wrote the entry, and the number of its entry: together they identify every attempt to append an entry.
+    #: Process that wrote the entry. Together with `number` it identifies every attempt to append an entry.
     writer: str = ""
-    #: Negative in entries by which former versions announced a term.
+    #: Number that the process gave to the entry. Negative in entries by which former versions announced a term.
     number: int = 0
 
 

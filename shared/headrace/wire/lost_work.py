@@ -12,8 +12,9 @@ from headrace.wire.integral import Volume
 from headrace.wire.preemption import PreemptionReason
 from headrace.wire.version import Counter
 
-#: Lost work is summed by the hour and kept for this many hours.
+#: Milliseconds of an hour. Lost work is summed by the hour.
 HOUR_MS: Final = 3_600_000
+#: Number of hours for which the sums are kept.
 KEPT_HOURS: Final = 7 * 24
 
 

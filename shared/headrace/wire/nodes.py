@@ -18,7 +18,7 @@ from headrace.wire.version import Counter, Term
 
 #: Most tags of a node.
 MOST_TAGS: Final = 100
-#: Longest texts, in characters.
+#: Longest tag, in characters. The following constants limit other texts in the same way.
 LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
 LONGEST_ISOLATION_DETAIL: Final = 500
@@ -63,14 +63,16 @@ class NodeTerms(msgspec.Struct, frozen=True):
 class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
     """An administrator's order that no jobs start on a node: at once or from a later time, and until it is undone or for a time."""
 
-    #: The administrator, and Unix time of the order in milliseconds.
+    #: Administrator who gave the order.
     by: Annotated[str, msgspec.Meta(max_length=200)]
+    #: Unix time of the order, in milliseconds.
     at_ms: Counter
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_DRAIN_REASON)] = ""
-    #: Unix times in milliseconds between which it is in force; 0: from the order on, and without end.
+    #: Unix time in milliseconds at which the drain begins; 0: as soon as the order is given.
     from_ms: Counter = 0
+    #: Unix time in milliseconds at which the drain ends; 0: when it is undone.
     until_ms: Counter = 0
-    #: Milliseconds from its begin after which running jobs are interrupted and requeued. None: they run to their end.
+    #: Milliseconds from the beginning of the drain to the interruption of running jobs, which are requeued. None: jobs run to their end.
     abort_after_ms: Millis | None = None
 
     @property
@@ -114,17 +116,19 @@ class NodeRecord(msgspec.Struct, frozen=True):
     enrolled_at_ms: Counter = 0
     #: Machine of the node's agent. No other machine may speak for the node while anything may run on this machine.
     machine: Machine = ""
-    #: Public key with which the node joined, and the terms of its token; empty and null if it joined without a token.
+    #: Public key with which the node joined; empty if it joined without a token.
     key: PublicKey = ""
+    #: Terms of the token with which the node joined; null if it joined without a token.
     terms: NodeTerms | None = None
     #: Tags that the agent claims and the token does not allow.
     cut_tags: Tags = []
     #: True if the agent reports that no job can reach its key or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
-    #: Number of times that an administrator undrained the node. Each time the node counts as one on which no job failed.
+    #: Number of times that an administrator undrained the node. Jobs that failed on the node before that no longer count against it.
     undrained: Counter = 0
-    #: The drain that is in force or will be; None also for a node that a former version drained. `drained` tells what is in force now.
+    #: The drain that is in force or will be; None also for a node that a former version drained. `drained` says whether the node is drained
+    #: now.
     drain: Drain | None = None
     #: True while the drain ends the jobs that still run.
     ends_jobs: bool = False
@@ -221,10 +225,10 @@ class LongestLeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     term: Term = 0
     lease_ms: Counter = 0
-    #: Nodes that run nothing. A node gets jobs only after it was taken out of this list.
+    #: Nodes that run nothing. A node gets jobs only after it was removed from this list.
     empty_nodes: list[NodeName] = []
-    #: Job indexes that no allocator ever gave out, or whose start never happened. The allocator writes them last when it stops in
-    #: order, and its successor removes them before it gives anything out.
+    #: Job indexes that no allocator ever assigned to a node, or whose start never happened. The allocator writes them last when it stops in
+    #: order, and its successor removes them before it assigns any job.
     not_given_out: dict[OperationId, list[IndexRun]] = {}
 
 
@@ -256,8 +260,9 @@ class NodeJob(msgspec.Struct, frozen=True, array_like=True):
     ran_ms: Counter
     #: Milliseconds until its time limit; None: no limit, or its operation is over.
     left_ms: Counter | None = None
-    #: Title and pool of its operation; empty if the operation is over.
+    #: Title of the operation; empty if the operation is over.
     title: str = ""
+    #: Pool of the operation; empty if the operation is over.
     pool: str = ""
     #: Account under which it runs on the node; empty: the agent's account.
     account: str = ""
@@ -279,14 +284,16 @@ class NodeView(msgspec.Struct, frozen=True):
     running_jobs: Counter = 0
     #: Milliseconds since the last heartbeat.
     heartbeat_age_ms: Counter | None = None
-    #: `full` if no job can reach the key of the agent, else `none`; and the reason.
+    #: `full` if no job can reach the key of the agent, else `none`.
     isolation: str = ""
+    #: Reason for this isolation, in words.
     isolation_detail: str = ""
     #: How the host limits jobs to their resources: `cgroup2`, `rlimit` or `none`.
     limits: str = ""
     trouble: str = ""
-    #: Resources and tags that the agent offers beyond the terms of the node's token. They are ignored.
+    #: Resources that the agent offers beyond the terms of the node's token. They are ignored.
     cut: Resources = ZERO
+    #: Tags that the agent offers beyond the terms of the node's token. They are ignored.
     cut_tags: list[str] = []
     #: Why the tree gives the node no jobs, even if it has free resources; empty if it may get jobs.
     left_out: str = ""
@@ -344,8 +351,9 @@ class OperationProgress(msgspec.Struct, frozen=True, array_like=True):
     """Progress of those running jobs of an operation that report it."""
 
     operation: OperationId
-    #: Number of running jobs that report their progress, and their summed progress in thousandths of a job.
+    #: Number of running jobs that report their progress.
     jobs: Counter
+    #: Sum of the progress of these jobs, in thousandths of a job.
     thousandths: Counter
 
     @staticmethod

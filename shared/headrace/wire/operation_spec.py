@@ -22,10 +22,10 @@ from headrace.wire.trace import Trace
 VANILLA: Final = "vanilla"
 LARGEST_JOB_COUNT = 1_000_000
 MOST_TRIES: Final = 1_000
-#: Default for operations that people start.
+#: Default of `tries` for operations that people start.
 TRIES: Final = 3
 LONGEST_INTERRUPTION_MS = 3_600_000
-#: Default for operations that people start, in milliseconds.
+#: Default of `retry_backoff_ms` for operations that people start, in milliseconds.
 RETRY_BACKOFF_MS = 500
 LONGEST_RETRY_BACKOFF_MS = 10_000
 #: Most operations that one operation waits for.
@@ -46,7 +46,7 @@ class UpstreamEnd(enum.StrEnum):
     OK = "ok"
     #: It failed or was aborted.
     FAILED = "failed"
-    #: It ended, however that was.
+    #: It ended: completed, failed or aborted.
     ANY = "any"
 
 
@@ -149,7 +149,8 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: True if the operation is refused when its pool does not exist, instead of making an ephemeral pool.
     require_specified_pools_existence: bool = False
     preemption_mode: PreemptionMode = PreemptionMode.NORMAL
-    #: True if the jobs handle the signal: after the signal exit status 0 means done, and 75 means saved, run again.
+    #: True if the jobs handle the interruption signal. A job that then ends with exit status 0 is completed; with 75 it has saved its state
+    #: and is run again.
     interruptible: bool = False
     #: Signal that notifies a job of its preemption.
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
@@ -182,10 +183,12 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     indexes: IndexText = ""
     #: One line of text for each index that the jobs see; a job finds its line in `HEADRACE_LINE`, and in place of `{}` in its command.
     lines: Lines = []
-    #: Files on the node that the jobs write their stdout and stderr to and read their stdin from, relative to the working directory.
-    #: `%i` stands for the index. Empty: output goes to the job's log, and stdin is empty.
+    #: File on the node to which each job writes its stdout, relative to the working directory; `%i` stands for the index. Empty: the job's
+    #: log.
     output: FileName = ""
+    #: The same for stderr.
     error: FileName = ""
+    #: File on the node from which each job reads its stdin, named in the same way. Empty: stdin is empty.
     stdin: FileName = ""
     #: Operation whose jobs this operation runs again; empty: none.
     rerun_of: Annotated[str, msgspec.Meta(max_length=200)] = ""
@@ -197,11 +200,13 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Milliseconds that one run of a job may take before it is interrupted. None: the default of the pool, which may be no limit. Admission
     #: records the value in force, so that a later change of the pool does not change it.
     time_limit_ms: TimeLimit | None = None
-    #: Milliseconds from the first running slot of the operation until it fails, whatever runs, waits or is suspended. None: as above.
+    #: Milliseconds from the first running slot of the operation until it fails, whatever runs, waits or is suspended. None: the default of
+    #: the pool, as for `time_limit_ms`.
     operation_time_limit_ms: TimeLimit | None = None
-    #: Ends of failed runs that are retried, and ends that are not, as `headrace.failure_sets` reads them; empty: no rule. At most one of
-    #: them is given. A job that is not retried is given up, whatever `tries` is.
+    #: Ends of failed runs that are retried, as `headrace.failure_sets` reads them; empty: no rule. A job that is not retried is given up,
+    #: whatever `tries` is.
     retry_on: FailureText = ""
+    #: Ends of failed runs that are not retried; empty: no rule. Not allowed together with `retry_on`.
     no_retry_on: FailureText = ""
     #: True if the operation is suspended after its first run that failed or timed out, unless it fails or ends by that run.
     suspend_on_failure: bool = False

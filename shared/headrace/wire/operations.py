@@ -132,8 +132,9 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     #: Number of measured runs; runs that never started or were lost are not measured.
     runs: Counter = 0
-    #: Total run time and total CPU time, in milliseconds.
+    #: Total run time, in milliseconds.
     ran_ms: Counter = 0
+    #: Total CPU time, in milliseconds.
     cpu_ms: Counter = 0
     #: Largest peak memory of a run, in bytes.
     max_rss_bytes: Counter = 0
@@ -171,10 +172,11 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     completed_jobs: Counter
     #: Number of failed runs, including runs that were retried.
     failed_jobs: Counter
-    #: Number of runs that Headrace ended, and of runs that were lost; neither counts as a failure.
+    #: Number of runs that Headrace ended. They do not count as failures.
     aborted_jobs: Counter
+    #: Number of runs that were lost. They do not count as failures.
     lost_jobs: Counter
-    #: Number of jobs that are not completed and not given up: running, pending, or in doubt.
+    #: Number of jobs that are not completed and not given up: running, pending or unconfirmed.
     open_jobs: Counter
     #: Why the operation is in this state: what failed it, who aborted it.
     reason: ShortText = ""
@@ -190,15 +192,16 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     erased_trees: list[TreeName] = []
     #: Accounts under which ended runs of its jobs ran on their nodes; an empty name is the account of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
-    #: Number of failed jobs that wait for their retry, and Unix time in milliseconds of the first retry; 0: no job waits.
+    #: Number of failed jobs that wait for their retry.
     pausing_jobs: Counter = 0
+    #: Unix time in milliseconds of the first of these retries; 0: no job waits.
     next_retry_at_ms: Counter = 0
     #: True if the reader may not see arguments, environment, folder and output of the jobs; these fields are then empty.
     is_withheld: bool = False
     #: Number of jobs that failed or timed out and are not retried.
     given_up_jobs: Counter = 0
-    #: CPU time and memory of ended runs, by their result; only results of measured runs. Runs that ended before an admission that sums them
-    #: took over are not included.
+    #: Usage of the measured runs that have ended, by their result. Runs that ended under a former version of admission, which did not sum
+    #: usage, are not included.
     used: dict[JobResult, RunUsage] = {}
     #: Operations of `spec.after` that have not ended yet. While there are any, the operation is pending and in no queue.
     awaits: list[OperationId] = []
@@ -340,7 +343,7 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     levels_left_out: Counter = 0
     #: Messages about what an operator has paused in its trees.
     pauses: list[str] = []
-    #: The first operations that it waits for, of those that have not ended.
+    #: The first of the operations that this operation waits for and that have not ended.
     upstream: list[AwaitedOperation] = []
 
 
@@ -401,7 +404,7 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """A page of jobs in the order of their index. No job that was asked for follows a page with fewer jobs than the limit."""
+    """A page of jobs in the order of their index. A page with fewer jobs than the limit is the last page."""
 
     operation: OperationId
     jobs: list[JobRow]

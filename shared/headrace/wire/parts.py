@@ -58,8 +58,9 @@ class SnapshotPublisher(Generic[Item, Frame]):
         self.version = Version(term, 0)
         self.frame = frame
         self.items: dict[str, Item] = {}
-        #: Encoded pages of whole snapshots that readers may be fetching, by version; and the versions fetched to the end, oldest first.
+        #: Encoded pages of whole snapshots that readers may be fetching, by version.
         self._wholes: dict[Version, list[bytes]] = {}
+        #: Versions of whole snapshots that a reader has fetched to the end, oldest first.
         self._read: dict[Version, None] = {}
 
     def advance(self, frame: Frame, changed: Iterable[Item], removed: Iterable[str] = ()) -> list[bytes]:
@@ -179,7 +180,7 @@ class _Gathering(Generic[Item, Frame]):
         return len(self.parts) == self.count
 
     def move(self, items: Mapping[str, Any]) -> bool:
-        """Make the moved items from the items of the version it builds on. True if no item was missing."""
+        """Apply the moved figures to `items`, those of the version that this version builds on. Return True if none was missing."""
         known = True
         for number in self.unmoved:
             made = {one.key: one.applied(items[one.key]) for one in self.parts[number].moved if one.key in items}

@@ -37,7 +37,7 @@ class EphemeralPool(msgspec.Struct, frozen=True):
 
     name: PoolName
     parent: PoolName
-    #: User whose number of ephemeral pools counts this pool; empty for a hub's pool and for a pool that was configured once.
+    #: User against whose limit on ephemeral pools the pool counts; empty for a hub's pool and for a pool that was configured once.
     user: str = ""
     #: True if the parent, a hub, made the pool for one user.
     of_hub: bool = False
@@ -54,8 +54,9 @@ class WaitingFor(msgspec.Struct, frozen=True):
 
     tree: TreeName
     blocked_by: PoolName
-    #: `max_running_operation_count` of that pool, and the number of operations that it counts there.
+    #: `max_running_operation_count` of the pool in `blocked_by`.
     limit: Counter
+    #: Number of operations in that pool that count against the limit.
     running: Counter
     #: Position in the queue, 1 is next; 0 if not counted.
     place: Counter = 0
@@ -84,8 +85,9 @@ class PoolLevel(msgspec.Struct, frozen=True):
     operation_count: Counter
     #: True if no running slot is free here, so that this level holds the operation back.
     full: bool
-    #: Number of operations in this pool's queue, and the first of them in queue order.
+    #: Number of operations in this pool's queue.
     waiting: Counter = 0
+    #: The first operations of the queue, in its order.
     first_waiting: list[OperationId] = []
     parent: PoolName = PoolName("")
     #: True if the pool is ephemeral.

@@ -63,8 +63,9 @@ class Scaled(msgspec.Struct, frozen=True):
     #: `strong_guarantee_resources` or `burst_guarantee_resources`.
     setting: str
     resource: str
-    #: Amounts; cpu in hundredths of a core, memory in bytes.
+    #: Configured amount; cpu in hundredths of a core, memory in bytes.
     configured: Counter
+    #: Amount in force, in the same unit.
     in_force: Counter
 
 
@@ -80,7 +81,7 @@ class PlanElement(msgspec.Struct, frozen=True):
     bound: Bound
     #: Strong guarantee in force, after inference and fitting.
     guarantee: Resources = ZERO
-    #: The shares as amounts.
+    #: Fair share as amounts.
     fair_resources: Resources = ZERO
     usage: Resources = ZERO
     demand: Resources = ZERO

@@ -48,9 +48,9 @@ class Move(_Change, frozen=True, tag="move"):
     """
 
     name: PoolName
-    #: Empty: the parent stays.
+    #: New parent of the pool; empty: the parent stays.
     parent: PoolName = PoolName("")
-    #: Empty: the name stays.
+    #: New name of the pool; empty: the name stays.
     new_name: PoolName = PoolName("")
 
 

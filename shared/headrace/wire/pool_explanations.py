@@ -65,14 +65,14 @@ class IntegralGuarantee(msgspec.Struct, frozen=True):
 
 
 class ShareStep(msgspec.Struct, frozen=True):
-    """One pool on the way from the root: its figures, and what bounds its share. Amounts are the shares as amounts."""
+    """One pool on the way from the root: its figures, and what bounds its share. Shares are given as amounts of resources."""
 
     pool: PoolName
     #: First bound that prevents a larger share.
     bound_by: BoundKind
     #: Resource that binds; empty if no single resource does.
     resource: ResourceName
-    #: Pool above whose limit binds; empty if the pool's own limit does.
+    #: Ancestor whose limit binds; empty if the pool's own limit does.
     limited_above: PoolName
     #: How the parent arrived at this pool's share, if the parent gives out less than its children want.
     division: Division
@@ -81,12 +81,13 @@ class ShareStep(msgspec.Struct, frozen=True):
     usage: Resources
     demand: Resources
     fair_resources: Resources
-    #: The parts of the fair share.
+    #: Part of the fair share that the strong guarantee gives. The two fields that follow are its other parts.
     by_strong_guarantee: Resources
     by_integral_guarantee: Resources
     by_weight: Resources
-    #: Strong guarantee in force, and as configured.
+    #: Strong guarantee in force.
     guarantee: Resources
+    #: Strong guarantee as configured.
     configured_guarantee: PartialResources = NOTHING
     #: Limits in force, for resources where they are below the cluster's total.
     limits: PartialResources = NOTHING
@@ -94,8 +95,9 @@ class ShareStep(msgspec.Struct, frozen=True):
     limited_by_nodes: bool = False
     savings: IntegralGuarantee | None = None
     starvation_status: StarvationStatus = StarvationStatus.NON_STARVING
-    #: Sum of the weights of the children that share by weight, including this pool; and their number.
+    #: Sum of the weights of the parent's children that share by weight, including this pool.
     weights: Finite = 0.0
+    #: Number of these children.
     sharing: Counter = 0
     #: Siblings that are owed most of the resource.
     siblings: Annotated[list[Sibling], msgspec.Meta(max_length=3)] = []
@@ -111,7 +113,7 @@ class Holder(msgspec.Struct, frozen=True):
     #: Empty in sums over users.
     user: UserName
     usage: Resources
-    #: Part of the usage above the fair share.
+    #: The part of the usage that exceeds the fair share.
     beyond: Resources
     #: Unix time in milliseconds when the operation began; None in sums.
     started_at_ms: Counter | None = None
@@ -122,19 +124,22 @@ class Holder(msgspec.Struct, frozen=True):
 class Holders(msgspec.Struct, frozen=True):
     """Pools, operations and users that hold what a pool lacks; those with most usage above their share come first."""
 
-    #: Resource that they are sorted by.
+    #: Resource by which the holders are sorted.
     resource: ResourceName
-    #: Amounts that the pool is owed but does not have, and that it wants but does not have.
+    #: Amounts that the pool is owed but does not have.
     owed: Resources = ZERO
+    #: Amounts that the pool wants but does not have.
     wanted: Resources = ZERO
     #: Resources that are not used by any operation.
     free: Resources = ZERO
     pools: Annotated[list[Holder], msgspec.Meta(max_length=10)] = []
     operations: Annotated[list[Holder], msgspec.Meta(max_length=10)] = []
     people: Annotated[list[Holder], msgspec.Meta(max_length=10)] = []
-    #: Number of pools, operations and users, including those not listed.
+    #: Number of pools, including those not listed.
     pool_count: Counter = 0
+    #: Number of operations, including those not listed.
     operation_count: Counter = 0
+    #: Number of users, including those not listed.
     people_count: Counter = 0
 
 

@@ -68,8 +68,9 @@ class ResourceDistribution(msgspec.Struct, frozen=True):
     distributed_strong_guarantee_resources: dict[str, Finite]
     distributed_resource_flow: dict[str, Finite]
     distributed_burst_guarantee_resources: dict[str, Finite]
-    #: Flow that could be promised beside the bursts without promising more in total, and burst beside the flows.
+    #: Amount by which the bursts exceed the flows: this much more flow could be promised without promising more in total.
     undistributed_resource_flow: dict[str, Finite]
+    #: Amount by which the flows exceed the bursts, in the same way.
     undistributed_burst_guarantee_resources: dict[str, Finite]
 
 
@@ -82,45 +83,54 @@ class PoolView(msgspec.Struct, frozen=True):
     ephemeral: bool
     settings: PoolConfig
     share: ShareItem
-    #: The shares as amounts.
+    #: Fair share as amounts.
     fair_resources: Resources
     usage: Resources
     demand: Resources
     operation_count: Counter
     #: Running operations without lightweight ones.
     running_operation_count: Counter
-    #: Saved volume: resource times seconds, and as a ratio; None for a pool without integral guarantees.
+    #: Saved volume: resource times seconds; None for a pool without integral guarantees.
     accumulated_resource_volume: dict[str, Finite] | None = None
+    #: Saved volume as one number: share times seconds; None for a pool without integral guarantees.
     accumulated_resource_ratio_volume: Finite | None = None
-    #: Most that the pool can save, resource times seconds; and the seconds that its savings last at full burst, None if for ever.
+    #: Most that the pool can save: resource times seconds; None for a pool without integral guarantees.
     integral_pool_capacity: dict[str, Finite] | None = None
+    #: Seconds that the savings last at full burst; None if for ever.
     estimated_burst_usage_duration_seconds: Finite | None = None
     #: The capacity as one number, share times seconds.
     integral_pool_capacity_ratio: Finite | None = None
-    #: Inflow and burst (the most that may be drawn at once), each as the largest share of any resource; and that ratio of each resource,
-    #: cpu in cores. None for a pool without integral guarantees.
+    #: Inflow, as the largest share of any resource. None for a pool without integral guarantees, as for the three fields that follow.
     specified_resource_flow_ratio: Finite | None = None
+    #: Burst (the most that may be drawn at once), as the largest share of any resource.
     specified_burst_ratio: Finite | None = None
+    #: That inflow ratio of the total of each resource; cpu in cores.
     specified_resource_flow: dict[str, Finite] | None = None
+    #: That burst ratio of the total of each resource; cpu in cores.
     specified_burst_guarantee_resources: dict[str, Finite] | None = None
-    #: Sums over the pool and all pools below it.
+    #: Sum of the inflow ratios of the pool and all pools below it.
     total_resource_flow_ratio: Finite = 0.0
+    #: Sum of the burst ratios of the pool and all pools below it.
     total_burst_ratio: Finite = 0.0
     #: For the root: promised part of the tree.
     resource_distribution_info: ResourceDistribution | None = None
     #: Time that its volume was neither credited nor charged for; None for a pool without integral guarantees.
     downtime: Downtime | None = None
-    #: Limits in force (at most the cluster's total), and the demand within these limits.
+    #: Limits in force, at most the cluster's total.
     resource_limits: Resources = ZERO
+    #: Demand within these limits.
     limited_resource_demand: Resources = ZERO
-    #: Shares as amounts: the guarantee in force after inference and fitting; the estimated guarantee; what the pool is owed within its
-    #: guarantees.
+    #: Strong guarantee in force, after inference and fitting, as amounts.
     effective_strong_guarantee_resources: Resources = ZERO
+    #: Estimated guarantee, as amounts.
     estimated_guarantee_resources: Resources = ZERO
+    #: What the pool is owed within its guarantees, as amounts.
     promised_fair_resources: Resources = ZERO
-    #: Operations of the pool and all pools below that take part in scheduling; then operations and pools directly in the pool.
+    #: Number of operations of the pool and all pools below that take part in scheduling.
     schedulable_operation_count: Counter = 0
+    #: Number of operations directly in the pool.
     pool_operation_count: Counter = 0
+    #: Number of pools directly in the pool.
     child_pool_count: Counter = 0
     #: Limits in force.
     max_operation_count: Counter = 0

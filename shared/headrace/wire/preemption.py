@@ -71,7 +71,7 @@ _WHY: Final = {
     PreemptionReason.RESOURCE_OVERCOMMIT: _NO_ROOM,
     PreemptionReason.POOL_SHORTAGE: "for pools that are short of their share",
 }
-#: Reasons of preemptive stages. Without a beneficiary the stage only repaired its overcommitted node.
+#: Reasons of preemptive stages. If such a record has no beneficiary, the stage preempted only because its node was overcommitted.
 _OF_STAGES: Final = (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
 
 
@@ -90,15 +90,17 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
     group: Annotated[int, msgspec.Meta(ge=0, le=2)] = 2
     #: Satisfaction above which an allocation belongs to this group.
     threshold: Finite = 0.0
-    #: Shares of the operation that loses the allocation: its fair share, and its usage before and after.
+    #: Fair share of the operation that loses the allocation.
     fair_share: Share = ZERO_SHARE
+    #: Usage of that operation before the preemption, as a share.
     share_before: Share = ZERO_SHARE
+    #: Usage of that operation after the preemption, as a share.
     share_after: Share = ZERO_SHARE
     #: True if the pool only observes preemption: the decision was made, but nothing was preempted.
     observed: bool = False
-    #: Run time in milliseconds before which jobs of the operation are not preempted, 0 if not set or not applicable; and the time
-    #: that the job had run.
+    #: Run time in milliseconds before which jobs of the operation are not preempted; 0 if not set or not applicable.
     exempt_time_ms: Counter = 0
+    #: Run time of the job at the preemption, in milliseconds.
     ran_ms: Counter = 0
 
     @property

@@ -100,8 +100,9 @@ class Busy(_Refusal, frozen=True, tag="busy"):
     oldest_waiting_ms: int
     #: Why the log accepts nothing, if known.
     why: str = ""
-    #: If a single user has too many requests waiting: the most requests and bytes allowed per user; else 0.
+    #: Most requests that each user may have waiting, if one user has too many; else 0.
     most_requests_of_a_user: int = 0
+    #: Most bytes of requests that each user may have waiting, if one user has too many; else 0.
     most_request_bytes_of_a_user: int = 0
 
     def text(self) -> str:
@@ -200,8 +201,9 @@ class LimitBroken(msgspec.Struct, frozen=True):
     #: Pool whose limit it is; empty: the limit of all trees together.
     pool: str = ""
     tree: str = ""
-    #: User that the limit applies to, if it is a limit per user; and the pools that count towards it.
+    #: User that the limit applies to; empty if it is no limit per user.
     user: str = ""
+    #: Pools that count towards a limit per user.
     holders: list[str] = []
     #: Bytes that the operation would take, if it is a limit of bytes; then `limit` and `count` are bytes too; else 0.
     more_bytes: int = 0

@@ -22,7 +22,7 @@ class ReadEvents(msgspec.Struct, frozen=True):
     """person → admission: ask for the kept entries of the log after `after`, or from a time on."""
 
     after: Counter = 0
-    #: Unix time in milliseconds; entries before it are passed over. 0: none is.
+    #: Unix time in milliseconds; entries before it are passed over. 0: all entries are sent.
     since_ms: Counter = 0
 
 
@@ -92,12 +92,15 @@ class ReplayedPool(msgspec.Struct, frozen=True):
     #: Usage of runs that were preempted before they were done.
     preempted_usage: Finite
     preemptions: Counter
-    #: Operations that arrived in the period; then those without a started job at its end, and those refused.
+    #: Number of operations that arrived in the period.
     operations: Counter
+    #: Number of these operations of which no job had started at the end of the period.
     never_started: Counter
+    #: Number of these operations that were refused.
     refused: Counter
-    #: Median and longest wait in milliseconds: from the start of an operation to its first job, or to the replay's end if no job started.
+    #: Median wait in milliseconds: from the start of an operation to its first job, or to the end of the replay if no job started.
     median_wait_ms: Counter
+    #: Longest such wait in milliseconds.
     longest_wait_ms: Counter
     usage_series: list[Finite] = []
     fair_share_series: list[Finite] = []
@@ -109,13 +112,15 @@ class ComparedPool(msgspec.Struct, frozen=True):
 
     pool: PoolName
     path: str
-    #: Usage according to the log: in hours, and as means over stretches.
+    #: Usage according to the log, in hours of the resource.
     recorded_usage: Finite
+    #: Usage according to the log, as means over stretches.
     recorded_series: list[Finite]
     before: ReplayedPool | None = None
     after: ReplayedPool | None = None
-    #: Number of operations that end at least a second sooner in the second replay, and of those that end later or not at all.
+    #: Number of operations that end at least a second sooner in the second replay.
     sooner: Counter = 0
+    #: Number of operations that end at least a second later in the second replay, or not at all.
     later: Counter = 0
 
 

@@ -49,8 +49,9 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     usage: Resources = ZERO
     #: Resources of jobs that are being started and that no node has confirmed yet.
     precommit: Resources = ZERO
-    #: Number of pending jobs, and their resources together.
+    #: Number of pending jobs.
     pending_jobs: Counter = 0
+    #: Resources of all pending jobs together.
     pending: Resources = ZERO
     #: Smallest job of the operation.
     min_needed: Resources = ZERO
@@ -148,16 +149,19 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     owed_everything: bool = False
     accumulated_ratio_volume: Finite = 0.0
     ephemeral: bool = False
-    #: Position among the operations of a fifo pool; and the position in force, if the pool put the operation elsewhere. None outside fifo
-    #: pools.
+    #: Position among the operations of a fifo pool; None outside fifo pools.
     fifo_index: Counter | None = None
+    #: Position in force, which differs if the pool put the operation elsewhere. None outside fifo pools.
     effective_fifo_index: Counter | None = None
     #: Integral share that was granted; the fair share may use less of it.
     proposed_integral_share: Share = ZERO_SHARE
-    #: Integral guarantees as one number, the largest share of any resource: of the pool as configured, and with all pools below it.
+    #: Inflow that is configured for the pool, as the largest share of any resource.
     specified_resource_flow_ratio: Finite = 0.0
+    #: Burst that is configured for the pool, as the largest share of any resource.
     specified_burst_ratio: Finite = 0.0
+    #: Sum of the inflow ratios of the pool and all pools below it.
     total_resource_flow_ratio: Finite = 0.0
+    #: Sum of the burst ratios of the pool and all pools below it.
     total_burst_ratio: Finite = 0.0
     #: For a pool: its limits as configured, even where they exceed the cluster.
     limits: PartialResources = NOTHING
@@ -174,7 +178,7 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Under a YARN policy: amount that the element is due, for a pool with all below it. None: nothing.
     due_to_fair_share: Resources | None = None
     due_to_min_share: Resources | None = None
-    #: True if preemption must provide what it is due now.
+    #: True if jobs must be preempted now to provide what the element is due.
     claims: bool = False
     #: Resource of which the nodes that match the operation's filters have no more for it, because operations that can run only there are
     #: owed the rest. Empty: something else bounds the operation.
@@ -190,12 +194,15 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The new figures of an element of which only fair share, usage or demand changed: a quarter of a `ShareItem`. None: unchanged."""
+    """The new figures of an element of which only fair share, usage or demand changed. A field that is None is unchanged.
+
+    It has a quarter of the size of a `ShareItem`.
+    """
 
     #: As `ShareItem.key`.
     key: str
     weight_proportional: Share | None = None
-    #: None together with a new `weight_proportional`: equal to it.
+    #: New total; None: equal to `weight_proportional` if that is set, else unchanged.
     total: Share | None = None
     #: `satisfaction_ratio` and `local_satisfaction_ratio` of the element.
     satisfaction: tuple[Finite, Finite] | None = None
@@ -258,8 +265,9 @@ class ShareComplaint(msgspec.Struct, frozen=True):
 class ShareFrame(msgspec.Struct, frozen=True):
     """Facts about a share snapshot as a whole."""
 
-    #: Usage snapshot and configuration that the share snapshot was computed from.
+    #: Usage snapshot from which the share snapshot was computed.
     usage_version: Version = NEVER
+    #: Revision of the pool configuration from which the share snapshot was computed.
     pools_revision: Counter = 0
     total: Resources = ZERO
     at_ms: Counter = 0
@@ -282,8 +290,9 @@ class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     version: Version
     #: Version that the change is relative to; null: this is the whole snapshot. See `builds_on`.
     base: Version | None
-    #: Number of this part from 0, and the number of parts.
+    #: Number of this part, counted from 0.
     part: Counter
+    #: Number of parts of the version.
     parts: Annotated[int, msgspec.Meta(ge=1, le=100_000)]
     frame: Frame
     items: list[Item] = []

@@ -52,8 +52,9 @@ class StartPlanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     upstream_failure: str = ""
     #: Number of jobs that would wait for jobs of `spec.after_each`.
     awaiting_jobs: Counter = 0
-    #: Time limits that the operation would have, in milliseconds; null: none.
+    #: Time limit that each run of a job would have, in milliseconds; null: none.
     time_limit_ms: Counter | None = None
+    #: Time limit that the whole operation would have, in milliseconds; null: none.
     operation_time_limit_ms: Counter | None = None
 
 

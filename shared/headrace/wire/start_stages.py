@@ -37,8 +37,9 @@ class StartRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Proof of one start: its stage, the shares of its operation, and the number of allocations preempted for it."""
 
     stage: StartStage
-    #: Usage of the operation without this allocation, and its fair share.
+    #: Usage of the operation without this allocation, as a share.
     share_before: Share
+    #: Fair share of the operation.
     fair_share: Share
     #: Number of other operations' allocations preempted for this start.
     places_taken: Counter = 0

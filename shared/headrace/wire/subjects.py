@@ -1,4 +1,4 @@
-"""All subjects of the bus, in one module. The caller stands in the subject, where the server's permissions fix it.
+"""All subjects of the bus, in one module. The caller is part of the subject, and the server's permissions allow no other.
 
 Inboxes carry their owner too, so that an answer reaches only the party that the subject names: `_INBOX.user.<user>.`,
 `_INBOX.node.<node>.`, `_INBOX.service.<service>.`, and `_INBOX.host.<token>.` for a host that is about to join.
@@ -10,8 +10,9 @@ from headrace.ids import NodeName, OperationId, TreeName, UserName
 
 _V1 = "headrace.v1"
 
-#: The stream of operation events, and the one subject that it records.
+#: The stream of operation events.
 STREAM = "HEADRACE_OPERATIONS"
+#: The only subject that the stream records.
 LOG = f"{_V1}.log.operations"
 
 POOLS_BUCKET = "headrace_pools"
@@ -27,8 +28,9 @@ LEASES_BUCKET = "headrace_leases"
 VOLUMES_BUCKET = "headrace_volumes"
 CHECKPOINT_BUCKET = "headrace_checkpoint"
 CLOCKS_BUCKET = "headrace_clocks"
-#: Buckets of the archives that people sent, and of their pieces.
+#: Bucket of the records of archives that people sent.
 ARCHIVES_BUCKET = "headrace_archives"
+#: Bucket of the pieces of these archives.
 PIECES_BUCKET = "headrace_pieces"
 
 #: Scatter request: every process that has seen a term of the role answers.

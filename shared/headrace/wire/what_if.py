@@ -53,8 +53,9 @@ class ElementShares(msgspec.Struct, frozen=True):
     """The shares of a pool or an operation, before or after the changes."""
 
     weight: float = 1.0
-    #: Fair share as shares of the cluster, and as amounts.
+    #: Fair share, as shares of the cluster.
     fair_share: Share = ZERO_SHARE
+    #: Fair share, as amounts.
     fair_resources: Resources = ZERO
     #: Strong guarantee in force.
     guarantee: Resources = ZERO
@@ -82,15 +83,16 @@ class JobsOverLimits(msgspec.Struct, frozen=True):
     """A pool that uses more than its resource limits after the changes, so that running jobs would be preempted."""
 
     pool: PoolName
-    #: The fewest running jobs that must end, without the jobs that must end for a pool below; and all running jobs of the pool.
+    #: The fewest running jobs that must end, without jobs that must end because of the limits of a pool below.
     jobs: Counter
+    #: Number of all running jobs of the pool.
     running_jobs: Counter
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """All elements before and after the changes, parents before children."""
 
-    #: Outcome of the changes of the configuration. If it breaks rules, this person at least could not make the changes.
+    #: Outcome of the changes of the configuration. If it breaks rules, the person who asks could not make the changes.
     plan: PoolPlan
     total_before: Resources
     total_after: Resources
@@ -98,8 +100,9 @@ class WhatIfAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     elements: list[ComparedElement] = []
     #: Number of differing elements that did not fit; those that differ least are left out.
     left_out: Counter = 0
-    #: Numbers of pools and operations that do not differ.
+    #: Number of pools that do not differ.
     unchanged_pools: Counter = 0
+    #: Number of operations that do not differ.
     unchanged_operations: Counter = 0
     #: Further notes, in words.
     notes: list[str] = []

@@ -57,7 +57,7 @@ class Attribute:
     default: str = ""
     who: Who = Who.USER
     support: Support = Support.IN_FORCE
-    #: Why the attribute is not supported; set exactly if it is not.
+    #: Why the attribute is not supported; empty if it is supported.
     reason: str = ""
     #: Other names of the attribute; setting it under two names at the same time is refused.
     aliases: tuple[str, ...] = ()
@@ -87,7 +87,8 @@ class Changed(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
 
 
-#: Unknown or unusable keys of one map after which its other keys are not read: each is compared with the names of all attributes.
+#: Number of unknown or unusable keys of one map after which its other keys are not read. Each such key costs a comparison with the names of
+#: all attributes.
 _MOST_WRONG_KEYS: Final = 100
 _EXPECTED_KEYS: Final = f"at most {_MOST_WRONG_KEYS} keys that are unknown or cannot be used; the rest was not read"
 
@@ -139,7 +140,7 @@ class Schema:
 
     @cached_property
     def _partly_absent(self) -> list[tuple[str, Schema]]:
-        """Maps that are supported but hold attributes that are not."""
+        """Maps that are supported themselves, but hold attributes that are not supported."""
         maps = ((each, each.kind.schema) for each in self.attributes.values() if isinstance(each.kind, Record))
         return [
             (each.name, schema)
