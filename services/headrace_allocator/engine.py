@@ -52,7 +52,7 @@ from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.facts.reconcile import Findings, reconcile
-from headrace_allocator.gangs.starts import GangStarts
+from headrace_allocator.gangs.turns import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.heartbeat_pace import Pace
 from headrace_allocator.index_leasing import next_lease, pending_returns, set_aside_to_return, wants

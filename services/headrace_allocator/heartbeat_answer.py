@@ -41,7 +41,7 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import preempt_and_stop_counting
 from headrace_allocator.facts.reconcile import Findings
-from headrace_allocator.gangs.starts import GangStarts
+from headrace_allocator.gangs.turns import GangStarts
 from headrace_allocator.heartbeat_orders import AnswerBudget, order_to_give_back, order_to_take_back, start_record
 from headrace_allocator.heartbeat_pace import Pace
 from headrace_allocator.preemption.audit.counts import PreemptionCounts

@@ -32,9 +32,9 @@ from headrace.wire.heartbeat import Heartbeat, Nudge
 from headrace.wire.ledger import LiveOperation, Wanted
 from headrace.wire.log import Event, concerned
 from headrace.wire.nodes import GiveUpNode, ListNodes, ListProgress, NodeRecord, WhereRequest
-from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.preemption import ListObserved
 from headrace.wire.refusals import BadRequest
+from headrace.wire.snapshot_parts import Applied, SnapshotReader
 from headrace.wire.snapshots import ShareFrame, ShareItem, SharePart, WholeRequest
 from headrace.wire.start_plans import FitOperation
 from headrace.wire.version import Term

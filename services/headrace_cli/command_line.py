@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 from cyclopts import App, CycloptsError, CycloptsPanel, Group, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from headrace import __version__
-from headrace_cli.commands.operations.spec_option import fill_from_file
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
 
 if TYPE_CHECKING:
+    from cyclopts import ArgumentCollection
     from rich.panel import Panel
 
 #: All commands by group. Each command has its function or app, and a line for the list of commands. Its own help begins with that line too.
@@ -117,6 +117,14 @@ def _panel(error: CycloptsError) -> Panel:
     return CycloptsPanel(f"Unexpected words: {shlex.join(unused)}" if unused else error)
 
 
+def _filled(_: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """Fill the arguments of `run` from a file, if its option `--spec` names one."""
+    if commands == ("run",):
+        from headrace_cli.commands.operations.spec_option import fill_from_file
+
+        fill_from_file(arguments)
+
+
 def _app(*, listing: bool) -> App:
     """Return the app with all commands.
 
@@ -132,7 +140,7 @@ def _app(*, listing: bool) -> App:
         version=__version__,
         default_parameter=Parameter(negative=(), show_default=lambda value: value if value != "" else None),
         error_formatter=_panel,
-        config=fill_from_file,
+        config=_filled,
     )
     for place, (title, commands) in enumerate(GROUPS.items()):
         group = Group(title, sort_key=place)

@@ -28,11 +28,11 @@ from headrace.wire.codec import BadMessage
 from headrace.wire.integral import Advanced
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import Event, concerned
-from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.pool_explanations import ExplainPool
 from headrace.wire.pools import GetPools
 from headrace.wire.refusals import StaleTerm
+from headrace.wire.snapshot_parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import (
     MovedShare,
     ShareFrame,

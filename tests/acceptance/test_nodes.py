@@ -97,8 +97,10 @@ def listed(up: Up) -> str:
 
 
 def until_true(up: Up, is_so: Callable[[], bool]) -> None:
-    """Each look takes a command."""
-    assert any(is_so() for _ in range(150)), listed(up)
+    """Look again and again; a minute is more than anything here takes."""
+    until_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until_s, listed(up)
 
 
 @pytest.mark.long

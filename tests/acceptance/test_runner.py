@@ -343,7 +343,7 @@ def test_a_thousand_jobs_run_at_once(runner: ARunner) -> None:
 
 
 def test_of_more_jobs_than_descriptors_the_rest_does_not_start_and_the_others_run_on(runner: ARunner) -> None:
-    agent = runner.start(preexec_fn=open_files(113, 113))
+    agent = runner.start(preexec_fn=open_files(625, 625))
     agent.say(*(a_run(index, "sleep", "1000") for index in range(12)))
     refused = [agent.hear(Ended) for _ in range(5)]
 

@@ -13,8 +13,8 @@ from headrace.ids import OperationId, PoolName, TreeName
 from headrace.pools import PoolTree, Tree
 from headrace.resources import Resources
 from headrace.wire.codec import decode
-from headrace.wire.parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.placements import EphemeralPool
+from headrace.wire.snapshot_parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import MovedShare, ShareFrame, ShareItem, SharePart, UsageItem, WholeRequest
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_fair_share.facts.operations import KnownOperation

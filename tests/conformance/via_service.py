@@ -21,8 +21,8 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.integral import Advance, Advanced, PoolVolume, Volume
 from headrace.wire.ledger import LiveOperation, WholeOperations
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace.wire.parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.pools import GetPools, PoolList, PoolView
+from headrace.wire.snapshot_parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import (
     ShareFrame,
     ShareItem,

@@ -102,7 +102,7 @@ async def test_an_agent_whose_folder_is_in_use_says_by_whom_and_ends(tmp_path: P
 
 
 async def test_a_node_enrols_before_its_first_heartbeat_and_again_when_it_is_not_known(tmp_path: Path) -> None:
-    async with running(tmp_path, tags="fast, gpu") as (_, fake, _):
+    async with running(tmp_path, tags="fast, gpu", containers="off") as (_, fake, _):
         await fake.heard(lambda heartbeat: heartbeat.applied > 0)
         fake.knows_node = False
         await fake.heard_next(lambda _: fake.knows_node)

@@ -20,7 +20,7 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.ledger import LiveOperation, WholeOperationsRequest
 from headrace.wire.log import Event, LogBatch, OperationSuspended, Published
 from headrace.wire.operations import OperationSpec, StartAnswer, StartOperation
-from headrace.wire.parts import Applied, SnapshotPublisher, SnapshotReader
+from headrace.wire.snapshot_parts import Applied, SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace_admission import queries
 from headrace_admission.engine import AdmissionEngine

@@ -117,7 +117,7 @@ async def test_a_job_that_ignores_the_signal_is_killed_however_often_the_order_c
             end = await fake.ended(OPERATION, 0)
 
     assert (end.result, end.signal) == (JobResult.ABORTED, signal.SIGKILL)
-    assert end.reason.startswith("preempted: for research; killed, 0.7")
+    assert end.reason.startswith("preempted: for research; killed, 0.")
 
 
 async def test_a_lowered_timeout_in_a_repeated_order_brings_the_kill_earlier(tmp_path: Path) -> None:

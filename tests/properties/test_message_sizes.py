@@ -36,7 +36,6 @@ from headrace.wire.ledger import (
 from headrace.wire.log import LogBatch, Published
 from headrace.wire.lost_work import LostWorkTold
 from headrace.wire.nodes import LongestLeaseRecord, NodeList, NodeRecord, OperationPlaces, WhereRequest
-from headrace.wire.parts import Applied
 from headrace.wire.plan import Plan, PlanRefused
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import GetPools, PoolList
@@ -52,6 +51,7 @@ from headrace.wire.replay import LogPage, Replay, ReplayRefused, ReplayTask
 from headrace.wire.rights import Rights
 from headrace.wire.services import ServiceView
 from headrace.wire.sessions import SessionTurn
+from headrace.wire.snapshot_parts import Applied
 from headrace.wire.snapshots import Part, SharePart, UsageItem, UsagePart
 from headrace.wire.start_plans import FitOperation, OperationFit, PlanStart, StartPlanned
 from headrace.wire.trees import CreateTree, ListTrees, TreeList

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.ids import PoolName, TreeName
 from headrace.resources import Share
 from headrace.wire.codec import decode
-from headrace.wire.parts import SnapshotPublisher, SnapshotReader
+from headrace.wire.snapshot_parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import (
     DetailedShare,
     ElementKind,

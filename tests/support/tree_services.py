@@ -20,8 +20,8 @@ from headrace.wire.codec import decode, encode
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.log import Event, Published
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace.wire.parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.refusals import Refusal
+from headrace.wire.snapshot_parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import (
     ShareFrame,
     ShareItem,

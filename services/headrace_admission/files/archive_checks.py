@@ -2,6 +2,7 @@
 
 A check reads the whole archive and takes up to some seconds of a core, so checks run in a thread, one after the other. The
 users take turns: at most one archive of each user is queued, so a user waits for at most one check of each other user.
+Which names and links in an archive are refused: `headrace.archive_names`.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 Devices are found by their files. A UUID names an NVIDIA device to CUDA wherever the driver shows it, because CUDA may number
 the devices in another order than their files. AMD devices are numbered by the order of the nodes of their driver (KFD).
+Which job gets which device: `headrace_agent.allocations.node_allocations`.
 """
 
 from __future__ import annotations

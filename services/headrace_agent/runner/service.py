@@ -56,7 +56,7 @@ from headrace_agent.runner.protocol import (
     ToRunner,
     Turn,
 )
-from headrace_agent.runner.sessions.table import MOST_COMMANDS, Sessions
+from headrace_agent.runner.sessions.relay import MOST_COMMANDS, Sessions
 from headrace_agent.runner.settings import Settings
 
 #: Messages of the agent that are obeyed before the jobs' output is read again.

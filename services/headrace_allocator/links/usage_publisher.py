@@ -17,7 +17,7 @@ from headrace.runtime.endpoints import Caller
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
-from headrace.wire.parts import SnapshotPublisher
+from headrace.wire.snapshot_parts import SnapshotPublisher
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import Term
 from headrace_allocator.effects import Effect

@@ -37,7 +37,7 @@ from headrace_allocator.facts.nodes import Node, Reservation
 from headrace_allocator.facts.operations import Operation, covers_a_job, is_starving, never_fits, waits_for_a_turn
 from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.reservations import ReservationEnd
-from headrace_allocator.gangs.starts import GangStarts
+from headrace_allocator.gangs.turns import GangStarts
 from headrace_allocator.reserving.expected import expected_wait_s
 
 #: Upper bound of the operations of a tree that have a reserved node or look for one.

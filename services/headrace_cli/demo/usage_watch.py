@@ -19,7 +19,7 @@ from headrace.runtime.endpoints import Endpoints
 from headrace.runtime.feeds import SnapshotFeed
 from headrace.runtime.role import Deposition
 from headrace.wire import subjects
-from headrace.wire.parts import Applied, SnapshotReader
+from headrace.wire.snapshot_parts import Applied, SnapshotReader
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart
 
 _TREE = TreeName("default")

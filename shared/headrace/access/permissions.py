@@ -7,7 +7,7 @@ that it cannot publish or subscribe in place of another.
 A service chooses the subject to which JetStream delivers or answers. nats-server (2.15.1, tried) does not check the
 service's permissions for that subject, neither for the `deliver_subject` of a consumer nor for the reply subject of a pull.
 So permissions cannot keep a service from storing a message in another service's stream. Readers therefore ignore such a
-message: a delivered message keeps its own subject in the stream that stores it (`JetStream.is_foreign`). No service may use
+message: a delivered message keeps its own subject in the stream that stores it (`ForeignEntries.is_foreign`). No service may use
 direct gets, because their answers would be messages under any subject.
 """
 

@@ -315,10 +315,8 @@ class Asker:
             if not isinstance(trouble, NoResponders | NotConnected):
                 self._give_up_if_blocked(verb, started, trouble, maybe_done=doubt is not None)
             # If the deadline cuts an attempt short, its timeout says less about the service than the failures before it.
-            is_short = (
-                isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S) and said is not None
-            )
-            if not is_short and (doubt is None or doubt is trouble):
+            is_cut = isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S)
+            if not (is_cut and said is not None) and (doubt is None or doubt is trouble):
                 said = trouble
             pause_s = pauses.next_s()
             now = self._clock.steady_s()

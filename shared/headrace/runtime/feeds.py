@@ -28,9 +28,9 @@ from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, decode, encode
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.log import EphemeralPoolSet, Event, LogBatch, Published
-from headrace.wire.parts import Applied, SnapshotReader
 from headrace.wire.placements import EphemeralPool
 from headrace.wire.refusals import Refused, decode_answer
+from headrace.wire.snapshot_parts import Applied, SnapshotReader
 from headrace.wire.snapshots import WholeRequest
 from headrace.wire.version import Term
 

@@ -32,8 +32,8 @@ from headrace.wire.nodes import (
     WhereRequest,
 )
 from headrace.wire.operations import OperationSpec, OperationState
-from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.preemption import ListObserved, PreemptionReason
+from headrace.wire.snapshot_parts import SnapshotPublisher
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.start_plans import FitOperation
 from headrace_agent.runner.protocol import Ended

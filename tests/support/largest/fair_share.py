@@ -25,10 +25,10 @@ from headrace.runtime.engine import Moment
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.history import MOST_POINTS, GetHistory, HistorySample, PoolHistory
 from headrace.wire.integral import Advance, Advanced, GetVolumes, PoolFlow, PoolVolume, Volume, parts_of
-from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.pool_changes import ChangePools, Create, PoolPlan, SetOptions
 from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import BadRequest
+from headrace.wire.snapshot_parts import SnapshotPublisher
 from headrace.wire.snapshots import (
     DetailedShare,
     ElementKind,

@@ -34,11 +34,11 @@ from headrace.wire.log import (
     StateCause,
 )
 from headrace.wire.operations import OperationState
-from headrace.wire.parts import SnapshotPublisher
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.pool_changes import ChangePools, PoolPlan
 from headrace.wire.pools import GetPools, PoolList
 from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal, StaleTerm, WrongState
+from headrace.wire.snapshot_parts import SnapshotPublisher
 from headrace.wire.snapshots import (
     SchedulingStatus,
     ShareFrame,

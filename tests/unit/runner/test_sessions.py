@@ -14,7 +14,7 @@ from headrace.wire.heartbeat import JobResult
 from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState, decode_answer
 from headrace.wire.sessions import MOST_SESSION_BYTES, SessionCommand, SessionState, SessionTurn, TerminalSize
 from headrace_agent.runner.protocol import Turn, Turned
-from headrace_agent.runner.sessions.table import _MOST_COMMANDS_OF_A_PERSON
+from headrace_agent.runner.sessions.relay import _MOST_COMMANDS_OF_A_PERSON
 from tests.unit.runner.builders import OPERATION, a_run
 from tests.unit.runner.harness import PATIENCE_S, Agent, ARunner, gone, runner
 

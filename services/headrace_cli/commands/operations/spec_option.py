@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
@@ -21,10 +21,8 @@ SpecOption = Annotated[Path | None, Parameter(name=OPTION, allow_leading_hyphen=
 _opened: dict[str, OperationFile] = {}
 
 
-def fill_from_file(_app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+def fill_from_file(arguments: ArgumentCollection) -> None:
     """Fill the arguments of `run` from the file that `--spec` names. Raises `UnusableFile`."""
-    if commands != ("run",):
-        return
     path = next((each.tokens[0].value for each in arguments if each.name == OPTION and each.tokens), None)
     if path is not None:
         from headrace_cli.commands.operations.operation_file import OperationFile

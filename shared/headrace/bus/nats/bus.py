@@ -245,7 +245,7 @@ class NatsBus:
         await self._link.wait_lost()
 
     def statistics(self) -> dict[str, int]:
-        totals = {**self._link.statistics(), "foreign": self.jetstream.foreign}
+        totals = {**self._link.statistics(), "foreign": self.jetstream.foreign.count}
         for count in ("dropped", "failed", "unanswered", "running", "pending"):
             parts: list[Serving | Mailbox] = [*self._servings, *self._inboxes]
             totals[count] = sum(part.statistics().get(count, 0) for part in parts)

@@ -8,13 +8,13 @@ silent for 20 s after a server's restart. Answers are decoded into Structs. A re
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from headrace.bus.nats.link import Link
+from headrace.bus.nats.streams.foreign_entries import ForeignEntries
 from headrace.bus.protocol import (
     MAX_MESSAGE_BYTES,
     BusError,
@@ -24,7 +24,6 @@ from headrace.bus.protocol import (
     RequestTimeout,
     WrongConfiguration,
 )
-from headrace.obs.logging import logger
 
 STREAM_NOT_FOUND: Final = 10059
 MESSAGE_NOT_FOUND: Final = 10037
@@ -33,8 +32,6 @@ NAME_IN_USE: Final = 10058
 NO_ROOM: Final = frozenset({10023, 10047, 10077})
 #: Error codes for a wrong expected last sequence of a stream or of a subject. A cluster reports the second one.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
-#: Beginning of the messages that the server itself writes: answers of its API, and acknowledgements of writes.
-_SERVER_ANSWER: Final = re.compile(rb'\{"(type":"io\.nats\.jetstream\.|stream":"|error":\{)')
 
 
 class JetStreamRefused(BusError):
@@ -183,27 +180,7 @@ class JetStream:
         self.replicas = replicas
         self.makes_stores = makes_stores
         self.timeout_s = timeout_s
-        #: Number of foreign messages that readers found, each counted once.
-        self.foreign = 0
-        self._foreign_up_to: dict[str, int] = {}
-
-    def is_foreign(self, stream: str, stored: Stored, subject: str) -> bool:
-        """Return True if a message was not written for `subject` (a prefix if it ends in a dot). Each one is counted and
-        logged once.
-
-        A service chooses the subject to which the server delivers or answers, and the server does not check the service's
-        permissions for that subject. So a service can have a foreign message stored in a stream. A delivered message keeps
-        its own subject in the stream that stores it. An answer of the server itself has the subject of that stream, but it
-        has neither data nor headers, or begins as all answers do.
-        """
-        is_own = stored.subject.startswith(subject) if subject.endswith(".") else stored.subject == subject
-        if is_own and (stored.data or stored.headers) and not _SERVER_ANSWER.match(stored.data):
-            return False
-        if stored.sequence > self._foreign_up_to.get(stream, 0):
-            self._foreign_up_to[stream] = stored.sequence
-            self.foreign += 1
-            logger().error("foreign entry in a stream", stream=stream, sequence=stored.sequence, subject=stored.subject)
-        return True
+        self.foreign = ForeignEntries()
 
     async def ask(self, what: str, body: Mapping[str, Any]) -> bytes:
         """Send one request. Return the bytes of the answer, which carries no error."""

@@ -177,7 +177,9 @@ class NatsKeyValue:
         return Entry(key=self._key_of(stored.subject), value=stored.data, revision=stored.sequence)
 
     def _is_foreign(self, stored: Stored) -> bool:
-        return not _is_deleted(stored.headers) and self._jetstream.is_foreign(self._stream, stored, self._prefix)
+        return not _is_deleted(stored.headers) and self._jetstream.foreign.is_foreign(
+            self._stream, stored, self._prefix
+        )
 
 
 def _is_deleted(headers: Mapping[str, str]) -> bool:

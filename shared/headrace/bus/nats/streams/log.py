@@ -89,5 +89,5 @@ class NatsLog:
         await self._jetstream.ask(f"STREAM.PURGE.{self._name}", {"seq": up_to + 1})
 
     def _entry(self, stored: Stored) -> LogEntry:
-        is_foreign = self._jetstream.is_foreign(self._name, stored, self._subject)
+        is_foreign = self._jetstream.foreign.is_foreign(self._name, stored, self._subject)
         return LogEntry(sequence=stored.sequence, data=b"" if is_foreign else stored.data)

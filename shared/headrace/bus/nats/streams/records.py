@@ -103,7 +103,7 @@ class NatsRecords:
                     yield LogEntry(sequence=entry.sequence, data=entry.data)
 
     def _is_foreign(self, stored: Stored) -> bool:
-        return self._jetstream.is_foreign(self._name, stored, self._subject)
+        return self._jetstream.foreign.is_foreign(self._name, stored, self._subject)
 
 
 def _unix_ms(timestamp: str) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from headrace.ids import OperationId, TreeName
 from headrace.resources import Resources
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
-from headrace.wire.parts import SnapshotPublisher, SnapshotReader
+from headrace.wire.snapshot_parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import NEVER, Version
 
