@@ -45,7 +45,8 @@ _MOST_HOLDERS: Final = 20
 _MOST_AWAITED: Final = 20
 #: Bytes reserved in an answer beside the parts that are cut by size.
 _FRAME_BYTES: Final = 1024
-#: Lengths of the common beginning by which similar names are looked for, the longest first. An id begins with the time of the start.
+#: Numbers of first characters by which similar ids are looked for, the largest first. Ids begin with the time of the start, so operations
+#: whose ids begin alike started at about the same time.
 _BEGINNINGS: Final = (16, 10, 6)
 #: Number of the newest operations among which similar names are looked for.
 _MOST_COMPARED: Final = 2_000

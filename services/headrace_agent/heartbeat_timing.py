@@ -49,7 +49,7 @@ class Pulse:
         self._in_flight_ns: int | None = None
         self._sent_ns = 0
         self._wanted: HeartbeatReason | None = HeartbeatReason.STARTED
-        #: True if every reason for the next heartbeat may wait for further reasons.
+        #: True if the next heartbeat may be delayed a little, so that it reports further events too.
         self._may_wait = False
         #: True if no job is left on the node whose end could be reported in the same heartbeat.
         self._is_last = False

@@ -161,7 +161,7 @@ class HeartbeatAnswers:
         # Settle first; otherwise a pool that was full and has free resources again is never noticed.
         self._ranking.order.settle()
         if not (changed or stirring or node.holds):
-            # Most nodes of a busy cluster are full, and all their allocations run on.
+            # In a busy cluster most nodes are full and all their allocations continue, so most heartbeats need no decision.
             room_left = self._room_stays(node, due)
             if not self._some_change(node, due, room_left):
                 self._leave(node, due, room_left, now)

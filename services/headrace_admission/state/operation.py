@@ -83,7 +83,7 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def ends_by_ms(self) -> int:
-        """Return the Unix time in milliseconds at which its time limit is reached; 0 without a limit, and unless it runs."""
+        """Return the Unix time in milliseconds at which the operation reaches its time limit. Return 0 if it has none or is not running."""
         limit_ms = self.spec.operation_time_limit_ms
         if limit_ms is None or self.state is not OperationState.RUNNING:
             return 0

@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace_agent.runner.protocol import Turned
 
-#: Most turns that wait for the runner at a time, of all people.
+#: Upper bound of the turns of all users together that wait for the runner at the same time.
 MOST_TURNS: Final = 512
 
 

@@ -233,7 +233,7 @@ class Overlay:
         self.freed: set[Allocation] = set()
         #: True in a preemptive stage, which may exceed limits by their tolerance.
         self.passes_limits = False
-        #: True while the decision is what would be preempted if pools that only observe preemption allowed it.
+        #: True while the decision is a supposition: what would be preempted if the pools that only observe preemption allowed preemption?
         self.observes = False
         #: True if this decision came across an allocation of a pool that only observes preemption.
         self.met_observing_pool = False

@@ -51,7 +51,7 @@ from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 _MOST_NODES: Final = 5
 #: A heartbeat is overdue after the heartbeat timeout divided by this number. Even under load the pace is shorter.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
-#: Upper bound of the characters of a node's trouble that a reason repeats.
+#: Upper bound of the characters that a reason quotes of the text about a node's problem.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
 #: Upper bound of the held back nodes that are examined.
@@ -103,7 +103,7 @@ def reasons_in_turn(
     yield from _failing_nodes(facts, operation)
     yield _places_exempt(facts, operation, now) if may_preempt and no_room is not None else None
     yield no_room
-    # Jobs that fit on no node do not count as demand, so no snapshot will add them to the demand.
+    # This reason says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand.
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)
     yield fair_share_reached(operation)

@@ -125,11 +125,11 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
         )
 
     def protects(self, usage: Resources, slack: float = EPS) -> bool:
-        """True if a usage is below the bound by more than `slack`, or below the usage threshold. Then any smaller usage is below as well.
+        """True if a usage is below the bound by more than `slack`, or below the usage threshold. Any smaller usage is then protected too.
 
-        A usage is below the bound if it is below in every resource of which more would help. If more would help in no resource, one
-        resource is enough. A difference of at most `EPS` counts as rounding: otherwise the last bit of a fair share would protect one
-        more allocation.
+        A usage is below the bound if it is below in every resource of which the operation could use more. If the operation could use
+        more of no resource, it is enough that the usage is below in one resource. A difference of at most `EPS` counts as rounding:
+        otherwise the last bit of a fair share would protect one more allocation.
         """
         amounts, wholes, bound, needs_all = usage.as_tuple(), self.wholes, self.bound, self.needs_all
         is_below = needs_all

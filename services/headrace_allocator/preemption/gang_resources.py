@@ -198,7 +198,7 @@ class GangResourceSearch:
             enough = self._places(gang, stage, fewer)
             if enough is not None:
                 going, places = fewer, enough
-        # If all jobs fit without preemption, nothing is preempted. Then the resources are held as heartbeats find them.
+        # If all jobs fit without preemption, nothing is preempted: each heartbeat that finds free resources holds them for the gang.
         if not going and not any(one.victims for one in places):
             return None
         taken = Taken(gang, stage, places, going)

@@ -24,7 +24,7 @@ _NAMES: Final = {
 
 
 def is_begun(text: str) -> bool:
-    """True if the text ends within a sequence that may become a longer key. The Escape key is such a beginning too."""
+    """True if the text ends with an unfinished sequence of a key. A single Escape counts as unfinished: it may be the first byte of one."""
     return _BEGUN.search(text) is not None
 
 

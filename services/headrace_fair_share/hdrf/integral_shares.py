@@ -180,4 +180,4 @@ def clipped(proposed: Floats, strong: Floats, limits: Floats) -> Floats:
         if not over.any():
             return fitted
         fitted = np.where(over, np.nextafter(fitted, 0.0), fitted)
-    raise BrokenInvariant("a guarantee cannot be made to keep its limit")
+    raise BrokenInvariant(f"a guarantee is above its limit after {_MOST_STEPS} steps of rounding down")

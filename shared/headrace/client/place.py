@@ -19,7 +19,7 @@ from headrace.ids import TreeName, UserName, tree_name, user_name, user_name_fro
 from headrace.obs.trace_sinks import Traces
 from headrace.wire.trace import read_trace
 
-#: Free bytes below which the disk counts as full. A server that records needs some blocks besides the data that it is given.
+#: Free bytes below which the disk counts as full. To store a message the NATS server needs more blocks than those of the message.
 _DISK_FULL_BYTES: Final = 4 * 2**20
 
 

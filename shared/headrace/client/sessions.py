@@ -194,7 +194,7 @@ class Session:
 
 
 class Sessions:
-    """The sessions that a person can have."""
+    """Opens sessions: with the terminal of a job, or with a command beside a job."""
 
     def __init__(self, asker: Asker, places: Places) -> None:
         self._asker = asker

@@ -1,1 +1,1 @@
-"""Preemption observed: the record of each, alarms about them, counts, and what observing pools would lose."""
+"""The audit of preemption: a record of every preemption, alarms, counts, and what pools that only observe preemption would lose."""

@@ -80,7 +80,7 @@ def parse_environment(items: Sequence[str], own: Mapping[str, str]) -> dict[str,
             raise BadInput("--env", item, "NAME=VALUE or NAME, without blanks in the name")
         if not equals:
             if name not in own:
-                raise BadInput("--env", name, "a variable of the environment here, or NAME=VALUE")
+                raise BadInput("--env", name, "the name of a variable that is set in this shell, or NAME=VALUE")
             value = own[name]
         environment[name] = value
     return environment

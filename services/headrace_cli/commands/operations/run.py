@@ -184,7 +184,7 @@ class ArrayOptions:
             count = len(parse_indexes(self.indexes, place="--indexes"))
         if jobs is not None and count not in (0, jobs):
             raise BadInput(
-                "--jobs", jobs, f"no --jobs, or {count}: --indexes and --each-line say how many jobs there are"
+                "--jobs", jobs, f"{count}, the number of jobs that --indexes or --each-line names, or no --jobs"
             )
         return {
             "job_count": count or (1 if jobs is None else jobs),
