@@ -21,8 +21,9 @@ _LONGEST_COMPARED: Final = 100
 
 
 def is_misspelt(name: str, names: Iterable[str]) -> bool:
-    """True if one of the names is so similar that `name` is surely a misspelling of it."""
-    return bool(_similar(name, list(names), 1, _SURELY))
+    """True if `name` surely stands for one of the names: it is very similar, or its first words, as `max_running` of `max_running_count`."""
+    known = list(names)
+    return any(other.startswith(f"{name}_") for other in known) or bool(_similar(name, known, 1, _SURELY))
 
 
 def near(name: str, names: Iterable[str]) -> list[str]:

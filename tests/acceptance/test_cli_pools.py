@@ -78,6 +78,7 @@ def test_attributes_are_set_by_name_by_part_and_by_alias(up: Up) -> None:
         (("total_operation_count=5",), "did you mean max_operation_count?", 2),
         (("weight=0", "mode=x"), "2 values cannot be used", 2),
         (("wieght=1",), "did you mean weight?", 2),
+        (("max_running=3",), "did you mean max_running_operation_count?", 2),
         (("weight",), "key=value", 2),
         (("max_running_operation_count=3", "max_operation_count=2"), "3 on /box", 4),
         (("config_preset=gone",), "no preset: the tree has none", 4),
