@@ -21,7 +21,7 @@ _LONGEST_COMPARED: Final = 100
 
 
 def is_misspelt(name: str, names: Iterable[str]) -> bool:
-    """True if `name` surely stands for one of the names: it is very similar, or its first words, as `max_running` of `max_running_count`."""
+    """True if `name` surely stands for one of the names: it is very similar, or the first words of one."""
     known = list(names)
     return any(other.startswith(f"{name}_") for other in known) or bool(_similar(name, known, 1, _SURELY))
 
