@@ -163,8 +163,8 @@ def test_what_can_never_run_is_warned_of_where_it_is_started() -> None:
         unknown = up.run("run", "--pool", "root.small.one", *TRUE, expect=4).stderr
 
     assert (
-        "warning: a gang of 3 jobs that cannot start, even if all other jobs end: all nodes that take its jobs have "
-        "resources for 2"
+        "warning: a gang of 3 jobs that cannot start, even if all other jobs end: all nodes that take its jobs together "
+        "have resources for 2 of its jobs"
     ) in said
     assert "add nodes or larger nodes" in said
     assert "warning: each job is larger than every node: it asks for cpu 3 (the most any node has is 2)" in too_large

@@ -87,6 +87,31 @@ def test_a_jump_across_the_end_of_the_cluster_is_not_begun() -> None:
     assert compared(tree, STANDARD)
 
 
+@pytest.mark.parametrize(
+    ("weights", "first", "later"),
+    [((5.541430107638973, 5.0), 334, 723), ((3.017016884047819, 3.0), 441, 793), ((6.484681605052648, 5.0), 492, 632)],
+)
+def test_a_gang_keeps_its_share_where_the_next_does_not_fit(
+    weights: tuple[float, float], first: int, later: int
+) -> None:
+    """The search ends at the jump of the second gang, whose place among the fit factors is a quotient that is rounded up."""
+
+    def gang(pool: int, slots: int) -> OperationInput:
+        demand = Resources(slots, slots * 100, 0, slots * 4_000_000, 0)
+        return OperationInput(name=f"gang{pool}", pool=pool, gang=True, demand=demand)
+
+    tree = TreeInput(
+        total=Resources(1000, 100_000, 0, 4_000_000_000, 0),
+        options=UpdateOptions(gang_step_function=True),
+        pools=[
+            PoolInput(name=f"pool{number}", parent=-1, weight=weight) for number, weight in enumerate((*weights, 1.0))
+        ],
+        operations=[gang(0, first), gang(1, later)],
+    )
+    assert compared(tree, STANDARD)
+    assert update(tree).operations["gang0"].fair_share[0] == first / 1000
+
+
 def test_what_the_rounding_of_a_used_up_resource_gives_is_a_tie() -> None:
     """All cpu is guaranteed. Of more cpu by rounding the light pool gets its part, and the heavy one ten million times as much memory."""
     tree = TreeInput(

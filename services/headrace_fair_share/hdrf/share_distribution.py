@@ -244,7 +244,8 @@ def _without_rounding(
     breakpoints: if none rises by more than `EPS` up to the fit factor, less than `EPS` of each resource is lost.
     """
     at = root_breakpoints(distribution)
-    last = float(at[at <= fit].max(initial=0.0))
+    # A breakpoint is a quotient. If it is rounded up, it may lie a last bit behind a search that ended at it.
+    last = min(float(at[at <= fit * (1.0 + _BEHIND)].max(initial=0.0)), fit)
     behind = min(last * (1.0 + _BEHIND), fit)
     both = together(np.array([behind, *[fit] * (tries - 1)]))
     return fit if (both[:, 1] - both[:, 0] > EPS).any() else last
