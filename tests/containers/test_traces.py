@@ -14,7 +14,7 @@ TREE = {
     ("start request", "headrace-client", ""),
     ("StartOperation", "headrace-admission", "start request"),
     ("append to log", "headrace-admission", "StartOperation"),
-    ("first snapshot", "headrace-fair-share", "StartOperation"),
+    ("first snapshot", "headrace-fair-share", "append to log"),
     ("placement", "headrace-allocator", "StartOperation"),
     ("process start", "headrace-agent", "placement"),
     ("job", "headrace-agent", "placement"),
