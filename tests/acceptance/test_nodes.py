@@ -70,7 +70,7 @@ def test_a_drain_with_times_and_a_reason_ends_jobs_and_ends_itself() -> None:
         up.run("node", "drain", "beta", "--until", "25s", "--abort-after", "0", "--reason", "new disk")
         until_true(up, lambda: running_on(up, operation) == ["alpha", "gamma"])
         shown = " ".join(up.run("node", "get", "beta").stdout.split())
-        assert re.search(r"drain until [-0-9: ]+, jobs end at [-0-9: ]+, new disk, ordered by \w+ at ", shown), shown
+        assert re.search(r"drain until [-0-9: ]+, jobs end at [-0-9: ]+, new disk, ordered by \S+ at ", shown), shown
         until_true(up, lambda: "1 more node takes no jobs now: beta is drained (new disk)" in explained(up, operation))
         assert "node drained" in up.run("op", "history", operation).stdout
 
