@@ -70,7 +70,7 @@ def _row(axes: Any, row: int, allocations: list[Held]) -> None:
 
 
 def hosts() -> Any:
-    """What both hosts hold before and after the aggressive stage."""
+    """Draw the allocations on both hosts before and after the aggressive stage."""
     seen = list(moments(cases()["fragmented"]))
     figure, axes = panels(2, height=2.4, sharey=True)
     for each, moment, words in zip(axes, (seen[4], seen[-1]), ("before", "after"), strict=True):

@@ -115,7 +115,7 @@ class JobInImage(msgspec.Struct, frozen=True):
 
 
 class InContainer(msgspec.Struct, frozen=True):
-    """What the runner starts in place of a job's command."""
+    """The command that the runner starts in place of a job's own."""
 
     argv: list[str]
     #: Variables to add to those of the host.

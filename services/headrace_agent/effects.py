@@ -41,7 +41,7 @@ class Identity(msgspec.Struct, frozen=True):
     #: number.
     largest_log_cap_bytes: int = 2**60
     gpus: HostGpus = HostGpus()
-    #: What runs jobs in images; None: nothing.
+    #: The program that runs jobs in images; None: there is none.
     containers: ContainerRuntime | None = None
     #: True if jobs without an account run as root.
     is_root: bool = False

@@ -75,8 +75,8 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     #: Time at a stop from the interruption of the jobs to their kill, unless their own timeout is shorter. The agent then waits
     #: up to 3 s more for the last ends to be recorded.
     stop_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 8_000
-    #: What runs the jobs of operations with an image: `podman` (with crun), `apptainer`, `auto` for whichever of them the host has
-    #: when the agent starts, or `off`.
+    #: Program that runs the jobs of operations with an image: `podman` (with crun), `apptainer`, `auto` for the first of them that the
+    #: host has when the agent starts, or `off`.
     containers: Literal["auto", "podman", "apptainer", "off"] = "auto"
     #: False: something else starts the runner, such as a systemd unit that `headrace agent install` wrote.
     starts_runner: bool = True

@@ -41,7 +41,7 @@ class _Fields(msgspec.Struct, kw_only=True):
     #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now. 0: it had none yet, or a version without
     #: time limits recorded it.
     runs_since_ms: int = 0
-    #: What suspended the operation; empty if it is not suspended, or a user suspended it.
+    #: Reason why the operation is suspended; empty if it is not suspended, or a user suspended it.
     suspended_for: str = ""
 
     def note_entry(self, sequence: int) -> None:

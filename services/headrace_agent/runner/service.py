@@ -68,7 +68,7 @@ _LEAVE_MS = 2_000
 #: File descriptors of one job: two pipes, three files, one pidfd. While its process starts: both ends of two pipes, a third
 #: pipe and one file.
 _FDS_PER_JOB = 7
-#: Of one command beside a job, while it starts: both ends of three pipes, and a fourth pipe.
+#: File descriptors of one command beside a job while it starts: both ends of three pipes, and a fourth pipe.
 _FDS_PER_COMMAND = 8
 _SPARE_FDS = 64 + MOST_COMMANDS * _FDS_PER_COMMAND
 

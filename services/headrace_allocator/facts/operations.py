@@ -111,7 +111,7 @@ class Operation:
         #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool: position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
-        #: Whether the operation starves, by how long it has been below its fair share.
+        #: The starvation of the operation, by the time that it has been below its fair share.
         self.starvation = StarvationStatus.NON_STARVING
         #: The total with the shares, prepared when the operation's position is first computed from them.
         self.owed: Owed | None = None

@@ -93,7 +93,7 @@ class PoolState:
         self.keeps_fifo_order = options.fifo_pool_scheduling_order is FifoPoolSchedulingOrder.FIFO
         #: True if the pool's own satisfaction counts in scheduling, not the satisfaction of the operation that would be chosen below it.
         self.follows_own_satisfaction = options.use_pool_satisfaction_for_scheduling
-        #: Whether allocations of the pool's operations may be preempted.
+        #: The option that says whether allocations of the pool's operations may be preempted.
         self.preemption = options.preemption
         #: Formulas over tags. A node must match each of them to run jobs below the pool.
         self.filters = options.scheduling_tag_filters

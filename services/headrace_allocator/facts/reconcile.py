@@ -357,8 +357,8 @@ class _Reconciliation:
         if operation is None or operation.ending or not may_hold:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         if report.state is AllocationState.CLOSING and report.preemption is None and self._lacks_records:
-            # So many allocations were preempted by an earlier allocator at once that this one most likely was too, and others got its
-            # resources.
+            # An earlier allocator preempted so many allocations at once that it most likely preempted this one too, and gave its
+            # resources to others.
             self._facts.set_usage(allocation, ZERO)
         return allocation
 

@@ -45,7 +45,7 @@ class Rows(NamedTuple):
 
 
 class Pen(NamedTuple):
-    """How to draw: the width of the screen in characters, and whether it shows more than ASCII."""
+    """The screen to draw for: its width in characters, and whether it shows more than ASCII."""
 
     width: int
     ascii_only: bool = False

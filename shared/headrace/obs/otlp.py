@@ -50,7 +50,7 @@ class OtlpSink:
             exporter, schedule_delay_millis=None if "OTEL_BSP_SCHEDULE_DELAY" in given else _PERIOD_MS
         )
         self._ids = _GivenIds()
-        # Which operations are traced was decided before: the trace must be whole in all processes, or not begin.
+        # Every span is exported. A trace must be whole in all processes, so the choice of operations was made before it began.
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
             resource=Resource.create({"service.name": f"headrace-{service.replace('_', '-')}"}),

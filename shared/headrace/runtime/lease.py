@@ -154,7 +154,7 @@ class Lease:
                     return
                 on_regained()
             except BusError as error:
-                # Whether the lease was renewed is unknown; the next renewal or the next reader will see it.
+                # The lease may have been renewed or not. The next renewal, or the next reader, finds out.
                 logger().info("lease not renewed", role=self._role, error=str(error))
 
     async def release(self) -> None:

@@ -68,7 +68,7 @@ class OperationChanged(msgspec.Struct, frozen=True, tag="operation_changed"):
     weight: Finite | None = None
     #: Time limit of the whole operation; 0: no limit.
     operation_time_limit_ms: Counter | None = None
-    #: What suspended the operation, if no user did.
+    #: Reason of the suspension, if no user suspended the operation.
     reason: str = ""
 
 

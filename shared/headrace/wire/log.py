@@ -125,7 +125,7 @@ class OperationSuspended(msgspec.Struct, frozen=True, tag="operation_suspended")
     at_ms: Counter
     #: True if running jobs must end; they run again when the operation is resumed.
     abort_running_jobs: bool = False
-    #: What suspended the operation, if no user did.
+    #: Reason of the suspension, if no user suspended the operation.
     reason: ShortText = ""
 
 

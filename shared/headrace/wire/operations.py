@@ -213,7 +213,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     ends_by_ms: Counter = 0
     #: Number of failed runs that ended because their memory was at its limit.
     out_of_memory_runs: Counter = 0
-    #: What suspended the operation; empty if it is not suspended, or a user suspended it.
+    #: Reason why the operation is suspended; empty if it is not suspended, or a user suspended it.
     suspended_for: ShortText = ""
 
 

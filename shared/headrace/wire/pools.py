@@ -124,7 +124,7 @@ class PoolView(msgspec.Struct, frozen=True):
     effective_strong_guarantee_resources: Resources = ZERO
     #: Estimated guarantee, as amounts.
     estimated_guarantee_resources: Resources = ZERO
-    #: What the pool is owed within its guarantees, as amounts.
+    #: The part of the fair share that the pool is owed within its guarantees, as amounts.
     promised_fair_resources: Resources = ZERO
     #: Number of operations of the pool and all pools below that take part in scheduling.
     schedulable_operation_count: Counter = 0
