@@ -14,7 +14,7 @@ import anyio
 import msgspec
 import pytest
 
-from headrace.bus import Bus, BusError, RequestTimeout, Subscription
+from headrace.bus import AppendUnknown, Bus, BusError, RequestTimeout, Subscription
 from headrace.bus.protocol import MAX_PENDING_BYTES
 from headrace.runtime.endpoints import Caller, CallerKind, Endpoints, UserQuota
 from headrace.runtime.lease import LeaseRecord
@@ -44,6 +44,8 @@ class Service:
 
     async def on_ask(self, request: WhoRequest, caller: Caller) -> msgspec.Struct:
         self.asked.append(caller.name)
+        if request.role == "append":
+            raise AppendUnknown("the appender was stopped")
         if request.role.isdigit():
             return WhoAnswer(role="x" * int(request.role), term=1)
         return WhoAnswer(role=request.role, term=7)
@@ -159,6 +161,18 @@ async def test_an_answer_that_should_go_to_another_partys_inbox_is_not_given(ser
 
     assert service.asked == []
     assert service.endpoints.forged == 1
+
+
+async def test_a_request_whose_record_is_in_doubt_gets_no_answer_and_is_no_failure_of_its_handler(
+    server: NatsServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As where another process leads by now: the caller asks again and reaches it."""
+    async with a_service(server) as service:
+        with pytest.raises(BusError):
+            await ask(server, encode(WhoRequest("append")), user="anna", inbox="anna")
+
+    assert service.asked == ["anna"]
+    assert "failed" not in capsys.readouterr().err
 
 
 async def test_an_answer_that_is_too_large_is_replaced_by_words(server: NatsServer) -> None:

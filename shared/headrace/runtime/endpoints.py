@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headrace.bus import MAX_PENDING_BYTES, Bus, BusError, Message, Newest, Senders, Subscription
+from headrace.bus import MAX_PENDING_BYTES, AppendUnknown, Bus, BusError, Message, Newest, Senders, Subscription
 from headrace.bus.protocol import RefusalReason
 from headrace.errors import BadInput
 from headrace.obs import tracing
@@ -150,6 +150,9 @@ class Endpoints:
                     answer = await handler(request, caller)
             except Deposed as error:
                 self._deposition.depose(str(error))
+                return None
+            except AppendUnknown:
+                # The appender has logged why, or the process ends. The caller asks again, as after a lost answer.
                 return None
             except BusError:
                 raise  # Whether the request took effect is unknown: the caller asks again, as after a lost answer.
