@@ -142,8 +142,7 @@ class Endpoints:
             except BadMessage as error:
                 return self._answer_to_malformed(error, message, caller, kind)
             if self.leads is not None and caller_kind is not CallerKind.SERVICE:
-                # A process that was replaced while it was frozen would answer with old state. And a node that was just
-                # restarted knows no term: it would obey this process beside the true leader.
+                # A process that was replaced while frozen has old state, and a node that was just restarted would obey it.
                 await self.leads.until_sure()
             try:
                 with _span(kind, request, caller_kind, subject) if tracing.current() else _NO_SPAN:
@@ -152,8 +151,7 @@ class Endpoints:
                 self._deposition.depose(str(error))
                 return None
             except AppendUnknown:
-                # The appender has logged why, or the process ends. The caller asks again, as after a lost answer.
-                return None
+                return None  # The appender has logged why. The caller asks again, as after a lost answer.
             except BusError:
                 raise  # Whether the request took effect is unknown: the caller asks again, as after a lost answer.
             except Exception as error:
