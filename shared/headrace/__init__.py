@@ -1,6 +1,6 @@
 """Headrace shares a fleet of hosts between teams: pools own guarantees and weights, operations run their jobs in pools.
 
-Programs use `headrace.connect()`. `headrace.client` has the classes that it returns and the errors that it raises.
+Programs use `headrace.Client()`, or `headrace.connect()` in an event loop. `headrace.client` has the classes and errors of both.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from headrace.client import Client
+    from headrace import client
+    from headrace.client.blocking import Client
 
-__all__ = ["__version__", "connect"]
+__all__ = ["Client", "__version__", "connect"]
 
 #: The version of the distribution and of the image. pyproject.toml reads it from here.
 __version__ = "0.1.0"
@@ -27,7 +28,7 @@ def connect(
     ca_file: Path | str | None = None,
     user: str = "",
     timeout_s: float = 10.0,
-) -> AbstractAsyncContextManager[Client]:
+) -> AbstractAsyncContextManager[client.Client]:
     """Connect to Headrace: `async with headrace.connect() as client`.
 
     Without arguments it connects to the server that `headrace up` runs, which it finds by the state folder. See
@@ -39,3 +40,12 @@ def connect(
     return open_client(
         state=state, url=url, credential_file=credential_file, ca_file=ca_file, user=user, timeout_s=timeout_s
     )
+
+
+def __getattr__(name: str) -> object:
+    if name != "Client":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # The client uses the bus, as in `connect`.
+    from headrace.client.blocking import Client
+
+    return Client

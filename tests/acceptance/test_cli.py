@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 
 import headrace
 from headrace.client import Refused
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import JobRow, OperationState
 from tests.support.forked_commands import Forked
 from tests.support.headrace_up import HEADRACE, Up
 
@@ -336,3 +338,48 @@ async def test_a_program_does_the_same_through_connect(up: Up) -> None:
     assert lines == ["0", "1", "2"]
     assert [found.operation for found in listed] == [operation.id]
     assert [row.exit_code for row in rows] == [0, 0, 0]
+
+
+def test_a_program_without_an_event_loop_does_the_same_through_a_client(up: Up) -> None:
+    with headrace.Client(state=up.state) as client:
+        first = client.run(["true"], cpu=0.5)
+        operation = client.run(["sh", "-c", "echo $HEADRACE_JOB_INDEX"], jobs=3, cpu=0.5, after=[first])
+        view = operation.wait(timeout_s=30)
+        lines = [line.text for line in operation.logs()]
+        with pytest.raises(Refused, match="there is no operation"):
+            client.get("nosuch-operation")
+        with pytest.raises(Refused, match="there is no operation"):
+            next(client.jobs("nosuch-operation"))
+        endless = client.run(["sh", "-c", "echo started; sleep 60"], cpu=0.5)
+        with pytest.raises(TimeoutError):
+            endless.wait(timeout_s=0.1)
+        reading = endless.logs(follow=True)
+        assert next(reading).text == "started"
+        reading.close()
+        endless.abort("seen enough")
+        assert endless.wait().state is OperationState.ABORTED
+        with ThreadPoolExecutor(4) as threads:
+            views = list(threads.map(client.get, [operation.id] * 8))
+
+    assert view.state is OperationState.COMPLETED
+    assert lines == ["0", "1", "2"]
+    assert [row.exit_code for row in operation_rows(up, operation.id)] == [0, 0, 0]
+    assert {each.operation for each in views} == {operation.id}
+    client.close()
+
+
+def operation_rows(up: Up, operation: str) -> list[JobRow]:
+    with headrace.Client(state=up.state) as client:
+        return client.operation(operation).jobs()
+
+
+def test_ctrl_c_ends_the_call_of_a_client_and_not_the_operation(up: Up) -> None:
+    with headrace.Client(state=up.state) as client:
+        operation = client.run(["sleep", "60"], cpu=0.5)
+        main = threading.get_ident()
+        ctrl_c = threading.Timer(0.5, signal.pthread_kill, [main, signal.SIGINT])
+        ctrl_c.start()
+        with pytest.raises(KeyboardInterrupt):
+            operation.wait()
+        assert operation.view().state is OperationState.RUNNING
+        operation.abort()

@@ -6,7 +6,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TypedDict, Unpack
+from typing import Protocol, TypedDict, Unpack
 
 import anyio
 import msgspec
@@ -93,6 +93,13 @@ class DrainWishes(TypedDict, total=False):
     abort_after_ms: int | None
 
 
+class Identified(Protocol):
+    """An operation's handle, of any client."""
+
+    @property
+    def id(self) -> str: ...
+
+
 class Client:
     """The requests that a person can make to Headrace. Made by `connect`."""
 
@@ -135,8 +142,8 @@ class Client:
         operation_time_limit: str | None = None,
         files: Archive | None = None,
         operation: str = "",
-        after: Sequence[str | Operation] = (),
-        after_each: str | Operation | None = None,
+        after: Sequence[str | Identified] = (),
+        after_each: str | Identified | None = None,
         timeout_s: float = START_TIMEOUT_S,
         **failures: Unpack[FailureWishes],
     ) -> Operation:
@@ -482,6 +489,6 @@ def _resources(cpu: str | float, memory: str | int, gpu: int) -> Resources:
     return Resources(user_slots=1, **amounts)
 
 
-def _id_of(operation: str | Operation) -> str:
+def _id_of(operation: str | Identified) -> str:
     """Return the text of an id as it was given, or the id of a handle."""
     return operation if isinstance(operation, str) else operation.id

@@ -1,0 +1,245 @@
+"""The client for programs without an event loop: each call returns when it is answered.
+
+    with headrace.Client() as client:
+        operation = client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
+        view = operation.wait()
+
+The methods are those of `headrace.client.Client`, with the same arguments, results and errors. An event loop in a thread of its own
+runs them, so several threads may share one client. A process that was forked makes a client of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+
+import anyio
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from headrace.client import client as asynchronous
+from headrace.client.admission import Files, Persons
+from headrace.client.connecting import connect
+from headrace.client.happenings import Happenings
+from headrace.client.pools import Pools
+from headrace.client.trees import Trees
+from headrace.ids import UserName
+from headrace.wire.operations import StartAnswer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S")
+
+#: Items of an iterator that are read before the program asks for them.
+_READ_AHEAD: Final = 100
+
+
+class _Calls(Generic[S]):
+    """Calls of the methods of an object that lives in the event loop of a portal."""
+
+    def __init__(self, portal: BlockingPortal, target: S) -> None:
+        self._portal = portal
+        self._target = target
+
+    def _wait_for(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of a call. The call is cancelled if an exception, such as Ctrl-C, ends the wait."""
+        future = self._portal.start_task_soon(call)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def _iterate(self, items: Callable[[], AsyncIterator[T]]) -> Generator[T, None, None]:
+        """Yield the items of an iterator. It is read in one task, because the scopes of a task must not move to another."""
+        send, receive = anyio.create_memory_object_stream[T](_READ_AHEAD)
+
+        async def read() -> None:
+            async with send:
+                async for item in items():
+                    await send.send(item)
+
+        reader = self._portal.start_task_soon(read)
+        try:
+            while True:
+                try:
+                    yield self._wait_for(receive.receive)
+                except anyio.EndOfStream:
+                    reader.result()
+                    return
+        finally:
+            reader.cancel()
+            self._portal.call(receive.close)
+
+
+def _call(method: Callable[Concatenate[S, P], Awaitable[T]]) -> Callable[Concatenate[_Calls[S], P], T]:
+    @functools.wraps(method)
+    def call(self: _Calls[S], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._wait_for(functools.partial(method, self._target, *args, **kwargs))
+
+    return call
+
+
+def _iteration(
+    method: Callable[Concatenate[S, P], AsyncIterator[T]],
+) -> Callable[Concatenate[_Calls[S], P], Generator[T, None, None]]:
+    @functools.wraps(method)
+    def call(self: _Calls[S], /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        return self._iterate(functools.partial(method, self._target, *args, **kwargs))
+
+    return call
+
+
+def _start(
+    method: Callable[Concatenate[asynchronous.Client, P], Awaitable[asynchronous.Operation]],
+) -> Callable[Concatenate[Client, P], Operation]:
+    @functools.wraps(method)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> Operation:
+        started = self._wait_for(functools.partial(method, self._target, *args, **kwargs))
+        return Operation(self._portal, started)
+
+    return call
+
+
+class Client(_Calls[asynchronous.Client]):
+    """A connection to Headrace whose methods wait for their answers. See `headrace.client.Client` for each of them."""
+
+    def __init__(
+        self,
+        *,
+        state: Path | str | None = None,
+        url: str = "",
+        credential_file: Path | str | None = None,
+        ca_file: Path | str | None = None,
+        user: str = "",
+        tree: str = "",
+        timeout_s: float = 10.0,
+    ) -> None:
+        """Connect, as `headrace.client.connect` does. Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`."""
+        opening = connect(
+            state=state,
+            url=url,
+            credential_file=credential_file,
+            ca_file=ca_file,
+            user=user,
+            tree=tree,
+            timeout_s=timeout_s,
+        )
+        with ExitStack() as stack:
+            portal = stack.enter_context(start_blocking_portal(name="headrace client"))
+            super().__init__(portal, stack.enter_context(portal.wrap_async_context_manager(opening)))
+            self._opened = stack.pop_all()
+        self.pools = PoolCalls(portal, self._target.pools)
+        self.trees = TreeCalls(portal, self._target.trees)
+        self.happenings = HappeningCalls(portal, self._target.happenings)
+        self.persons = PersonCalls(portal, self._target.persons)
+        self.files = FileCalls(portal, self._target.files)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the connection. Operations run on. Closing twice is no error."""
+        self._opened.close()
+
+    @property
+    def user(self) -> UserName:
+        """The user whose requests these are."""
+        return self._target.user
+
+    def operation(self, operation: str) -> Operation:
+        """Return a handle for an operation by its id, without a request. Raises `BadInput`."""
+        return Operation(self._portal, self._target.operation(operation))
+
+    run = _start(asynchronous.Client.run)
+    start = _start(asynchronous.Client.start)
+    get = _call(asynchronous.Client.get)
+    list = _call(asynchronous.Client.list)
+    abort = _call(asynchronous.Client.abort)
+    explain = _call(asynchronous.Client.explain)
+    update = _call(asynchronous.Client.update)
+    suspend = _call(asynchronous.Client.suspend)
+    resume = _call(asynchronous.Client.resume)
+    complete = _call(asynchronous.Client.complete)
+    counts = _call(asynchronous.Client.counts)
+    wait = _call(asynchronous.Client.wait)
+    jobs = _iteration(asynchronous.Client.jobs)
+    places = _call(asynchronous.Client.places)
+    nodes = _call(asynchronous.Client.nodes)
+    change_node = _call(asynchronous.Client.change_node)
+    logs = _iteration(asynchronous.Client.logs)
+
+
+class Operation(_Calls[asynchronous.Operation]):
+    """A handle for one operation. See `headrace.client.Operation` for each method."""
+
+    @property
+    def id(self) -> str:
+        """The operation's id."""
+        return self._target.id
+
+    @property
+    def answer(self) -> StartAnswer | None:
+        """Answer of admission to the start; None if the handle was made from an id."""
+        return self._target.answer
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+    view = _call(asynchronous.Operation.view)
+    wait = _call(asynchronous.Operation.wait)
+    abort = _call(asynchronous.Operation.abort)
+    jobs = _call(asynchronous.Operation.jobs)
+    places = _call(asynchronous.Operation.places)
+    waiting = _call(asynchronous.Operation.waiting)
+    logs = _iteration(asynchronous.Operation.logs)
+
+
+class PoolCalls(_Calls[Pools]):
+    """The pools of one tree. See `headrace.client.Pools` for each method."""
+
+    list = _call(Pools.list)
+    explain = _call(Pools.explain)
+    preemptions = _call(Pools.preemptions)
+    history = _call(Pools.history)
+    create = _call(Pools.create)
+    set = _call(Pools.set)
+    remove = _call(Pools.remove)
+    change = _call(Pools.change)
+    what_if = _call(Pools.what_if)
+
+
+class TreeCalls(_Calls[Trees]):
+    """The pool trees. See `headrace.client.Trees` for each method."""
+
+    list = _call(Trees.list)
+    create = _call(Trees.create)
+    set = _call(Trees.set)
+    remove = _call(Trees.remove)
+
+
+class HappeningCalls(_Calls[Happenings]):
+    """What the log of operations tells. See `headrace.client.happenings.Happenings` for each method."""
+
+    history = _iteration(Happenings.history)
+    ends = _call(Happenings.ends)
+    since = _iteration(Happenings.since)
+
+
+class PersonCalls(_Calls[Persons]):
+    """The caller's own rights."""
+
+    rights = _call(Persons.rights)
+
+
+class FileCalls(_Calls[Files]):
+    """The files that a person sends for operations."""
+
+    send = _call(Files.send)
