@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 
     from headrace import client
     from headrace.client.blocking import Client
+    from headrace.executor import Executor
 
-__all__ = ["Client", "__version__", "connect"]
+__all__ = ["Client", "Executor", "__version__", "connect"]
 
 #: The version of the distribution and of the image. pyproject.toml reads it from here.
 __version__ = "0.1.0"
@@ -43,9 +44,14 @@ def connect(
 
 
 def __getattr__(name: str) -> object:
-    if name != "Client":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # The client uses the bus, as in `connect`.
-    from headrace.client.blocking import Client
+    # Both use the bus, as `connect` does.
+    match name:
+        case "Client":
+            from headrace.client.blocking import Client
 
-    return Client
+            return Client
+        case "Executor":
+            from headrace.executor import Executor
+
+            return Executor
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
+from concurrent.futures import Future
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -153,6 +154,10 @@ class Client(_Calls[asynchronous.Client]):
     def user(self) -> UserName:
         """The user whose requests these are."""
         return self._target.user
+
+    def in_background(self, work: Callable[[asynchronous.Client], Awaitable[T]]) -> Future[T]:
+        """Run a coroutine with the asynchronous client in the event loop of this client."""
+        return self._portal.start_task_soon(work, self._target)
 
     def operation(self, operation: str) -> Operation:
         """Return a handle for an operation by its id, without a request. Raises `BadInput`."""

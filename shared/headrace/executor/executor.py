@@ -1,0 +1,290 @@
+"""`headrace.Executor`: calls of functions as jobs of operations.
+
+A thread takes the calls that were submitted and starts one operation for as many as there are. A call is pickled by cloudpickle and
+sent as a file; its outcome comes back at the end of the job's stdout (`job`, `outcomes`).
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+
+import anyio
+
+from headrace import client as asynchronous
+from headrace.archives import pack
+from headrace.client.blocking import Client
+from headrace.executor import job
+from headrace.executor.outcomes import FIRST_TAIL_BYTES, JobFailed, needed_bytes, outcome_in
+from headrace.wire.heartbeat import JobResult
+from headrace.wire.operations import OperationView
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+#: Seconds for which a first call waits for others, to start with them as one operation.
+_GATHERING_S: Final = 0.02
+#: Most calls of one operation, and most bytes of them.
+_MOST_CALLS: Final = 1_000
+_MOST_BYTES: Final = 32 * 1024 * 1024
+#: Results after which a job is not run again.
+_OVER: Final = frozenset({JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT})
+_CLOSED: Final = "cannot schedule new futures after shutdown"
+
+
+class _Call(NamedTuple):
+    future: futures.Future[Any]
+    data: bytes
+
+
+class Executor(futures.Executor):
+    """Runs each submitted call as a job. Used as any executor of `concurrent.futures`:
+
+        with headrace.Executor(pool="research", cpu=2, memory="1G") as executor:
+            results = list(executor.map(simulate, range(1000), chunksize=10))
+
+    Functions, arguments and results are pickled by cloudpickle, so lambdas and functions of the main module work; modules that they
+    import must be there on the nodes, with the same Python. An exception of the call is raised again by `Future.result`, with the
+    remote traceback as its cause. A job that ends without an outcome raises `JobFailed`. A result has at most some 12 MB, because it
+    travels in the job's output. A block that ends with an exception, such as Ctrl-C, aborts what still runs.
+    """
+
+    def __init__(self, client: Client | None = None, *, python: str = sys.executable, **options: Any) -> None:
+        """`client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes. `options` are arguments of `Client.run`.
+
+        Raises what `Client` raises.
+        """
+        self._client = Client() if client is None else client
+        self._work = _Work(self._client, python, options, owns_client=client is None)
+        self._closing = weakref.finalize(self, self._work.close)
+        self._closing.atexit = False  # the interpreter waits for the thread itself
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
+        """Run a call as a job. Raises `RuntimeError` after `shutdown`. A call that cannot be pickled fails its future."""
+        return self._work.submit(fn, args, kwargs)
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Any, timeout: float | None = None, chunksize: int = 1
+    ) -> Iterator[T]:
+        """Yield the results of calls in order, as `Executor.map`. Each job makes `chunksize` calls.
+
+        Raises `ValueError` for a `chunksize` below 1.
+        """
+        if chunksize < 1:
+            raise ValueError(f"chunksize must be at least 1, not {chunksize}")
+        calls = list(zip(*iterables, strict=False))
+        chunks = [calls[first : first + chunksize] for first in range(0, len(calls), chunksize)]
+        return _flat(super().map(partial(_run_chunk, fn), chunks, timeout=timeout))
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls, and wait until all are over. `cancel_futures` cancels the calls that have not been sent yet."""
+        self._work.close(cancel=cancel_futures)
+        if wait:
+            self._work.join()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._work.abort()
+        self.shutdown(wait=True, cancel_futures=kind is not None)
+
+
+class _Work:
+    """The calls of one executor. Outlives it, until the last call is over."""
+
+    def __init__(self, client: Client, python: str, options: dict[str, Any], *, owns_client: bool) -> None:
+        self._client = client
+        self._argv = [python, "job.py"]
+        self._options = {"title": "calls of an executor", "tries": 1, "keep_going": True} | options
+        self._owns_client = owns_client
+        #: None ends the thread.
+        self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+        self._operations: dict[str, futures.Future[None]] = {}
+
+    def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        # Loading it takes longer than most commands run.
+        import cloudpickle
+
+        future: futures.Future[Any] = futures.Future()
+        with self._lock:
+            if self._is_closed:
+                raise RuntimeError(_CLOSED)
+            try:
+                data = cloudpickle.dumps((function, arguments, named))
+            except Exception as error:
+                future.set_exception(error)
+                return future
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="headrace executor")
+                self._thread.start()
+            self._waiting.put(_Call(future, data))
+        return future
+
+    def close(self, *, cancel: bool = False) -> None:
+        """Take no more calls. The thread ends when the last call is over, and closes the client of the executor."""
+        with self._lock:
+            if cancel:
+                self._cancel_waiting()
+            if not self._is_closed:
+                self._is_closed = True
+                self._waiting.put(None)
+                if self._thread is None and self._owns_client:
+                    self._client.close()
+
+    def abort(self) -> None:
+        """Abort all operations of the executor that still run."""
+        for operation in list(self._operations):
+            self._client.abort(operation, "the executor was left with an exception")
+
+    def join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+
+    def _cancel_waiting(self) -> None:
+        while True:
+            try:
+                call = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            if call is None:
+                self._waiting.put(None)
+                return
+            call.future.cancel()
+            call.future.set_running_or_notify_cancel()
+
+    def _run(self) -> None:
+        is_last = False
+        while not is_last:
+            calls, is_last = self._gathered()
+            wanted = [call for call in calls if call.future.set_running_or_notify_cancel()]
+            if wanted:
+                self._start(wanted)
+        futures.wait(list(self._operations.values()))
+        if self._owns_client:
+            self._client.close()
+
+    def _gathered(self) -> tuple[list[_Call], bool]:
+        """Return the next calls, and True if no more will come."""
+        calls: list[_Call] = []
+        size = 0
+        while len(calls) < _MOST_CALLS and size < _MOST_BYTES:
+            try:
+                call = self._waiting.get(timeout=_GATHERING_S if calls else None)
+            except queue.Empty:
+                break
+            if call is None:
+                return calls, True
+            calls.append(call)
+            size += len(call.data)
+        return calls, False
+
+    def _start(self, calls: Sequence[_Call]) -> None:
+        try:
+            with tempfile.TemporaryDirectory(prefix="headrace-calls-") as folder:
+                root = Path(folder)
+                (root / "calls").mkdir()
+                for index, call in enumerate(calls):
+                    (root / "calls" / str(index)).write_bytes(call.data)
+                (root / "job.py").write_bytes(Path(job.__file__).read_bytes())
+                files = self._client.files.send(pack([root], place="calls"))
+            options = dict(self._options)
+            options["environment"] = {job.CALLER_FOLDER: os.getcwd()} | (options.get("environment") or {})
+            operation = self._client.run(self._argv, jobs=len(calls), files=files, **options)
+        except BaseException as error:
+            for call in calls:
+                call.future.set_exception(error)
+            return
+        waited = dict(enumerate(call.future for call in calls))
+        following = self._client.in_background(partial(_follow, operation.id, waited))
+        self._operations[operation.id] = following
+        following.add_done_callback(lambda _: self._operations.pop(operation.id, None))
+
+
+async def _follow(operation: str, waited: dict[int, futures.Future[Any]], client: asynchronous.Client) -> None:
+    """Give the futures of an operation's jobs their outcomes as the jobs end."""
+    news = anyio.Event()
+    over: list[OperationView] = []
+
+    def on_view(_: OperationView) -> None:
+        news.set()
+
+    async def wait() -> None:
+        over.append(await client.wait(operation, on_view))
+        news.set()
+
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait)
+            while waited:
+                await news.wait()
+                news = anyio.Event()
+                is_over = bool(over)
+                async for row in client.jobs(operation):
+                    index = row.slot.index
+                    if row.result in _OVER and index in waited:
+                        await _settle(client, operation, index, f"{row.result} on {row.node}", waited.pop(index))
+                if is_over:
+                    break
+            tasks.cancel_scope.cancel()
+        error: BaseException = JobFailed(f"operation {operation} is over: {over[0].state if over else 'unknown'}")
+    except BaseException as failed:
+        error = failed
+    for future in waited.values():
+        future.set_exception(error)
+
+
+async def _settle(
+    client: asynchronous.Client, operation: str, index: int, ended: str, future: futures.Future[Any]
+) -> None:
+    """Give a future the outcome of its job, which has ended."""
+    try:
+        tail = await _tail(client, operation, index, FIRST_TAIL_BYTES)
+        size = needed_bytes(tail)
+        if not size:
+            words = (await _tail(client, operation, index, 2_000, stderr=True)).decode(errors="replace").strip()
+            raise JobFailed(
+                f"job {index} of operation {operation} {ended} without an outcome; its stderr ends: {words!r}"
+            )
+        if size > len(tail):
+            tail = await _tail(client, operation, index, size)
+        succeeded, value = outcome_in(tail)
+    except Exception as error:
+        future.set_exception(error)
+        return
+    if succeeded:
+        future.set_result(value)
+    else:
+        future.set_exception(value)
+
+
+async def _tail(client: asynchronous.Client, operation: str, index: int, size: int, *, stderr: bool = False) -> bytes:
+    lines = [line async for line in client.logs(operation, index, tail_bytes=size, stderr=stderr)]
+    for line in lines:
+        if line.trouble:
+            raise JobFailed(f"the output of job {index} of operation {operation} cannot be read: {line.trouble}")
+    return b"".join(line.raw + b"\n" * line.has_end for line in lines)
+
+
+def _run_chunk(function: Callable[..., T], calls: Sequence[Sequence[Any]]) -> list[T]:
+    return [function(*arguments) for arguments in calls]
+
+
+def _flat(chunks: Iterator[list[T]]) -> Iterator[T]:
+    for chunk in chunks:
+        chunk.reverse()
+        while chunk:
+            yield chunk.pop()

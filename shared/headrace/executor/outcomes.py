@@ -1,0 +1,58 @@
+"""Outcomes of calls, read from the end of a job's stdout. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import pickle
+from typing import Any, Final
+
+from headrace.errors import HeadraceError
+from headrace.executor.job import MARK
+
+#: Bytes of stdout that are read first; the outcome of most calls is shorter.
+FIRST_TAIL_BYTES: Final = 16 * 1024
+#: Bytes of stdout behind the line of the outcome: two line ends and the line with its length.
+_TRAILER_BYTES: Final = 64
+
+
+class JobFailed(HeadraceError):
+    """The job of a call ended without an outcome: it was killed, ran out of memory or time, or its operation was aborted."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception where it was raised; the cause of that exception."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def needed_bytes(tail: bytes) -> int:
+    """Return how many bytes at the end of stdout hold the outcome; 0: there is no outcome.
+
+    >>> needed_bytes(b"headrace-outcome gASI\\nheadrace-outcome-bytes 21\\n")
+    85
+    """
+    words = tail[-_TRAILER_BYTES:].rpartition(MARK + b"-bytes ")[2].split()
+    if len(words) != 1 or not words[0].isdigit() or MARK + b"-bytes " not in tail[-_TRAILER_BYTES:]:
+        return 0
+    return int(words[0]) + _TRAILER_BYTES
+
+
+def outcome_in(tail: bytes) -> tuple[bool, Any]:
+    """Return (True, result) or (False, exception) from the last bytes of stdout. Raises `JobFailed` if they have no outcome."""
+    line = tail.rpartition(b"\n" + MARK + b"-bytes ")[0].rpartition(b"\n")[2]
+    try:
+        if not line.startswith(MARK + b" "):
+            raise ValueError("the output does not end with an outcome")
+        succeeded, value = pickle.loads(base64.b64decode(line[len(MARK) + 1 :], validate=True))
+    except (ValueError, binascii.Error) as error:
+        raise JobFailed(f"the outcome of the call cannot be read: {error}") from None
+    except Exception as error:
+        # A class of the result cannot be imported here, or its constructor refuses.
+        raise JobFailed(f"the outcome of the call cannot be unpickled: {type(error).__name__}: {error}") from error
+    if succeeded:
+        return True, value
+    exception, text = value
+    exception.__cause__ = RemoteTraceback(text)
+    return False, exception
