@@ -64,7 +64,7 @@ from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.explain import Shares, explain_pool
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.first_snapshots import FirstSnapshots
-from headrace_fair_share.history.keeping import HistoryKeeper, term_of_history
+from headrace_fair_share.history.recording import HistoryKeeper, term_of_history
 from headrace_fair_share.pool_figures import pool_figures
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.saved_clocks import ClockStore, term_of_clocks

@@ -13,7 +13,7 @@ from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
 from headrace.runtime.settings import CommonSettings
 from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.engine import EngineOptions
-from headrace_fair_share.history.samples import HistoryOptions
+from headrace_fair_share.history.sampling import HistoryOptions
 
 Period = Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
 

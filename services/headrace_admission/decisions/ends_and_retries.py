@@ -28,8 +28,8 @@ from headrace.wire.log import (
 from headrace.wire.operation_spec import OnLostNode, OperationSpec
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import Refusal
-from headrace_admission.decisions.freed_slots import end_and_offer_slots
 from headrace_admission.decisions.index_leases import refused_term
+from headrace_admission.decisions.operation_ends import end_and_offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.decisions.upstream import judge_held_back, release_jobs
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES

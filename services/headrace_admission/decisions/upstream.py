@@ -16,7 +16,7 @@ from headrace.wire.log import IndexesReturned, StateCause
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, Refusal, WrongState
 from headrace_admission import queries
-from headrace_admission.decisions.freed_slots import end_and_offer_slots
+from headrace_admission.decisions.operation_ends import end_and_offer_slots
 from headrace_admission.decisions.promotion import admit
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import MOST_RUNS, runs_of

@@ -29,7 +29,7 @@ from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal
 from headrace.wire.version import Term
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.history.downsampling import Downsampler
-from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
+from headrace_fair_share.history.sampling import HistoryOptions, SampleInput, Sampler
 
 _ADD_TIMEOUT_S = 5.0
 #: Seconds before the next try to open the stream.

@@ -1,4 +1,4 @@
-"""Running slots that the end of an operation frees."""
+"""The end of an operation, and of the wait of other operations for its running slots."""
 
 from __future__ import annotations
 
