@@ -23,8 +23,8 @@ from headrace_admission.state.rules import TreeRules, rules_of
 from headrace_admission.state.tree_book import TreeBook
 
 _RETRY_S: Final = 0.5
-#: Seconds after a write was heard during which the mirror may not have it yet, so that the bucket itself is asked. After that
-#: time the write is stored or never will be, and the mirror has looked by itself more than once.
+#: Seconds after a write was heard during which the mirror may not have it yet, so that the bucket itself is asked. After that time the
+#: write is stored or never will be, and the mirror has read the bucket by itself more than once.
 _MAY_LACK_IT_S: Final = 12.0
 
 
@@ -33,7 +33,7 @@ class PoolsWatch:
 
     def __init__(self, runtime: Runtime[AdmissionSettings]) -> None:
         self._runtime = runtime
-        #: New configurations by tree; None for a removed tree. The service's own tree needs no configuration.
+        #: New configurations by tree; None for a removed tree. The settings of the service name one tree, which needs no configuration.
         self._came: dict[TreeName, TreeRules | None] = {TreeName(runtime.settings.tree): TreeRules()}
         self._changed = anyio.Event()
         self._mirror: Mirror | None = None
@@ -126,7 +126,7 @@ class PoolsWatch:
         return await self.wait_for_pool(books, request.min_revision, tree, spec.pool or PoolName(user))
 
     async def catch_up(self, timeout_s: float) -> bool:
-        """Wait until the mirror has what the bucket has now. Return False if that is not certain in time."""
+        """Wait until the mirror has everything that the bucket has now. Return False if this was not certain before the timeout."""
         assert self._mirror is not None
         try:
             return await self._mirror.catch_up(timeout_s=timeout_s)

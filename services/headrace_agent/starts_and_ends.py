@@ -1,7 +1,7 @@
 """Starts and ends of this node's jobs: which jobs start, which are interrupted, and what follows from an end.
 
-Pure. A job is sent to the runner once. It is sent again only to the same runner process that has not confirmed it: by contract
-a runner process never starts a job twice. The runner may miss any message; its next full report then shows the difference.
+Pure. A job is sent to the runner once. It is sent again only to the same runner process, and only if that has not confirmed it: a runner
+process never starts a job twice. The runner may miss any message; its next full report then shows the difference.
 
 The runner has the next jobs of an allocation queued and starts them by itself. To close an allocation the agent recalls the
 queued jobs first, because only slots that will certainly not start may be returned to the allocator.
@@ -80,7 +80,8 @@ class StartsAndEnds:
             return [LogRecord("info", "extension of an unknown allocation ignored", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
         if allocation.operation not in self._held.specs:
-            # The running job runs to its end. If only the new slots were refused, the next answer would bring them again.
+            # The whole allocation is returned, and its running job runs to its end. If only the new slots were refused, the next answer
+            # would bring them again.
             return [self._give_back(allocation, _NO_COMMAND)]
         return self._hand_ahead(allocation)
 

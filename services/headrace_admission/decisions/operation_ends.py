@@ -1,4 +1,4 @@
-"""The end of an operation, and of the wait of other operations for its running slots."""
+"""The end of an operation, and the running slots that it frees for other operations."""
 
 from __future__ import annotations
 

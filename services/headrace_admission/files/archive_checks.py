@@ -51,9 +51,9 @@ class ArchiveChecks:
         on_checked: Callable[[ArchiveKey, str], Awaitable[None]],
         on_lost: Callable[[ArchiveKey, int], None],
     ) -> None:
-        """`piece` reads a piece; None: it is lost.
+        """`piece` reads a piece, and returns None if the piece is lost.
 
-        `on_checked` gets why an archive is unusable, or an empty text if it is usable.
+        `on_checked` gets the reason why an archive is unusable, or an empty text if the archive is usable.
         """
         self._piece = piece
         self._on_checked = on_checked

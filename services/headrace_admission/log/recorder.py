@@ -107,7 +107,8 @@ class Recorder:
         #: Durable entries that are to be published to services.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
-        #: Published entries that users have not received. If older entries are dropped here, readers notice that they missed them.
+        #: Published entries that users have not received. When it is full, the oldest entry is dropped, and readers notice that they
+        #: missed it.
         self._to_tell: deque[Published] = deque(maxlen=_MOST_TO_TELL)
         self._tell_wanted = anyio.Event()
         self._sequence = self._announced = last
@@ -238,7 +239,9 @@ class Recorder:
 
 
 def _appending(current: SpanContext, events: Sequence[Event]) -> AbstractContextManager[object]:
-    """Return the span of a record. Readers of a started operation know its ids, and make their own spans parts of it."""
+    """Return the span of a record. Processes that read the start of an operation from the entry make their own spans children of this
+    span.
+    """
     starts = any(isinstance(event, OperationStarted) for event in events)
     return tracing.span(
         "append to log",

@@ -1,4 +1,6 @@
-"""Drains of nodes: no jobs start on a node, at once or from a later time, and until it is undone or for a time."""
+"""Drains of nodes: no job starts on a drained node. A drain begins at once or at a later time, and lasts until it is undone or for a
+given time.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def record_in(entry: Entry | None) -> NodeRecord | None:
 
 
 class Drains:
-    """The drains that begin, end, or end jobs at a later time."""
+    """The drains that begin or end at a later time, or end the jobs of their node then."""
 
     def __init__(self, nodes: KeyValue) -> None:
         self._nodes = nodes
@@ -75,7 +77,7 @@ class Drains:
             self._due_ms[node] = due_ms
 
     async def apply(self, now: Moment) -> None:
-        """Write the records of nodes whose drain begins, ends, or ends jobs by now. Raises `BusError`."""
+        """Write the records of nodes whose drain has begun or ended by now, or whose jobs must end now. Raises `BusError`."""
         for node in [node for node, due_ms in self._due_ms.items() if due_ms <= now.wall_ms]:
             entry = await self._nodes.get(node)
             record = record_in(entry)

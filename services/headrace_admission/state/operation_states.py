@@ -53,8 +53,8 @@ def is_ending(state: OperationState) -> bool:
     return state in (OperationState.COMPLETING, OperationState.FAILING, OperationState.ABORTING)
 
 
-#: States of YTsaurus between getting a slot and the first job. Here both steps are one log entry, so no operation is in these
-#: states.
+#: States of YTsaurus between getting a slot and the first job. Here, getting a slot and beginning to run are one log entry, so no
+#: operation is in these states.
 _IN_TRANSIT: Final = frozenset({"materializing", "reviving_jobs"})
 
 

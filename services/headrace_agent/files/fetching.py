@@ -96,9 +96,9 @@ class FilesFetcher:
             logger().info("files removed", operation=operation)
 
     async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
-        """Remove files.
+        """Remove the files of an operation. Return False if that fails.
 
-        If that fails for any reason, the agent goes on, and the next agent process tries again. Return False then.
+        The agent goes on then, and the next agent process tries again.
         """
         try:
             await anyio.to_thread.run_sync(remove, *about)

@@ -78,7 +78,7 @@ class CredentialRenewal:
                 await anyio.sleep(max(_SHORTEST_PAUSE_S, min(-left_s * _PART_OF_DELAY, _LOOK_AT_CLOCK_S)))
 
     def _left_s(self) -> float:
-        """Return the seconds until the renewal is due; negative if it is overdue."""
+        """Return the seconds until the renewal is due. The number is negative if the renewal is overdue."""
         assert self._credential is not None
         claims = claims_of(self._credential.jwt)
         due_s: float = claims["iat"] + (claims["exp"] - claims["iat"]) * self._part

@@ -35,7 +35,7 @@ _TRASH: Final = ".trash"
 
 
 class JobExchange:
-    """The exchange folder, as the agent sees it from one look to the next. Raises OSError where it cannot be used."""
+    """The exchange folder, as the agent reads it at intervals. Its methods raise OSError if the folder cannot be used."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -82,11 +82,11 @@ class JobExchange:
         try:
             os.unlink(name, dir_fd=exchange)
         except IsADirectoryError:
-            # A file system may be mounted there; the next look tries again.
+            # A file system may be mounted there. The next check of the folder tries again.
             with suppress(OSError):
                 self._removal.remove(f"{self._folder}/{name}")
         except OSError:
-            # The file is gone already, or the next look tries again.
+            # The file is gone already, or the next check of the folder tries again.
             pass
 
 

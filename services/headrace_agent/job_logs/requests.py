@@ -42,7 +42,7 @@ class Readers:
     async def refusal_of(self, operation: OperationId, user: str, *, session_in: str = "") -> Refusal | None:
         """Return the refusal for a user who may not read the logs of an operation, or None if the user may.
 
-        With `session_in`, the tree of this node, the question is whether the user may have a session with the operation's jobs.
+        With `session_in` (the tree of this node), the answer says whether the user may have a session with the operation's jobs.
         """
         now_s = self._clock.steady_s()
         said = self._said.get((operation, user, session_in))
@@ -103,7 +103,7 @@ class JobLogs:
         if not attempt:
             return missing
         key = JobKey(request.operation, request.index, attempt)
-        # Checked before reading: if the job ends in between, the next request reports the end.
+        # This is checked before reading: if the job ends in between, the next request reports the end.
         runs = self._runs(key)
         chunk = read_log(self._folder, key, request.stream.value, request.offset, request.limit)
         if not chunk.exists and known is None and not os.path.isdir(f"{self._folder}/{request.operation}"):

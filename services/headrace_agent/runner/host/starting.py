@@ -149,7 +149,7 @@ class Starter:
             os.close(starting.report_fd)
             self._in_threads -= 1
         error, _, part = report.partition(b" ")
-        # A copy that became its program leaves the end of the pipe without a report.
+        # If the copy became its program, it leaves the end of the pipe without a report.
         if not part:
             return starting.pid
         raise CannotStart(part.decode(), int(error))  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ class Starter:
         starting.is_unwanted = True
         pids = {starting.pid} if starting.pid else _children_of(starting.thread) - set(known)
         for pid in pids:
-            # By now it may be a program of another user.
+            # This fails if the program meanwhile runs as another user.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -188,7 +188,7 @@ class Starter:
                 starting.pid = call.perform(starting)
             except CannotStart as error:
                 starting.report(error)
-            # Without a report the job would fail only at the end of its start timeout.
+            # Any error is reported. Without a report the job would fail only at the end of its start timeout.
             except Exception:
                 starting.report(CannotStart("process", errno.EINVAL))
             else:
@@ -196,7 +196,7 @@ class Starter:
 
     def _begin_in_copy(self, starting: Starting, order: Spawn, account: Account) -> None:
         for fd in (order.stdout_fd, order.stderr_fd, order.stdin_fd):
-            # The program may open them by name, as /dev/stderr.
+            # The program may open these files by name, as /dev/stderr.
             if fd >= 0:
                 os.fchown(fd, account.uid, account.gid)
         pid = os.fork()
@@ -350,7 +350,9 @@ def _program(order: Spawn) -> str:
 
 
 def _cannot_run(path: str, error: OSError) -> CannotStart:
-    """Return the error of a program that `exec` refused. If the file exists, it is a script whose interpreter is missing."""
+    """Return the error of a program that `exec` refused. If the file exists although `exec` did not find it, it is a script whose
+    interpreter is missing.
+    """
     is_script = error.errno == errno.ENOENT and os.path.exists(path)
     return CannotStart("interpreter" if is_script else "program", error.errno or 0)
 
