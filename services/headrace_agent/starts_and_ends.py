@@ -128,7 +128,7 @@ class StartsAndEnds:
             return []
         allocation = self._held.by_job.get(end.key)
         if allocation is not None and end.start is None:
-            # The runner is older than the agent, or it did not see the end itself.
+            # The report lacks the record if the runner is older than the agent, or did not see the end itself.
             end = msgspec.structs.replace(end, start=allocation.start)
         self._held.ends.keep(end)
         effects: list[AgentEffect] = [line_about_end(end)]
@@ -154,7 +154,9 @@ class StartsAndEnds:
         return self.not_ahead(allocation) if allocation is not None else []
 
     def not_ahead(self, allocation: Allocation) -> list[AgentEffect]:
-        """Record that no job of the allocation is queued at the runner. A pending close happens now; else new jobs are queued."""
+        """Record that no job of the allocation is queued at the runner. A pending close happens now; if no close is pending, new jobs
+        are queued.
+        """
         reasons, allocation.ahead, allocation.closes_for = allocation.closes_for, 0, ()
         effects = [effect for timeout_ms, reason in reasons for effect in self.close(allocation, timeout_ms, reason)]
         return effects or self._hand_ahead(allocation)
@@ -205,7 +207,7 @@ class StartsAndEnds:
             for allocation in self._held.waiting()
             if allocation.waits_until_ns is not None and allocation.waits_until_ns <= now.steady_ns
         ]
-        # A smaller allocation behind them may fit now.
+        # A smaller allocation behind the returned ones may fit now.
         return effects + self.start_waiting() if effects else []
 
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
@@ -226,7 +228,7 @@ class StartsAndEnds:
         order = interrupt_order(allocation.job.key, allocation, timeout_ms, reason)
         if before is not None and before.timeout_ms <= timeout_ms:
             if before.note == order.note:
-                # The runner knows this interruption, or learns of it after its next full report.
+                # The runner knows this interruption, or learns of it after its next full report, so no order is sent.
                 return []
             # Only the runner keeps the note about the preemption beyond the life of this agent process.
             order = msgspec.structs.replace(before, note=order.note)
@@ -248,7 +250,7 @@ class StartsAndEnds:
         key = self._held.hand_out(allocation)
         order = self.run_order(allocation, key)
         if order.not_started_for:
-            # The other jobs of the allocation would fail in the same way.
+            # The other jobs of the allocation would fail in the same way, so the allocation closes.
             self._held.move(allocation, AllocationEvent.CLOSE)
         return [line_about("debug", "starting job", allocation), SendToRunner(order), *self._hand_ahead(allocation)]
 
@@ -282,7 +284,7 @@ class StartsAndEnds:
         return [SendToRunner(RunAhead(order)) for order in orders]
 
     def _why_no_gpus(self, wanted: int) -> str:
-        """Return why so many GPU devices cannot be given, or an empty string."""
+        """Return why the node cannot give an allocation its number of GPU devices, or an empty string if it can."""
         free = list(self._held.gpu_holders().values()).count(AllocationId("")) if wanted else 0
         return f"it needs {wanted} GPU devices, and {free} are free on this host" if wanted > free else ""
 
@@ -300,7 +302,7 @@ class StartsAndEnds:
 def _is_legal(operation: str) -> bool:
     """Return whether the runner accepts the id.
 
-    Ids become parts of paths there, and the runner closes the connection for any other text.
+    Ids become parts of paths there, and the runner closes the connection if an id is not legal.
     """
     try:
         operation_id(operation)

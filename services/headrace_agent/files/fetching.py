@@ -74,9 +74,10 @@ class FilesFetcher:
     async def remove_unused(
         self, unused: Callable[[], list[OperationId]], on_over: Callable[[list[OperationId]], None]
     ) -> None:
-        """Ask admission about operations whose files lie here unused, and pass the ended ones to `on_over`, until cancelled.
+        """Ask admission about operations whose files are here although none of their allocations is, until cancelled. Those that have
+        ended go to `on_over`.
 
-        If the same operations are unused as before, the next question waits twice as long.
+        While the same operations stay unused, the pause before the next question doubles.
         """
         await self._try(self._folders.remove_left_over)
         pause_s, asked_before = _FIRST_LOOK_S, list[OperationId]()

@@ -21,7 +21,7 @@ from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSil
 from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.gangs.gang import GangPhase
 
-#: The text for nodes whose agent is of an older release.
+#: The text for a node whose agent is of an older release and does not report this.
 _UNSAID: Final = "its agent does not say who can reach its key"
 
 

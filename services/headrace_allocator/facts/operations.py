@@ -66,7 +66,7 @@ class Operation:
     Invariants (`check`): `held` is the sum over its allocations, and the jobs that are out are the jobs in its allocations.
     """
 
-    # There are very many operations, and a heartbeat looks at each operation that holds something on its node.
+    # The slots save memory: there are very many operations, and a heartbeat looks at each operation that holds something on its node.
     __slots__ = (
         "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
@@ -77,7 +77,7 @@ class Operation:
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
-        #: The facts by which heartbeats skip the allocations of the operation.
+        #: The facts by which a heartbeat can tell that the allocations of the operation need no order.
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
         self.id, self.user = live.operation, live.user
@@ -92,33 +92,35 @@ class Operation:
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Term of the allocator that last leased indexes, as far as the ledger reported it; 0 in several trees: each has its own.
+        #: Term of the allocator that last leased indexes, as far as the ledger has reported it. 0 for an operation of several trees,
+        #: whose allocators have terms of their own.
         self.block_term = live.block_term if live.free is None else 0
         #: `held`: all that the operation holds on nodes; `total`: the cluster total that the shares of the snapshot are fractions of.
         self.held = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
-        #: `charged_doubt`: number of unconfirmed jobs that limits are charged for, since these jobs may run.
+        #: `charged_doubt`: number of unconfirmed jobs that count under limits, since these jobs may run. `running_jobs`: number of
+        #: running jobs.
         self.charged_doubt = self.running_jobs = 0
         #: Number of running jobs that report progress, and the sum of their progress in thousandths.
         self.progress = (0, 0)
         #: By node and id, since two nodes may report allocations with the same id.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
         self.groups = AllocationGroups(self.rest)
-        #: The newest item of the operation in a snapshot of shares that was taken over.
+        #: The operation's item in the newest snapshot of shares that it has taken over.
         self.share: ShareItem | None = None
         self.fair_share = self.demand_share = ZERO_SHARE
-        #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool: position in the pool's order.
+        #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool it is the position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
         #: The starvation of the operation, by the time that it has been below its fair share.
         self.starvation = StarvationStatus.NON_STARVING
-        #: The total with the shares, prepared when the operation's position is first computed from them.
+        #: The total with the shares. It is prepared when the operation's position is first computed from these shares.
         self.owed: Owed | None = None
         self._options = EffectiveOptions()
         #: The inputs from which `_options` was computed.
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
-        #: The inputs by which the groups were cut.
+        #: The inputs by which the allocations were divided into groups.
         self._cut_by: tuple[object, ...] = ()
         #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
         self.changes = live.changes
@@ -134,7 +136,7 @@ class Operation:
         self.refused_size: RefusedSize | None = None
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
-        #: True once it is being reported to the ledger that no node holds anything of the operation.
+        #: True once a report to the ledger is under way that no node holds anything of the operation.
         self.release_told = False
 
     def set_spec(self, spec: OperationSpec) -> None:
@@ -157,14 +159,14 @@ class Operation:
         """Set the groups of jobs of several sizes. Without groups all jobs have the size in the spec, the only size on the wire."""
         self.task_groups = groups
         waiting = [group.job for group in groups if group.pending] or [self.spec.resources]
-        #: The least of each resource that any pending job needs. It may be less than any single job needs.
+        #: The smallest amount of each resource that any pending job needs. No single job need be that small in all resources.
         self.min_needed = reduce(Resources.within, waiting)
         self._most_held: Resources | None = None
 
     def set_share(self, item: ShareItem, total: Resources) -> None:
         """Take over the operation's item in a snapshot of shares. The shares are fractions of `total`."""
         if item.demand_share != self.demand_share or total is not self.total:
-            # Most snapshots change only the fair share, of thousands of operations.
+            # Computed on demand: most snapshots change only the fair share, of thousands of operations.
             self._most_held = None
         self.share = item
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
@@ -238,13 +240,13 @@ class Operation:
 
     @property
     def in_doubt(self) -> Resources:
-        """The most that the operation's unconfirmed jobs may hold. Limits are charged for it."""
+        """The largest amount that the operation's unconfirmed jobs may hold. It counts under limits."""
         return self.spec.resources * self.charged_doubt if self.charged_doubt else ZERO
 
     @property
     def charged(self) -> Resources:
         """All that counts towards limits."""
-        # Every heartbeat asks for the sum, and jobs are unconfirmed only after a restart.
+        # Without unconfirmed jobs nothing is added: every heartbeat asks for this sum, and jobs are unconfirmed only after a restart.
         return self.held + self.in_doubt if self.charged_doubt else self.held
 
     @property
