@@ -372,7 +372,7 @@ def lasts_ms(operation: Operation) -> int:
 
 
 def is_starving(operation: Operation) -> bool:
-    """True if the operation starves according to the last snapshot, or a pool above it lends it its starvation."""
+    """True if the operation starves according to the last snapshot, or may preempt because a pool above it starves."""
     return (
         operation.starvation is not StarvationStatus.NON_STARVING
         or operation.preemption_priority is not PreemptionPriority.NONE
@@ -381,12 +381,12 @@ def is_starving(operation: Operation) -> bool:
 
 
 def is_owed_a_job(operation: Operation, held: Resources) -> bool:
-    """True if the operation's fair share covers one more job beside `held`, in every resource that the job needs."""
+    """True if the operation's fair share covers `held` and one more job, in every resource that the job needs."""
     return covers_a_job(operation.fair_share, operation.total, held, operation.spec.resources)
 
 
 def covers_a_job(fair_share: Share, total: Resources, held: Resources, job: Resources) -> bool:
-    """True if a fair share of `total` covers one more job beside `held`, in every resource that the job needs."""
+    """True if a fair share of `total` covers `held` and one more job, in every resource that the job needs."""
     figures = zip(held.as_tuple(), job.as_tuple(), fair_share, total.as_tuple(), strict=True)
     return all(there + more * _NEARLY_A_JOB <= share * whole for there, more, share, whole in figures if more)
 
@@ -416,7 +416,7 @@ def never_fits(operation: Operation) -> bool:
 
 
 def can_ever_start(operation: Operation) -> bool:
-    """True if a job of the operation could start if nothing else ran. Other jobs do not count as demand."""
+    """True if a job of the operation could start if nothing else ran. Jobs that could never start do not count as demand."""
     return operation.refused_size is None and operation.fits_somewhere and not never_fits(operation)
 
 
@@ -426,7 +426,7 @@ def together(operation: Operation) -> int:
 
 
 def break_up(operation: Operation) -> None:
-    """Break up a gang that runs, because one of its jobs is or will be missing: all its other jobs are taken back."""
+    """Break up a gang that runs, because one of its jobs is missing or will be: all other jobs of the gang are taken back."""
     if operation.gang is not None and operation.gang.phase in TOGETHER:
         set_phase(operation, GangPhase.BREAKING)
 

@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import JobKey
 
 
 class Recovery:
-    """Facts that this allocator does not know yet, by the nodes that have not reported since its start."""
+    """Facts that this allocator does not know yet, as nodes that have not reported since its start."""
 
     def __init__(self) -> None:
         self.operations_known = False
