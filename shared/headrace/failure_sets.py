@@ -11,7 +11,7 @@ from headrace.errors import BadInput
 
 #: Word for every end by out of memory.
 OUT_OF_MEMORY: Final = "oom"
-#: Status of a run that a signal ended, less the number of the signal, as in a shell.
+#: Difference between the status of a run that a signal ended and the number of the signal, as in a shell.
 _SIGNAL_STATUS: Final = 128
 _LARGEST_STATUS: Final = 255
 _RANGE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\Z")

@@ -141,7 +141,7 @@ class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
     integral: dict[str, IntegralState] = {}
     #: Positions of operations that can run on some nodes only, grouped by the nodes they can run on.
     node_classes: tuple[tuple[int, ...], ...] = ()
-    #: Sets of nodes; the operations that can run only on a set never get more in sum than its nodes have.
+    #: Sets of nodes. The operations that can run only on the nodes of a set never get more in sum than these nodes have.
     node_sets: tuple[NodeSet, ...] = ()
 
 

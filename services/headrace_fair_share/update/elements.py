@@ -37,11 +37,11 @@ class Elements:
     above: list[int]
     #: Number of elements before the first operation: the root and all pools.
     pools: int
-    #: Number of these that are the root or configured pools; the rest are ephemeral.
+    #: Number of configured pools, plus one for the root. The pools after them are ephemeral.
     configured: int
     #: Order of children outside fifo pools: the position of a pool, the start of an operation in milliseconds of Unix time.
     ranks: list[int]
-    #: Effective options of the root and the pools; then, by position, of operations whose options differ from their pool's.
+    #: Effective options of the root and the pools; then, by position, of those operations whose options differ from their pool's.
     options: list[EffectiveOptions]
     own_options: Mapping[int, EffectiveOptions]
     #: Configured resource limits of the root and the pools.

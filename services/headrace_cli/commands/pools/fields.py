@@ -39,7 +39,7 @@ class Field(msgspec.Struct, frozen=True):
     help: str
     #: True: the name, unit and meaning never change. Otherwise they may change with any version.
     stable: bool = True
-    #: Other names of the field, mostly the names that other schedulers use.
+    #: Other names of the field, mostly names that other schedulers use for it.
     aliases: tuple[str, ...] = ()
     #: Pools that have the field; empty: all pools.
     only: str = ""

@@ -188,7 +188,7 @@ def _tidied(points: _Points, count: int) -> Functions:
 def _that_matter(points: _Points, count: int) -> Bools:
     """Return True for points that have an effect. Also make the suggestions of each curve non-decreasing, which rounding may have spoiled.
 
-    Points before the last fit factor at suggestion 0 have no effect, and neither has a jump at the last fit factor.
+    Points before the last fit factor at suggestion 0 have no effect, and a jump at the last fit factor has none either.
     """
     suggestion, owner = points.suggestion, points.owner
     same = owner[1:] == owner[:-1]
