@@ -17,7 +17,7 @@ from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import TreeOptions
 from headrace.suggestions import near, some
 
-#: Most nodes or pools named in a message.
+#: Upper bound of the nodes or pools that a message names.
 _MOST_NAMED = 5
 
 

@@ -44,7 +44,8 @@ class NodesFit(msgspec.Struct, frozen=True):
     large_enough: Counter
     #: Matching nodes with enough free resources for a job now.
     with_room: Counter
-    #: Accepting nodes that match all filters, but have no container runtime for the operation's image. Not among the counts above.
+    #: Accepting nodes that match all filters, but have no container runtime for the operation's image. They are not
+    #: included in the counts above.
     without_runtime: Counter = 0
 
 
@@ -138,7 +139,7 @@ class Tries(msgspec.Struct, frozen=True):
     unmatched: Counter = 0
     #: Nodes where preemption would have freed enough, but something else held the operation back.
     held_back: Counter = 0
-    #: The nodes that came nearest to fitting a job; of equals the newest stage first.
+    #: The nodes that came nearest to fitting a job; if several are equally near, the newest stage comes first.
     nearest: list[Try] = []
     #: Under a YARN policy, if the operation is due resources: other operations' protected allocations by rule, the largest count first.
     kept: list[ProtectedAllocations] = []

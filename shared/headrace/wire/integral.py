@@ -117,7 +117,9 @@ class AdvancePartTaken(msgspec.Struct, frozen=True, tag_field="refusal", tag="pa
 
 
 class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_gap"):
-    """Refused: the advance follows an advance that was not applied here, or is older than the remembered versions."""
+    """Refused: the advance follows an advance that was not applied here, or it is older than the remembered
+    versions.
+    """
 
     tree: TreeName
     #: Newest version that was applied and saved.

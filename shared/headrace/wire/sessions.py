@@ -15,11 +15,11 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.wire.version import Counter
 
-#: Most bytes of input in one turn, and of each output stream in one answer.
+#: Largest number of bytes of input in one turn, and of each output stream in one answer.
 MOST_SESSION_BYTES = 64 * 1024
 #: Longest time in milliseconds that a turn may wait for output. Shorter than one attempt of a client.
 LONGEST_TURN_MS = 3_000
-#: Most rows and columns of a terminal.
+#: Largest number of rows, and of columns, of a terminal.
 _MOST_CELLS = 65_535
 
 #: Name of a session: 128 random bits, which its client chose.
@@ -76,7 +76,7 @@ class SessionState(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
 
     #: Number of bytes of input that the runner has accepted. The person sends later bytes again.
     input_offset: Counter
-    #: Output from these offsets on; empty if none was wanted.
+    #: Offset of the first byte of `stdout`.
     stdout_offset: Counter = 0
     stdout: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
     stderr_offset: Counter = 0
