@@ -375,7 +375,7 @@ class AdmissionService:
     async def _on_get(self, request: wire.GetOperation, caller: Caller) -> msgspec.Struct:
         if request.operation in self.engine.state.operations:
             return await self._if_not_missed(disclosure.get_operation(self.engine.state, request, caller.name))
-        # This answer compares all ids, to name the operations whose ids begin in the same way.
+        # For an unknown id all ids are compared, to name the operations whose ids begin in the same way.
         return await self._asking_as_user(disclosure.get_operation)(request, caller)
 
     async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:

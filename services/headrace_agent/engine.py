@@ -352,7 +352,7 @@ class AgentEngine:
 
     def _on_picture(self, picture: FullReport, now: Moment) -> list[AgentEffect]:
         if self._left:
-            # The runner is told again, since it may have been away when it was ordered to end.
+            # The runner gets the order again, since it may have been away when it was ordered to end.
             return self._end_runner()
         self.pulse.open()
         self._limits = picture.isolation

@@ -183,7 +183,7 @@ class Agent:
 
     async def _speak(self, tasks: TaskGroup) -> None:
         """Subscribe first, then start the tasks that send, so that no answer or nudge is missed."""
-        # This release may listen on a subject that the old credential does not allow yet, so the credential is renewed first.
+        # The credential is renewed first, because this release may listen on a subject that the old credential does not allow yet.
         await self._renewal.renew()
         await self.listen()
         tasks.start_soon(self._renewal.keep)
@@ -317,7 +317,8 @@ class Agent:
         while True:
             try:
                 exchange = await anyio.to_thread.run_sync(JobExchange, folder)
-                # Before the runner's first full report, a running job cannot be told from a finished one.
+                # The first full report of the runner must come first: before it, a running job cannot be distinguished from a finished
+                # one.
                 while self.engine.pulse.is_open:
                     names = await anyio.to_thread.run_sync(exchange.names)
                     if names:

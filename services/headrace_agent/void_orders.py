@@ -40,7 +40,7 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
     if orders.term < awaited.term:
         return f"term {orders.term} is over, term {awaited.term} is known"
     if not orders.enrolled and (orders.start or orders.extend):
-        # Such an answer must extend no lease, so it is void.
+        # The answer is void, because it must extend no lease.
         return "jobs for a node that is not enrolled"
     return _too_long_an_id(orders) or _too_many_slots(orders, held) or _too_large_a_picture(orders, held)
 

@@ -445,7 +445,7 @@ class AllocatorEngine:
     # --- what follows from a change -------------------------------------------------------------------------------
 
     def _tell(self, node: Node, findings: Findings, now: Moment) -> list[Effect]:
-        """Return the effects that publish what a heartbeat has changed."""
+        """Return the effects that publish the changes of a heartbeat."""
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
         effects = report_of(ends + ends_of_lost(findings.lost, now))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]

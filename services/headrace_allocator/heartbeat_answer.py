@@ -66,7 +66,7 @@ _CONFIRM_PACE_MS: Final = 100
 _WHILE_IT_HOLDS: Final = frozenset(
     {TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG, TakeBackReason.NODE_DRAINED}
 )
-#: Both objects are shared by most heartbeats, so nothing may be added to them.
+#: This object and the one below are shared by most heartbeats, so nothing may be added to them.
 _NO_NEWS: Final = Findings()
 _NOTHING_DECIDED: Final = HeartbeatDecision()
 

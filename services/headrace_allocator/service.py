@@ -385,7 +385,7 @@ class AllocatorService:
         except KeyFenced as error:
             self._role.step_down(str(error))
         except BusError as error:
-            # This does no harm: the next leader only waits longer than necessary.
+            # An error does no harm: the next leader only waits longer than necessary.
             self._log.info("the shorter node lease was not recorded", error=str(error))
 
     async def _record_empty_nodes(self, nodes: list[NodeName]) -> None:

@@ -1,6 +1,6 @@
 """The explanation of a pool: its path from the root, and which pools and operations hold what it lacks. Pure.
 
-It works on a copy of one update's results, in a worker thread, because it looks at every element of the tree once.
+It works on a copy of one update's results, in a worker thread, because it reads every element of the tree once.
 """
 
 from __future__ import annotations

@@ -336,7 +336,7 @@ class FairShareService:
         frame, changed, removed = effect.frame, effect.changed, effect.removed
         async with self._publishing:
             if len(changed) + len(removed) > _TOLD_AT_ONCE:
-                # This runs in a worker thread, like the update itself: with 10,000 operations it takes tens of milliseconds.
+                # The parts are encoded in a worker thread, like the update itself: with 10,000 operations it takes tens of milliseconds.
                 parts = await anyio.to_thread.run_sync(self._publisher.advance, frame, changed, removed)
             else:
                 parts = self._publisher.advance(frame, changed, removed)
@@ -385,5 +385,5 @@ class FairShareService:
     async def _on_explain(self, request: ExplainPool, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self._requests.unknown_tree(request.tree)
-        # This runs in a worker thread, because it looks at every element of the tree.
+        # The explanation is made in a worker thread, because it looks at every element of the tree.
         return await anyio.to_thread.run_sync(explain_pool, Shares.of(self.engine), request)

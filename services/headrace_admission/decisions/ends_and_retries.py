@@ -211,7 +211,7 @@ def end_operation(transaction: Transaction, operation: Operation, cause: StateCa
 
 
 def complete_decisions(transaction: Transaction) -> None:
-    """Record what is missing of a decision of a former process.
+    """Record the part of a decision that a former process did not record.
 
     The events of a large decision are written in several entries, and the process may have ended between two of them.
     """

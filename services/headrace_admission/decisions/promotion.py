@@ -50,7 +50,7 @@ def release_lightweight(transaction: Transaction, tree: TreeName) -> None:
 def scan(transaction: Transaction) -> None:
     """Check all waiting operations again, the longest waiting first.
 
-    Operations that wait at the root are left alone, as in YTsaurus.
+    Operations that wait at the root stay there, as in YTsaurus.
     """
     state = transaction.state
     for tree in state.configuration.trees:

@@ -74,7 +74,7 @@ def refused_upstream(state: State, request: StartOperation, user: str) -> Refusa
 
 
 def standing(state: State, request: StartOperation) -> Standing:
-    """Return what is known of the operations that a new operation waits for. Each of them must be known."""
+    """Return the state of the operations that a new operation waits for. Each of them must be known."""
     known = [(upstream, state.operations[upstream.operation]) for upstream in request.spec.after]
     awaits = [each.id for _, each in known if not is_final(each.state)]
     failures = [unmet(upstream, each.state) for upstream, each in known if is_final(each.state)]

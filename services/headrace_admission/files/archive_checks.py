@@ -120,7 +120,7 @@ class ArchiveChecks:
         except (BusError, LostPiece):
             raise
         except Exception as error:
-            # This is a defect of admission, which must not keep other users from sending files.
+            # An error here is a defect of admission, which must not keep other users from sending files.
             logger().error("archive not checked", exception=error)
             return f"it cannot be read: {type(error).__name__}"
         while pieces.read(1):

@@ -159,8 +159,8 @@ class FileRequests:
         if operation is None or operation.spec.files is None:
             return NotFound("operation with files", request.operation)
         if not request.sha256:
-            # Such an agent asks again for a minute, then leaves the job to other nodes. After any other refusal it would return
-            # the job at once, and get it again at once.
+            # An agent of an older version asks again for a minute after this refusal, and then leaves the job to other nodes. After any
+            # other refusal it would return the job at once, and get it again at once.
             return NotReady("the agent of this node is too old to fetch files; upgrade the agent")
         if request.sha256 != operation.spec.files.sha256:
             # A node learns the hash only from an order to start a job of the operation.

@@ -92,7 +92,7 @@ class Recorder:
         on_durable: Callable[[list[Event], int], None],
         news: Bus | None = None,
     ) -> None:
-        """`news` is the connection for what is published to users; `bus` is used if there is no separate one."""
+        """`news` is the connection for publications to users; `bus` is used if there is no separate one."""
         self._bus = bus
         self._news = news or bus
         self._tree = tree

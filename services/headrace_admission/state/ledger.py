@@ -128,7 +128,7 @@ class Ledger:
         self.pausing: dict[int, int] = {}
         #: One bit for each index: 1 if the job is completed.
         self._done = bytearray()
-        #: One bit for each index: 1 if its newest attempt ended without success and no attempt follows it yet.
+        #: One bit for each index: 1 if the newest attempt of the index ended without success and no attempt follows it yet.
         self._not_retried = bytearray()
         self._results = JobResults(job_count)
         #: Names of the nodes on which jobs ended. If a job had an account other than the agent's own, a blank and that account follow the

@@ -55,7 +55,7 @@ class OperationRecord(_Fields, kw_only=True):
 
     operation: OperationId
     ledger: LedgerRecord
-    #: None in old records, from before there were limits.
+    #: Missing (None) in old records, which were written before there were limits.
     placements: list[TreePlacement] | None = None
 
 

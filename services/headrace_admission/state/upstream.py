@@ -68,7 +68,7 @@ class UpstreamBook:
     def end(self, ended: Operation, operation: Operation) -> None:
         """Record in an operation that one of the operations that it waits for has ended.
 
-        The other operations that it waits for are not looked at: thousands of operations may wait for hundreds of others each.
+        The other operations that it waits for are not examined: thousands of operations may wait for hundreds of others each.
         """
         wanted = self._downstream.get(ended.id, {}).get(operation.id)
         if wanted is None:

@@ -17,7 +17,7 @@ from headrace_agent.runner.protocol import Interrupt, Started
 
 #: Upper bound of characters in a heartbeat about why an allocation was returned.
 _WHY_CHARACTERS: Final = 100
-#: The same bound in bytes; a character takes at most four.
+#: The bound of `_WHY_CHARACTERS` in bytes; a character takes at most four.
 MOST_REASON_BYTES: Final = 4 * _WHY_CHARACTERS + 2
 
 
@@ -26,11 +26,11 @@ class AllocationEvent(enum.StrEnum):
 
     #: The resources of the allocation are free: its first job is sent to the runner.
     ROOM = "room"
-    #: Its job ended and the allocation has another job.
+    #: The job of the allocation ended, and the allocation has another job.
     NEXT = "next"
     #: No further job starts, because the allocation was taken back or the agent stops.
     CLOSE = "close"
-    #: Its job ended and there is no further job.
+    #: The job of the allocation ended, and there is no further job.
     FINISH = "finish"
 
 

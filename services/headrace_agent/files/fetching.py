@@ -64,7 +64,7 @@ class FilesFetcher:
             except OSError as error:
                 return files_failure(FilesFault.HOST, f"this host cannot store the files of an operation: {error}")
             except Exception as error:
-                # This is a defect of the agent. It ends jobs of this operation, but not the agent with the jobs of all
+                # An error here is a defect of the agent. It ends jobs of this operation, but not the agent with the jobs of all
                 # operations.
                 logger().error("files not fetched", operation=order.operation, exception=error)
                 return files_failure(FilesFault.LOST, f"its files cannot be fetched: {type(error).__name__}: {error}")
@@ -99,7 +99,7 @@ class FilesFetcher:
     async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
         """Remove the files of an operation. Return False if that fails.
 
-        The agent goes on then, and the next agent process tries again.
+        The agent then continues, and the next agent process tries again.
         """
         try:
             await anyio.to_thread.run_sync(remove, *about)

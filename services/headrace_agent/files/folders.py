@@ -86,7 +86,7 @@ class OperationFolders:
                 owner = _owner(account)
                 unpack(archive, folder, owner)
                 if owner is not None:
-                    # This is the last step, because the account can enter the folder from now on.
+                    # The folder is given to the account as the last step, because the account can enter the folder from now on.
                     os.fchown(folder, owner.uid, owner.gid)
             finally:
                 os.close(folder)

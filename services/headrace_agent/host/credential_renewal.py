@@ -23,7 +23,7 @@ from headrace.runtime.clock import Clock
 
 #: Parts of the credential's lifetime between which it is first renewed, drawn for each node so that not all renew at once.
 _RENEWED_AFTER: Final = (0.5, 0.6)
-#: Seconds between two looks at the wall clock, which may be set, or advance while the machine sleeps.
+#: Seconds between two reads of the wall clock, which may be set, or advance while the machine sleeps.
 _LOOK_AT_CLOCK_S: Final = 60.0
 #: Pause between two tries, as a part of the time for which the renewal has been due.
 _PART_OF_DELAY: Final = 0.05

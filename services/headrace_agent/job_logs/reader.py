@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import Stream, log_name
 
 LARGEST_CHUNK_BYTES = 1024 * 1024
-#: Upper bound of tries of one read. The read is repeated if the log is rotated between two looks at its files.
+#: Upper bound of tries of one read. The read is repeated if the log is rotated while its files are opened.
 _ATTEMPTS = 100
 
 

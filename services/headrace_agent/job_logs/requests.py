@@ -54,7 +54,7 @@ class Readers:
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
             if session_in and said is not None and said[0] is None:
-                # A session that was allowed goes on while admission is down, as its job does.
+                # The session goes on: admission is down, and a session that was allowed goes on meanwhile, as its job does.
                 return None
             what = "have a session with the job" if session_in else "read the log"
             return NotReady(f"admission does not say whether {user} may {what}: {error}")
@@ -69,7 +69,7 @@ class Readers:
 class JobLogs:
     """Answers requests for logs.
 
-    `known_attempt` returns the newest attempt of a job that the agent knows. `runs` tells whether an attempt is still running.
+    `known_attempt` returns the newest attempt of a job that the agent knows. `runs` returns whether an attempt is still running.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class JobLogs:
         if not attempt:
             return missing
         key = JobKey(request.operation, request.index, attempt)
-        # This is checked before reading: if the job ends in between, the next request reports the end.
+        # Whether the job runs is checked before reading: if the job ends in between, the next request reports the end.
         runs = self._runs(key)
         chunk = read_log(self._folder, key, request.stream.value, request.offset, request.limit)
         if not chunk.exists and known is None and not os.path.isdir(f"{self._folder}/{request.operation}"):

@@ -77,7 +77,7 @@ def _hear_all_signals() -> None:
 
 
 def _make_runner(settings: Settings) -> Runner:
-    # This fails if the process leads a session already.
+    # `setsid` fails if the process leads a session already.
     with contextlib.suppress(PermissionError):
         # Closing a terminal ends all processes of its session, and the runner must survive that.
         os.setsid()

@@ -181,7 +181,7 @@ class RunnerEngine:
         return Outcome(None, effects + ([Launch(following)] if following is not None else self._leave()))
 
     def on_failure(self, key: JobKey, reason: str, now: Moment) -> Outcome[None, RunnerEffect]:
-        """End a job that cannot go on. The job counts as failed with this reason."""
+        """End a job that cannot continue. The job counts as failed with this reason."""
         stop = Stop(JobResult.FAILED, reason, _OWN_TIMEOUT_MS)
         return Outcome(None, self._stop_live(key, stop, now))
 

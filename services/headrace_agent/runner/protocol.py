@@ -69,7 +69,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     log_cap_bytes: _Natural = 0
     #: The agent's own note about the job, returned unchanged in the full report.
     note: bytes = b""
-    #: True if the job understands the signal, so that its exit code afterwards tells what it did.
+    #: True if the job understands the signal. Its exit code afterwards then says whether it was completed or saved its state.
     interruptible: bool = False
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
     #: File with the time of the job's kill, which is written for the job when it gets the signal; empty: none.

@@ -202,7 +202,7 @@ class Runner:
         self._log.info("recovered", ends=len(kept.ends), lost=len(kept.leftovers), processes_killed=killed)
 
     def _survey_logs(self) -> None:
-        """Record the existing logs. If the logs folder cannot be used, the jobs fail with that reason, and the runner goes on."""
+        """Record the existing logs. If the logs folder cannot be used, the jobs fail with that reason, and the runner continues."""
         try:
             self._host.files.make_folder(self._settings.logs)
             self._jobs.retention.survey(self._host.files, self._settings.logs)

@@ -211,7 +211,7 @@ class RunnerLink:
                 try:
                     await self._read(connection)
                 finally:
-                    # This is cleared before the other tasks have ended, so that messages sent meanwhile are dropped.
+                    # The connection is cleared before the other tasks have ended, so that messages sent meanwhile are dropped.
                     had_picture, self._told_by = self._told_by is not None, None
                     if self._turns is not None:
                         self._turns.give_up_all()
@@ -255,7 +255,7 @@ class RunnerLink:
                     self._on_message(message)
             except Exception as error:
                 failure = error
-                # One message may have ended the connection before a later message failed.
+                # The outcome may be set already: one message may have ended the connection before a later message failed.
                 if not over.done():
                     over.set_result(None)
 
@@ -288,7 +288,7 @@ class RunnerLink:
         return report
 
     async def _write(self, connection: socket.socket) -> None:
-        """Send `Hello`, then write whatever the runner did not take at once."""
+        """Send `Hello`, then write the bytes that the runner did not accept at once."""
         loop = asyncio.get_running_loop()
         # The task that reads notices the end of the connection, too.
         with suppress(OSError):

@@ -163,7 +163,7 @@ class LeastSatisfied:
 
     @property
     def some_starve(self) -> bool:
-        """True if an operation in the order starves, so that allocations of others may have to be preempted."""
+        """True if an operation in the order starves, so that allocations of other operations may have to be preempted."""
         return bool(self.classes.starving & self.root.classes)
 
     def entry(self, operation: OperationId) -> Entry | None:

@@ -96,7 +96,7 @@ class PoolOrder:
         there: set[PoolOrder] = set()
         while waiting:
             some = self.below_by_class.get(waiting.bit_length() - 1, ())
-            # This is checked before the pools are collected, so that a large set is not copied.
+            # The number of pools is compared before the pools are collected, so that a large set is not copied.
             if _LARGE_PART * (len(there) + len(some)) > len(children):
                 return children
             there.update(some)

@@ -173,7 +173,7 @@ class Ranking:
         for name in list(islice(self._marked, most)):
             is_more = self._marked.pop(name)
             operation = self._facts.operations.get(name)
-            # Otherwise nothing is done: for many of the operations that a snapshot names, only the usage changed.
+            # Nothing is done if only the usage changed, as for many of the operations that a snapshot names.
             if operation is not None and (is_more or not self._has_newest_share(operation)):
                 was_out = name in self._shareless or name not in self.order
                 if is_more:

@@ -20,7 +20,7 @@ from headrace_allocator.facts.facts import Facts
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Operations that are looked at together, and all pools above them, the root included."""
+    """Operations that are considered together, and all pools above them, the root included."""
 
     operations: frozenset[OperationId]
     pools: frozenset[PoolName]

@@ -39,20 +39,20 @@ Child = TypeVar("Child")
 
 
 def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
-    """Return the allocations of a node that may need an order or more jobs. All other allocations go on unchanged."""
+    """Return the allocations of a node that may need an order or more jobs. All other allocations continue unchanged."""
     picture = node.picture
     if node.record.drained or node.ends_all(facts.timing):
         picture.rests = None
         return list(node.allocations.values())
     ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
     if picture.booked is not None and picture.rests is not None:
-        # This is decided for each operation: a node has few operations, but too many allocations for the caches of a core.
+        # Whole operations are left out first: a node has few operations, but too many allocations for the caches of a core.
         for rest in picture.rests:
             if rest.job_ms < ahead_ms:
                 break
         else:
             return []
-    # This runs for each allocation, so it reads as little as possible. A settled allocation runs the only job that it has.
+    # The loop runs for each allocation, so it reads as little as possible. A settled allocation runs the only job that it has.
     stirring = [
         one
         for one in node.allocations.values()
@@ -71,7 +71,7 @@ class View(msgspec.Struct, frozen=True):
     free: Resources
     tags: tuple[str, ...]
     allocations: tuple[Allocation, ...]
-    #: The allocations that may need an order. All others go on unchanged.
+    #: The allocations that may need an order. All other allocations continue unchanged.
     restless: Sequence[Allocation]
     #: Resources of the whole tree that no allocation uses.
     free_in_tree: Resources
@@ -148,7 +148,7 @@ def _least(one: int | None, other: int | None) -> int | None:
 class _Heads:
     """The first operation of each list of a pool, without operations that were passed over.
 
-    Valid as long as no further job class begins to fit: an operation that was passed over is never looked at again.
+    Valid as long as no further job class begins to fit: an operation that was passed over is never considered again.
     """
 
     __slots__ = ("_heap", "fitting")
@@ -160,7 +160,7 @@ class _Heads:
         heapify(self._heap)
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the operations in order. An operation is left behind for good when the next one is taken."""
+        """Yield the operations in order. Taking the next operation passes over the previous one for good."""
         heap = self._heap
         while heap:
             entry, entries = heap[0]
@@ -180,7 +180,7 @@ class _Changed(Generic[Child]):
     def __init__(self) -> None:
         #: Position of each child when it was last computed, by name; None if nothing may start.
         self._places: dict[str, Entry | None] = {}
-        #: The same positions, sorted.
+        #: The positions in `_places`, sorted.
         self._entries: list[Entry] = []
         #: Children whose position must be computed again.
         self.moved: dict[str, Child] = {}

@@ -104,7 +104,7 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
             break
         below = orders[entry[4]]
         if not fitting & below.classes:
-            # This line runs for most of many pools, so no further function is called.
+            # The counter is written here and not in a function, since most of many pools are passed over here.
             overlay.leafless += 1
             continue
         found = _pool(overlay, entry, below, fitting)

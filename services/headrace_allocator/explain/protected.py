@@ -161,7 +161,7 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
     group = overlay.group(operation, allocation)
     for_few = pools.options.take_excess_for_few_nodes and pools.filters_of(starving.spec)
     if group < least and for_few and operation.cut_groups(pools).is_excess(allocation):
-        # The same rule applies in `victims.excess_candidates`.
+        # As in `victims.excess_candidates`, every allocation of the excess counts as preemptible.
         group = Group.PREEMPTIBLE
     at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)
     if group < least and not at_bound:

@@ -156,7 +156,7 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     image: str = ""
     #: Number of enrolled nodes that match and accept no jobs now.
     away: int = 0
-    #: One of these nodes; empty if there is none.
+    #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
     #: The condition of that node, in one word.
     condition: str = ""
@@ -195,7 +195,7 @@ class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_no
     largest_total: Resources
     #: Number of enrolled nodes that are large enough and accept no jobs now.
     away: int = 0
-    #: One of these nodes; empty if there is none.
+    #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
     #: The condition of that node, in one word.
     condition: str = ""
@@ -212,7 +212,7 @@ class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
     free: Resources
     #: Number of enrolled nodes that match, are large enough, and accept no jobs now.
     away: int = 0
-    #: One of these nodes; empty if there is none.
+    #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
     #: The condition of that node, in one word.
     condition: str = ""
@@ -222,7 +222,7 @@ class RoomUnheard(msgspec.Struct, frozen=True, tag="room_unheard"):
     """Nodes have free resources for a job of the operation, but the heartbeats of all of these nodes are overdue."""
 
     nodes: int
-    #: The node that was heard last.
+    #: The node whose last heartbeat is the newest.
     last: NodeName
     #: Seconds since its last heartbeat.
     silent_s: float
@@ -239,18 +239,18 @@ class SharesOld(msgspec.Struct, frozen=True, tag="shares_old"):
 
 
 class PreemptionPaused(msgspec.Struct, frozen=True, tag="preemption_paused"):
-    """The operation could preempt allocations of others, but an operator has paused preemption in the tree."""
+    """The operation could preempt allocations of other operations, but an operator has paused preemption in the tree."""
 
 
 class PlacesKept(msgspec.Struct, frozen=True, tag="places_kept"):
-    """The operation could preempt allocations of others, but the pools of some of these allocations do not allow it."""
+    """The operation could preempt allocations of other operations, but the pools of some of these allocations do not allow it."""
 
     #: The first few pools with their `preemption` switch. Of pools below each other with the same switch only the highest is listed.
     pools: tuple[tuple[PoolName, PreemptionSwitch], ...]
 
 
 class PlacesExempt(msgspec.Struct, frozen=True, tag="places_exempt"):
-    """The operation could preempt allocations of others, but the jobs in these allocations began too recently."""
+    """The operation could preempt allocations of other operations, but the jobs in these allocations began too recently."""
 
     places: int
     nodes: int
@@ -286,7 +286,9 @@ class KeptBy(enum.StrEnum):
 
 
 class PlacesProtected(msgspec.Struct, frozen=True, tag="places_protected"):
-    """The operation could preempt allocations of others, but a rule protects some allocations on the nodes that were examined for it."""
+    """The operation could preempt allocations of other operations, but a rule protects some allocations on the nodes that were
+    examined for it.
+    """
 
     kept_by: KeptBy
     #: Number of these allocations.

@@ -57,7 +57,7 @@ _MOST_POOLS: Final = 5
 #: Upper bound of the nodes that are examined among those that are held back because jobs fail on them.
 _MOST_HELD: Final = 64
 _MOST_AHEAD: Final = 3
-#: Upper bound of the nodes whose preemptive stages are examined. They are the nodes that were heard last.
+#: Upper bound of the nodes whose preemptive stages are examined: those with the newest heartbeats.
 MOST_TRIED: Final = 500
 
 
@@ -103,7 +103,7 @@ def reasons_in_turn(
     yield from _failing_nodes(facts, operation)
     yield _places_exempt(facts, operation, now) if may_preempt and no_room is not None else None
     yield no_room
-    # This reason says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand.
+    # The reason says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand.
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)
     yield fair_share_reached(operation)

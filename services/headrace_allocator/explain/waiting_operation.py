@@ -138,13 +138,15 @@ def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, now: Mom
     """
     for reason in waiting_reasons(facts, order, operation, now):
         yield reason
-        # If a job fits on a node, protected allocations are not what it waits for.
+        # If a job fits on a node, protected allocations are no reason to wait.
         if isinstance(reason, why.NoRoomOnAnyNode):
             yield from places_protected(facts, order, _nodes_tried_in_vain(facts, operation), operation)
 
 
 def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """Yield the nodes whose newest stage of the operation's priority found too little to preempt, the node heard last first."""
+    """Yield the nodes whose newest stage of the operation's priority found too little to preempt, the node with the newest heartbeat
+    first.
+    """
     size, priority = operation.spec.resources, operation.preemption_priority
     by_yarn = is_due_something(operation)
     for node in _matching_nodes(facts, operation):
@@ -155,7 +157,7 @@ def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
 
 
 def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """Yield the nodes that were heard last and whose tags match the operation's filters, the newest first."""
+    """Yield the nodes with the newest heartbeats whose tags match the operation's filters, the newest first."""
     filters = facts.pools.filters_of(operation.spec)
     for node in islice(facts.last_heard.newest(), MOST_TRIED):
         if all(matches(formula, node.record.tags) for formula in filters):

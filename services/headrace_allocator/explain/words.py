@@ -157,7 +157,7 @@ def _words_of_gathering(reason: why.GangWaits, left: str) -> str:
 
 
 def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
-    """Return the text of why a gang cannot start, whatever other jobs end."""
+    """Return the text of why a gang could not start even if all other jobs ended."""
     words = f"a gang of {reason.jobs} jobs that cannot start, even if all other jobs end"
     if reason.limit_of is None:
         return f"{words}: all nodes that take its jobs together have resources for {reason.most} of its jobs"

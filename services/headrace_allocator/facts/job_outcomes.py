@@ -1,4 +1,4 @@
-"""How the jobs of an operation ended, and where; and the failures on a node."""
+"""How the jobs of an operation ended and on which nodes, and the failures on each node."""
 
 from __future__ import annotations
 

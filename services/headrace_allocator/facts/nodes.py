@@ -341,7 +341,8 @@ class Node:
         if self.used != Resources.sum(one.usage for one in (*self.allocations.values(), *self.holds.values())):
             broken.append("used differs from the sum of its allocations")
         if self.sent is not None and not self.allocations:
-            # Otherwise a node that may still obey an order would count as a node that runs nothing (`lost_nodes.runs_nothing`).
+            # The orders are checked because a node that may still obey an order would otherwise count as a node that runs nothing
+            # (`lost_nodes.runs_nothing`).
             broken.append("orders that it may still obey belong to no known allocation")
         if self.picture.booked is not None and not self.shows_nothing_new(self.picture.booked):
             broken.append("its allocations differ from the last node report that was recorded")

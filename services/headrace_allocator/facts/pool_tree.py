@@ -80,7 +80,7 @@ class PoolState:
         self.set_item(None)
 
     def set_item(self, item: ShareItem | None) -> None:
-        """Take over what a snapshot says of the pool; None if no snapshot names it."""
+        """Take over the item of the pool in a snapshot; None if no snapshot names the pool."""
         self.item = item
         #: The pool's shares with the cluster total, prepared when its position was last computed.
         self.owed: Owed | None = None

@@ -62,8 +62,8 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
     aggressive_threshold: float = 0.5
     #: Fraction of the fair share that is protected from starving operations.
     threshold: float = 1.0
-    #: The oldest allocations that together stay below this amount are protected, whatever the fair share is. A resource that is left out
-    #: is not bounded; `NOTHING` protects no allocation.
+    #: The oldest allocations that together stay below this amount are protected, regardless of the fair share. A resource that is left
+    #: out is not bounded; `NOTHING` protects no allocation.
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is right of the border.
     crossing_is_preemptible: bool = False
@@ -200,7 +200,7 @@ class AllocationGroups:
         self._enter(allocation.place, allocation.usage)
 
     def may_be_preemptible(self, allocation: Allocation) -> bool:
-        """False if normal preemption cannot take the allocation, whatever else is freed.
+        """False if normal preemption cannot take the allocation, no matter which other allocations are freed.
 
         The border's position is remembered, since heartbeats ask for each allocation of a node.
         """

@@ -253,7 +253,7 @@ class _Reconciliation:
         report = self._picture.get(allocation.id)
         if report is None or report.state is AllocationState.ENDED or report.preemption is not None:
             return True
-        # Its preemption record may be missing because the heartbeat was full. The order is repeated until the record fits.
+        # The preemption record may be missing because the heartbeat was full. The order is repeated until the record fits.
         return report.state is AllocationState.CLOSING and self._lacks_records
 
     def _take_report(self, report: AllocationReport) -> None:

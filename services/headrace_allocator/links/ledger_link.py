@@ -144,7 +144,7 @@ class LedgerLink:
             self._log.info("ledger does not answer", verb=verb, error=str(error), **what)
             return None
         if isinstance(answer, StaleTerm):
-            # This deposes the allocator only if another one has really taken that term, so one forged answer deposes no leader.
+            # The call deposes the allocator only if another one has really taken that term, so one forged answer deposes no leader.
             self._role.on_term(answer.known, "the ledger")
             return None
         if isinstance(answer, Refusal):

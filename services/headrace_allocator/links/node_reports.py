@@ -86,8 +86,8 @@ def _read(data: bytes, before: _Picture) -> _Picture:
         parts: list[msgspec.Raw] = decode(data, _Reports)
         known, most, at = before.parts, len(before.parts), 0
         for part in parts:
-            # A node lists its allocations from the oldest to the newest. So the search goes on from the last known report: every report
-            # that it passes over is of an allocation that is gone.
+            # A node lists its allocations from the oldest to the newest. So the search continues after the last known report. Every
+            # report that it passes over is of an allocation that is gone.
             passed = at
             while passed < most and known[passed] != part:
                 passed += 1

@@ -230,7 +230,7 @@ class GangResourceSearch:
         for one in sorted(known.values(), key=lambda one: len(one.victims) / one.jobs):
             if not left:
                 break
-            # The node is examined again: that was some time ago, or for more jobs than are left.
+            # The node is examined again: the search examined it some time ago, or for more jobs than are left.
             now = self._look_at(one.node.record.node, gang, stage, min(left, one.jobs), going)
             if now is not None:
                 places.append(now)

@@ -129,7 +129,7 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     for rest, allocation in of_rest:
         if few and rest.preemptible_from is not NO_POSITION:
             return True
-        # This test is enough for most allocations, without reading the operation.
+        # For most allocations this test is enough, and the operation need not be read.
         if rest.keeps(allocation, rules):
             continue
         operation = operations.get(allocation.operation)

@@ -1,7 +1,7 @@
 """Choose the nodes that are reserved, and end reservations.
 
 An operation looks for a node if it starves, if it or a pool above it is owed another whole job, and if its job fits on no node. Each
-heartbeat tells when the job would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The
+heartbeat shows when the job would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The
 reservation moves if another node is clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes.
 Reservations are not saved: after a restart nodes are chosen anew.
 
@@ -50,7 +50,7 @@ _MOST_LOOKS: Final = 2
 _MOST_GANGS: Final = 100
 #: Shortest length in seconds of a round of heartbeats, in which the best node is sought.
 _ROUND_S: Final = 2.0
-#: The same length in heartbeat paces. The longer of the two applies.
+#: Shortest length of a round in heartbeat paces. The longer of this and `_ROUND_S` applies.
 _ROUND_PACES: Final = 2
 #: A reservation moves to another node only if the wait there is at most this fraction of the wait that is left here. So it never moves
 #: once more than half of the wait is over.

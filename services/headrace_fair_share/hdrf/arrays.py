@@ -134,7 +134,7 @@ class Family:
         return spread
 
     def only(self, wanted: Bools) -> Family:
-        """Return the family of the wanted parents and their children. `chosen` tells which children these are."""
+        """Return the family of the wanted parents and their children. `chosen` is True for these children."""
         place = np.cumsum(wanted) - 1
         chosen = self.chosen(wanted)
         return Family(self.parents[wanted], self.children[chosen], place[self.owner[chosen]])

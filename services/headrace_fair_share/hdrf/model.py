@@ -73,14 +73,14 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     #: Position of the parent among the pools; -1 for the root.
     parent: int
     mode: PoolMode = PoolMode.FAIR_SHARE
-    #: None: inferred from guarantees if the tree says so, else 1.
+    #: Weight of the pool. None: inferred from guarantees if the tree says so, else 1.
     weight: float | None = None
     strong_guarantee: Partial = NO_LIMIT
     limits: Limits = NO_LIMIT
     integral: IntegralType = IntegralType.NONE
     resource_flow: Resources = ZERO
     burst_guarantee: Resources = ZERO
-    #: None: the tree's value.
+    #: Upper bound of the pool's share from its volume, as a multiple of its flow. None: the tree's value.
     relaxed_share_multiplier_limit: float | None = None
     #: Used only by the service that advances the volumes; shares do not depend on it.
     can_accept_free_volume: bool = True

@@ -44,7 +44,7 @@ class Levels(NamedTuple):
     top: float
     #: Shares at a level from 0 to `top`, at least below the given children of the root. At level 0 only guarantees count.
     at: Callable[[float, Bools | None], Floats]
-    #: Shares below the given pools from their guarantees alone, whatever the pools above have; 0 elsewhere.
+    #: Shares below the given pools from their guarantees alone, regardless of the shares of the pools above; 0 elsewhere.
     guaranteed: Callable[[Ints], Floats]
     #: Levels at which shares bend or jump, unordered.
     bends: Callable[[], Floats]

@@ -88,7 +88,7 @@ class ElementResults:
     ratio_volume: Floats
     #: Position in the order of a fifo pool; -1 outside fifo pools.
     fifo_index: Ints
-    #: The same after gangs that do not fit into a guarantee were moved back; also -1 if the pool was not reordered.
+    #: Position in that order after gangs that do not fit into a guarantee were moved back; also -1 if the pool was not reordered.
     effective_fifo_index: Ints
     #: Breaks ties between children with equal satisfaction.
     rank: Ints

@@ -132,7 +132,8 @@ class Updater:
         self._input_maker, self._awake_maker = InputMaker(), InputMaker()
         self._sharing = Sharing.VECTOR
         self._share_updater = share_updater(self._sharing)
-        #: None before the first update, and after an update that was computed without numpy.
+        #: The elements and results of the previous update. None before the first update, and after an update that was computed without
+        #: numpy.
         self._previous: _Previous | None = None
         #: Share items of all elements after the last update, by key.
         self._items: dict[str, ShareItem] = {}

@@ -28,7 +28,7 @@ class Supposed(NamedTuple):
 
     plan: PoolPlan
     before: UpdateFacts
-    #: None if not even an administrator could make the changes.
+    #: The input after the changes; None if not even an administrator could make them.
     after: UpdateFacts | None
     notes: list[str]
 

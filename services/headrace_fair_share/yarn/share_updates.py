@@ -40,7 +40,7 @@ class YarnShareUpdater:
         limits[:, layout.of_operation] = limits_of_operations(operations, fixed)
         sharers, total = self._sharers(tree), (fixed.total // _UNITS)[:, 0]
         units = tree_division(layout, total, sharers)
-        # This is YARN's steady share: the share of each pool if every pool had operations. YARN shows it but decides nothing by it.
+        # YARN's steady share: the share of each pool if every pool had operations. YARN shows it but decides nothing by it.
         all_pools = np.zeros(layout.size, np.bool_)
         all_pools[layout.of_pool] = True
         steady = tree_division(layout, total, sharers._replace(active=all_pools))

@@ -111,7 +111,7 @@ class GroupAppender:
 
     @property
     def why_waiting(self) -> str:
-        """The reason for the wait, for a person who waited in vain."""
+        """The reason why events wait, in words for a person whose request was not recorded."""
         return self.trouble or "the log is slow, has no leader at present, or its disk is full"
 
     @property

@@ -232,7 +232,8 @@ class Mirror(Protocol):
 
 
 class Writes(Subscription, Protocol):
-    """A listener for the writes to a bucket. A write arrives before any request of a process that knows of the write.
+    """A listener for the writes to a bucket. A write arrives here before any request of a process that knows of the
+    write.
 
     In a cluster a write may arrive later than such a request, by less time than the servers need to agree on the write.
     """

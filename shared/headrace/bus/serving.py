@@ -42,9 +42,9 @@ INBOXES: Final = "_INBOX."
 #: still waits in the socket cannot be replaced by a newer one. The bound is CPU time and not time of the clock: on a busy
 #: machine the clock could end a turn after a single message, and the messages would get less than their part of the time.
 _TURN_NS: Final = 10_000_000
-#: Handlers that may begin between two looks at the socket and the timers. If all waiting handlers began at once, a
-#: flood would stop the loop for a while. Then nobody would read the socket, and the server would close it and lose
-#: what all other senders sent.
+#: Number of handlers that may begin before the socket and the timers get their turn. If all waiting handlers began at
+#: once, a flood would stop the loop for a while. Then nobody would read the socket, and the server would close it and
+#: lose what all other senders sent.
 _BEGUN_IN_A_TURN: Final = 8
 #: Upper bound of the bytes of the messages for these handlers. One message at most may exceed it.
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
@@ -341,7 +341,7 @@ class Serving:
         if answer is None or not message.reply_to:
             return
         if not message.reply_to.startswith(INBOXES):
-            # Such an answer is not sent. Otherwise a sender could have this process write to subjects where the sender
+            # The answer is not sent. Otherwise a sender could have this process write to subjects where the sender
             # itself may not, such as the log.
             self.misdirected += 1
             if self._throttle.due("misdirected"):

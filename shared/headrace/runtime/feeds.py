@@ -124,8 +124,8 @@ class OperationsFeed:
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:
-                # Decisions made from the lost entries cannot be told apart from other decisions. A restarted process
-                # regards only what is in the log as recorded.
+                # A restarted process regards only what is in the log as recorded. This process cannot tell which of
+                # its decisions came from the lost entries.
                 raise Deposed(
                     f"the log has lost entries: entry {published.announced} is new, but entries up to {self.sequence} were known"
                 )

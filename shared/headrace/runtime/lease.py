@@ -155,7 +155,7 @@ class Lease:
                     return
                 on_regained()
             except BusError as error:
-                # It is unknown whether the lease was renewed. The next renewal, or the next reader, finds out.
+                # Whether the lease was renewed is unknown. The next renewal, or the next reader, finds out.
                 logger().info("lease not renewed", role=self._role, error=str(error))
 
     async def release(self) -> None:

@@ -63,7 +63,7 @@ class Metrics:
         """Serve HTTP until cancelled. Raises `BadInput` if the port is not free."""
         application = self._application(anyio.lowlevel.current_token())
         try:
-            # This runs in a thread, because looking up the host's name may take long.
+            # The server is made in a thread, because looking up the host's name may take long.
             server = await anyio.to_thread.run_sync(make_server, host, port, application, _Server, _Handler)
         except OSError as error:
             raise BadInput("metrics_port", f"{host}:{port}", f"a free port ({error.strerror})") from None

@@ -139,8 +139,8 @@ class Role:
                 logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
             if self._told == (term, told_by):
                 self._told = None
-            # This is skipped if a higher term was reported meanwhile, which is looked up next. A forger could report
-            # terms without end, so callers that wait for the result of a lookup go on after each lookup.
+            # The check counts only if no higher term was reported meanwhile; that term is looked up next. A forger
+            # could report terms without end, so callers that wait for the result of a lookup go on after each lookup.
             self._sure_until_s = anyio.current_time() + _SURE_S
             looked_up, self._looked_up = self._looked_up, anyio.Event()
             looked_up.set()

@@ -57,7 +57,7 @@ class TreeFile:
 
     #: Pools, each after its parent if the file has the parent.
     pools: list[ConfiguredPool]
-    #: None if the file has no options.
+    #: Options of the tree; None if the file has none.
     options: dict[str, Any] | None = None
     tree: str = ""
     #: A text for each attribute that is set but not supported, with its line and the reason.

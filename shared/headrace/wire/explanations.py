@@ -122,7 +122,9 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class Tries(msgspec.Struct, frozen=True):
-    """Results of the newest preemptive stages of the operation's priority, one per node, for at most 500 nodes (those heard last)."""
+    """Results of the newest preemptive stages of the operation's priority, one per node, for at most 500 nodes:
+    those with the newest heartbeats.
+    """
 
     priority: PreemptionPriority
     #: Preemption policy of the tree. A YARN policy has no such stages.

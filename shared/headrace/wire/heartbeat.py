@@ -382,7 +382,7 @@ class TakeBack(msgspec.Struct, frozen=True):
     reason: TakeBackReason
     #: Milliseconds from the interruption to the kill; null lets the running job end by itself.
     timeout_ms: UnixMillis | None = None
-    #: Text for the job's end, such as what it was preempted for.
+    #: Text for the job's end, such as the operation for which it was preempted.
     detail: ShortText = ""
     #: Preemption record, if the allocation is preempted.
     preemption: PreemptionRecord | None = None

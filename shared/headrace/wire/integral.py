@@ -38,7 +38,8 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: `burst`, `relaxed` or `none`.
     guarantee_type: str
     can_accept_free_volume: bool = True
-    #: Position of the parent in the list, always before this pool; -1 for a top-level pool. Siblings stand in their order.
+    #: Position of the parent in the list, always before this pool; -1 for a top-level pool. Siblings are listed in
+    #: their order.
     parent: Annotated[int, msgspec.Meta(ge=-1)] = -1
     #: True if overflow from below is offered to children that are not full; matters for pools without a guarantee.
     distributes_free_volume: bool = False

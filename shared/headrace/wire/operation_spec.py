@@ -42,11 +42,11 @@ class OnLostNode(enum.StrEnum):
 class UpstreamEnd(enum.StrEnum):
     """The end of an operation that another operation waits for."""
 
-    #: It completed.
+    #: The operation completed.
     OK = "ok"
-    #: It failed or was aborted.
+    #: The operation failed or was aborted.
     FAILED = "failed"
-    #: It ended: completed, failed or aborted.
+    #: The operation ended in any way: completed, failed or aborted.
     ANY = "any"
 
 
@@ -75,9 +75,10 @@ def parse_upstream(text: str, *, place: str) -> Upstream:
 class PreemptionMode(enum.StrEnum):
     """Modes in which an operation gives back resources above its fair share."""
 
-    #: Its jobs are interrupted when other operations starve.
+    #: Jobs of the operation are interrupted when other operations starve.
     NORMAL = "normal"
-    #: Its jobs are asked to end as soon as the operation is above its fair share, with a longer timeout, and are never preempted otherwise.
+    #: Jobs of the operation are asked to end as soon as it is above its fair share, with a longer timeout, and are
+    #: never preempted otherwise.
     GRACEFUL = "graceful"
 
 

@@ -105,9 +105,9 @@ class PoolView(msgspec.Struct, frozen=True):
     specified_resource_flow_ratio: Finite | None = None
     #: Burst (the most that may be drawn at once), as the largest share of any resource.
     specified_burst_ratio: Finite | None = None
-    #: That inflow ratio of the total of each resource; cpu in cores.
+    #: The inflow as amounts: `specified_resource_flow_ratio` of the total of each resource; cpu in cores.
     specified_resource_flow: dict[str, Finite] | None = None
-    #: That burst ratio of the total of each resource; cpu in cores.
+    #: The burst as amounts: `specified_burst_ratio` of the total of each resource; cpu in cores.
     specified_burst_guarantee_resources: dict[str, Finite] | None = None
     #: Sum of the inflow ratios of the pool and all pools below it.
     total_resource_flow_ratio: Finite = 0.0

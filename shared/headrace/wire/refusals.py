@@ -171,7 +171,7 @@ class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
 
 
 class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
-    """The service failed at this request because of a defect of its own. The service goes on."""
+    """The service failed at this request because of a defect of its own. The service continues."""
 
     #: Class name of the error.
     error: str

@@ -99,7 +99,7 @@ class StarvationReason(enum.StrEnum):
 
     NONE = ""
     FAIR_SHARE = "fair_share"
-    #: Its strong guarantee.
+    #: The strong guarantee of the element.
     MIN_SHARE = "min_share"
 
 

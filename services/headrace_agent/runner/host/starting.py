@@ -159,7 +159,7 @@ class Starter:
         starting.is_unwanted = True
         pids = {starting.pid} if starting.pid else _children_of(starting.thread) - set(known)
         for pid in pids:
-            # This fails if the program meanwhile runs as another user.
+            # The signal is refused if the program meanwhile runs as another user.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -220,7 +220,7 @@ def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> N
             os.dup2(fd, number)
         if order.terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        # Otherwise this process would hold the runner's lock and connections while it is blocked.
+        # The descriptors are closed, because otherwise this process would hold the runner's lock and connections while it is blocked.
         os.closerange(_FIRST_OTHER_FD, starting.report_fd)
         os.closerange(starting.report_fd + 1, os.sysconf("SC_OPEN_MAX"))
         part = "limits"
@@ -267,7 +267,7 @@ class _PosixSpawn:
             else:
                 library.posix_spawn_file_actions_adddup2(self._actions, fd, number)
         if close_from := getattr(library, "posix_spawn_file_actions_addclosefrom_np", None):
-            # Otherwise the process would hold the runner's lock and connections while it is blocked.
+            # The descriptors are closed, because otherwise the process would hold the runner's lock and connections while it is blocked.
             close_from(self._actions, _FIRST_OTHER_FD)
         library.posix_spawn_file_actions_addchdir_np(self._actions, os.fsencode(order.working_directory))
         self._argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)

@@ -94,7 +94,7 @@ def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:
     except OSError:
         return
     try:
-        # This is checked again, since from now on the pid cannot be reused unnoticed.
+        # Whether the process belongs to the jobs is checked again, since from now on the pid cannot be reused unnoticed.
         if _belongs(host, pid, names, sessions):
             host.processes.signal_pidfd(pidfd, signal.SIGKILL)
     finally:

@@ -73,7 +73,7 @@ class ProcessTable:
         self._scratch = scratch
         self.retention = retention
         self._jobs: dict[JobKey, _Process] = {}
-        #: Jobs whose main process lives, by its pid; and the names of these jobs.
+        #: Jobs whose main process lives, by the pid of that process.
         self._pids: dict[int, _Process] = {}
         self._names: set[str] = set()
         self._pipes: dict[int, _Process] = {}
@@ -223,7 +223,7 @@ class ProcessTable:
         self._host.processes.signal_group(process.pid, signal.SIGKILL)
         self._isolation.kill(process.run.job)
         process.reaped = self._host.processes.reap(process.pid)
-        # Some of its threads are still ending. The event comes again when they have ended.
+        # The process is not reaped while some of its threads are still ending. The event comes again when they have ended.
         if process.reaped is None:
             return
         del self._pidfds[pidfd], self._pids[process.pid]

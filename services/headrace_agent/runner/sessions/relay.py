@@ -297,7 +297,7 @@ class Sessions:
         # The rest of its process group would keep its pipes open.
         self._host.processes.signal_group(session.pid, signal.SIGKILL)
         reaped = self._host.processes.reap(session.pid)
-        # Some of its threads are still ending. The event comes again when they have ended.
+        # The process is not reaped while some of its threads are still ending. The event comes again when they have ended.
         if reaped is None:
             return
         self._watch(session, session.pidfd, 0)

@@ -32,7 +32,7 @@ def containers_on(facts: Facts, plans: Plans, node: Node) -> NodeContainers[Allo
 
 
 def owner_of(operation: Operation, pools: PoolStates, kept: Resources) -> Owner:
-    """Return the operation as the owner of containers, where `kept` is what it holds."""
+    """Return the operation as the owner of containers. `kept` is the amount that it holds."""
     fair = operation.total.part(operation.fair_share)
     return Owner(operation.id, kept, fair, policy_of(operation, pools), may_lose(operation, operation.options(pools)))
 

@@ -202,8 +202,7 @@ def as_file(spec: OperationSpec) -> dict[str, Any]:
     return options | ({_FIELDS: rest} if rest else {})
 
 
-#: Fields of the operation spec, each group with the options that give the fields exactly their values. Options without a value are left
-#: out.
+#: Fields of the operation spec, with the options that give them exactly their values. Options without a value are left out.
 _Written = Iterator[tuple[tuple[str, ...], dict[str, Any]]]
 
 

@@ -61,7 +61,7 @@ def read_import(path: str, yarn_site: str | None) -> Import:
         of_site, said = Problems(yarn_site), Warnings(yarn_site)
         site = read_site(read(yarn_site, of_site), of_site, said)
         warnings.found += said.found
-    # This translation only finds problems with the rules, so that they are reported before the first request.
+    # The files are translated here only to find problems with the rules, so that they are reported before the first request.
     imported(file, site, ZERO, problems, Warnings(path))
     return _Queues(file, site, warnings)
 

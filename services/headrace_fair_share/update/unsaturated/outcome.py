@@ -154,7 +154,7 @@ def _pool_results(
             shares.demand[place],
             below[place].operations,
             below[place].running,
-            # There are none: lightweight operations exist in fifo pools only, and trees with fifo pools are not computed here.
+            # Lightweight operations exist in fifo pools only, and trees with fifo pools are not computed here.
             lightweight_operations=0,
             schedulable_operations=below[place].schedulable,
             own_operations=own[place].operations,

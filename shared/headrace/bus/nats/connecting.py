@@ -142,7 +142,7 @@ async def open_client(
             closed_cb=hooks.notifying(Link.note_closed),
             inbox_prefix=inbox_prefix,
             connect_timeout=_ATTEMPT_TIMEOUT_S,
-            # This setting is for the first connection only. Afterwards `next_server` sets the delay.
+            # Only the first connection uses this setting. Afterwards `next_server` sets the delay.
             reconnect_time_wait=0.2,  # type: ignore[arg-type]
             max_reconnect_attempts=-1,
             reconnect_to_server_handler=try_again,

@@ -395,7 +395,8 @@ class Link:
             case PermissionViolation(subject=subject):
                 self._take_refusal(subject)
             case CredentialLost(text):
-                # Retrying for ever with a revoked credential does not help. A new process will say what is wrong.
+                # The connection is given up, since retrying for ever with a revoked credential does not help. A new
+                # process will say what is wrong.
                 self._give_up(text)
             case trouble:
                 if self._throttle.due(trouble.text):

@@ -78,7 +78,8 @@ class Outgoing:
         nats._pending.append(frame)
         nats._pending_data_size += len(frame)
         if transport_of(self._nats) is None:
-            # This transport is a websocket, to which only nats-py's own task can write.
+            # nats-py's own task must write here, since the transport is a websocket, to which only that task can
+            # write.
             await nats._flush_pending()
             return
         self._in_turn += 1

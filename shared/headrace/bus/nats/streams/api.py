@@ -269,7 +269,8 @@ class JetStream:
         except ConnectionLost:
             raise
         except RequestTimeout as error:
-            # There is no leader, as at a server whose disk is full: it answers everything except writes.
+            # A request without an answer means that the stream has no leader. A server whose disk is full also looks
+            # like this: it answers everything except writes.
             raise RequestTimeout(f"{error}: the stream has no leader at present, or its disk is full") from None
         ack = msgspec.json.decode(answer.data, type=_PubAck)
         _raise_refusal(subject, ack.error)

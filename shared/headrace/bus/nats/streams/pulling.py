@@ -85,5 +85,5 @@ class Pull(Consumer):
     def _is_end(self, status: str) -> bool:
         if status == "503":
             raise NoResponders(f"stream {self._stream} cannot be read at present")
-        # 404: nothing is left. The entries that were there at the beginning have been removed meanwhile.
+        # 404 means that nothing is left: the entries that were there at the beginning have been removed meanwhile.
         return status == "404"
