@@ -20,10 +20,11 @@ _GAP_NS: Final = 10 * NS_PER_MS
 _PART_OF_PACE: Final = 100
 #: Shortest time between two heartbeats if every reason for the next one may wait.
 _TOGETHER_NS: Final = 100 * NS_PER_MS
-#: Pause before the next heartbeat after one was lost. It doubles with each further loss. At its upper bound, ten thousand nodes send
-#: 2,000 heartbeats a second. The first pause is at least an eighth of the period that the allocator asked for, and the longest at least
-#: the whole period: an allocator that is too busy to answer would only get busier from quick retries.
+#: Pause before the next heartbeat after one was lost, at least an eighth of the period that the allocator asked for. It doubles with each
+#: further loss. An allocator that is too busy to answer would only get busier from quick retries.
 _FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
+#: Upper bound of that pause, or the whole period that the allocator asked for, if that is longer. Ten thousand nodes then send 2,000
+#: heartbeats a second.
 _LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
 _PAUSE_WHILE_STOPPING_NS: Final = 500 * NS_PER_MS
 #: Time that the first heartbeat waits for the enrolment, so that it does not come from an unknown node.
@@ -55,7 +56,7 @@ class Pulse:
         self._is_last = False
         #: Earliest time of the next heartbeat, even if there is a reason to send one.
         self._floor_ns = 0
-        #: Earliest times of the next heartbeat after the newest answer: after any event, and after the end of the last job. 0: no bound.
+        #: Earliest times of the next heartbeat after the newest answer (0: no bound); `_last_gap_ns` applies once the last job ended.
         self._gap_ns = self._last_gap_ns = 0
         self._due_ns = 0
         #: Time of the next heartbeat that the allocator asked for, counted from the newest answer.

@@ -66,8 +66,9 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     done: bytes
     #: Attempts too large for `attempt_pages`; older records have all attempts here. The fields of exit codes are divided in the same way.
     attempts: dict[int, int]
-    #: Results and nodes of older records, which have no pages.
+    #: Results of jobs in older records, which have no pages.
     results: bytes
+    #: Nodes of jobs in older records, which have no pages.
     nodes: bytes
     node_names: list[str]
     exit_codes: dict[int, int]

@@ -53,7 +53,7 @@ class JobExchange:
     def read_progress(self, names: list[str], jobs: Mapping[JobKey, str]) -> dict[JobKey, int]:
         """Return the progress of jobs in thousandths, as found in the entries `names`.
 
-        Entries that belong to no job are removed at the second look that finds them. `jobs` maps all running jobs to their
+        Entries that belong to no job are removed at the second call that finds them. `jobs` maps all running jobs to their
         accounts. The caller must look the jobs up after the names. Raises OSError.
         """
         by_name = {job_name(job): job for job in jobs}

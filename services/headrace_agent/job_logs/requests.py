@@ -54,7 +54,7 @@ class Readers:
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
             if session_in and said is not None and said[0] is None:
-                # The session goes on: admission is down, and a session that was allowed goes on meanwhile, as its job does.
+                # Not refused: a session that was allowed goes on while admission is down, as its job does.
                 return None
             what = "have a session with the job" if session_in else "read the log"
             return NotReady(f"admission does not say whether {user} may {what}: {error}")

@@ -28,9 +28,10 @@ LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
 LARGEST_ANSWER_BYTES = 1024 * 1024 * 1024
 #: Stands for an account if the person has none on this host. No real account has such a name.
 NO_ACCOUNT = "(none)"
-#: Variables of every process of a job: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. The
-#: second is needed because users name operations, so two clusters on one host may have jobs with the same name.
+#: Variable of every process of a job: `HEADRACE_JOB=<operation>.<index>.<attempt>`.
 MARKER = "HEADRACE_JOB"
+#: Variable of every process of a job: the state folder of its runner. It is needed because users name operations, so two clusters on one
+#: host may have jobs with the same name.
 RUNNER_MARKER = "HEADRACE_RUNNER"
 #: Prefix of both variables in the environment of the helper that Podman leaves beside a container (conmon). Podman passes little else
 #: than variables of the locale to the helper.

@@ -73,7 +73,7 @@ class EmptyNodes:
             self._changed = True
 
     def holds(self, name: NodeName) -> bool:
-        """True if the record shall contain the node."""
+        """True if the record should contain the node."""
         return name in self._wanted
 
     def next_write(self) -> list[NodeName] | None:

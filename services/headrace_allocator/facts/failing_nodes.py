@@ -59,8 +59,9 @@ _FIRST_STARTS: Final = 2
 class Allowed(msgspec.Struct, frozen=True):
     """The jobs that may start on a node on one heartbeat."""
 
-    #: Upper bound of the allocations that start, and of those of one user; None: no bound.
+    #: Upper bound of the allocations that start; None: no bound.
     most_starts: int | None = None
+    #: Upper bound of the allocations of one user that start; None: no bound.
     most_of_a_user: int | None = None
     #: True if the node is held back. Then its allocations give back the jobs that have not begun.
     is_held: bool = False

@@ -368,8 +368,8 @@ class _Reconciliation:
 
     def _adopt_slots(self, allocation: Allocation, report: AllocationReport, *, ready: bool = False) -> None:
         """Book the jobs that an allocation holds and the books do not show there: an earlier allocator gave them out."""
-        # The operation is that of the books, not that of the report: if the node named another operation, the jobs would be booked for
-        # the wrong one.
+        # The operation comes from the booked allocation and not from the report: if the node named another operation, the jobs would be
+        # booked for that one.
         operation = self._facts.operations.get(allocation.operation)
         if operation is None:
             return

@@ -40,8 +40,9 @@ from headrace_fair_share.configuration.rules import TreeBounds, as_refusal, brok
 from headrace_fair_share.configuration.transfer import transferred
 
 _LONGEST_NAME: Final = 100
-#: Largest size of the settings of one pool, and of the options of one tree, as JSON.
+#: Largest size of the settings of one pool, as JSON.
 _LARGEST_POOL_BYTES: Final = 64 * 1024
+#: Largest size of the options of one tree, as JSON.
 _LARGEST_OPTIONS_BYTES: Final = 192 * 1024
 _HUB_SIGN: Final = "$"
 #: After this many problems of a change, similar names of pools are not looked for: each look takes some 20 ms in a tree of 5,000 pools.

@@ -125,8 +125,9 @@ class NodeSet(msgspec.Struct, frozen=True):
 
     #: Total resources of these nodes.
     resources: Resources
-    #: Positions among the classes of operations, and among the pools.
+    #: Positions, among the classes of operations, of the classes that can use no other nodes.
     classes: tuple[int, ...] = ()
+    #: Positions of the pools that can use no other nodes.
     pools: tuple[int, ...] = ()
 
 

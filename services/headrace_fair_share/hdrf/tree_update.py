@@ -72,6 +72,7 @@ class TreeShares:
     fixed: FixedAttributes
     #: Amounts used by the element and by everything below it.
     usage: Ints
+    #: Amounts demanded by the element and by everything below it.
     demand: Ints
     usage_share: Floats
     demand_share: Floats

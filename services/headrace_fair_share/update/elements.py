@@ -41,8 +41,9 @@ class Elements:
     configured: int
     #: Order of children outside fifo pools: the position of a pool, the start of an operation in milliseconds of Unix time.
     ranks: list[int]
-    #: Effective options of the root and the pools; then, by position, of those operations whose options differ from their pool's.
+    #: Effective options of the root and the pools.
     options: list[EffectiveOptions]
+    #: Effective options of those operations whose options differ from their pool's, by position.
     own_options: Mapping[int, EffectiveOptions]
     #: Configured resource limits of the root and the pools.
     limits: list[PartialResources]

@@ -31,8 +31,9 @@ from headrace_fair_share.update.updater import results_of, share_updater
 from headrace_fair_share.what_if.over_limits import jobs_over_limits
 from headrace_fair_share.what_if.supposing import Supposed
 
-#: Largest size of the plan, and of the elements, in an answer.
+#: Largest size of the plan in an answer.
 _PLAN_BYTES: Final = 200 * 1024
+#: Largest size of the elements in an answer.
 _ELEMENTS_BYTES: Final = 240 * 1024
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -52,7 +52,7 @@ class LogWishes(TypedDict, total=False):
     both: bool
     #: True: lines of all jobs as they arrive, until the operation is over and everything was read.
     follow: bool
-    #: Attempt to read. If not given: the newest attempt that ended, and the running attempt.
+    #: Number of the attempt whose output is read. If not given: the newest attempt that ended, and the running attempt.
     attempt: int
     #: Number of bytes to read at the end of each stream. The first line may be partial.
     tail_bytes: int

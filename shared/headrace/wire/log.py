@@ -19,7 +19,7 @@ from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.version import Counter, Term
 
-#: Number of indexes leased by the event of the start itself.
+#: Number of indexes that the event of a start leases at once, without a request of the allocator.
 FIRST_BLOCK = 256
 
 

@@ -107,11 +107,11 @@ class ShareStep(msgspec.Struct, frozen=True):
 class Holder(msgspec.Struct, frozen=True):
     """The usage of a pool, an operation or a user."""
 
-    #: Empty in sums over operations.
+    #: Id of the operation; empty in sums over operations.
     operation: OperationId
-    #: Empty in sums over pools.
+    #: Name of the pool; empty in sums over pools.
     pool: PoolName
-    #: Empty in sums over users.
+    #: Name of the user; empty in sums over users.
     user: UserName
     usage: Resources
     #: The part of the usage that exceeds the fair share.

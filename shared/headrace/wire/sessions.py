@@ -83,8 +83,9 @@ class SessionState(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     stderr: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
     #: True if the process has ended and no output follows what this answer holds.
     ended: bool = False
-    #: Exit status of the process, or the signal that ended it; None: it runs, or was not started.
+    #: Exit status of the process; None: it runs, was not started, or was ended by a signal.
     exit_code: int | None = None
+    #: Number of the signal that ended the process; None: no signal ended it.
     signal: int | None = None
     #: Why the process was not started, or why the runner ended it; empty: neither.
     reason: Annotated[str, msgspec.Meta(max_length=4096)] = ""

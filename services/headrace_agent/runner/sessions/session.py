@@ -36,8 +36,9 @@ class Session:
         self.last_ns = last_ns
         self.is_job = is_job
         self.has_terminal = has_terminal
-        #: Name and person; empty while no person has connected to the terminal of a job.
+        #: Name of the session; empty while no person has connected to the terminal of a job.
         self.id = ""
+        #: Person of the session; empty while `id` is empty.
         self.user = ""
         self.inflow = Inflow()
         self.outflows = Outflow(), Outflow()

@@ -58,7 +58,7 @@ def list_(*, watching: Watching | None = None, common: InTree | None = None) -> 
 
 
 async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> None:
-    """Warn about missing figures and pauses. Of lasting warnings about the configuration only the number is shown."""
+    """Warn about missing figures and pauses. The number of lasting warnings about the configuration is shown instead of their texts."""
     if screen.json:
         return
     if answer.frame.usage_version == NEVER:
