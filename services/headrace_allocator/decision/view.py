@@ -227,7 +227,7 @@ class Overlay:
         #: The changed pools by their parent, at their new positions.
         self._changed_in: defaultdict[PoolName, _Changed[PoolState]] = defaultdict(_Changed)
         self._heads: dict[PoolName, _Heads] = {}
-        #: Usage below pools that counts as free under their limits, because it may be preempted. Used by the older victim rules only.
+        #: By pool, usage that limits do not count, because it may be preempted. Set by the older victim rules only.
         self.going = _NONE_GOING
         #: Allocations that are to be taken back and no longer count as used.
         self.freed: set[Allocation] = set()

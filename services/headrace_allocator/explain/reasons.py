@@ -92,7 +92,7 @@ class GangNeverFits(msgspec.Struct, frozen=True, tag="gang_never_fits"):
 
     jobs: int
     most: int
-    #: The pool whose limit bounds the jobs. Empty if the operation's own limit does; None if the resources of all nodes do.
+    #: The pool whose limit bounds the jobs. Empty: the operation's own limit bounds them; None: the resources of all nodes do.
     limit_of: PoolName | None
 
 

@@ -58,7 +58,7 @@ class EmptyNodes:
         self._changed = self._wanted != self.names
 
     def add(self, name: NodeName) -> None:
-        """Want a node in the record, because it runs nothing. Ignored if the record is full."""
+        """Add a node that runs nothing to the wanted names. Ignored if the record is full."""
         more = len(name) + _BYTES_BESIDE
         if name not in self._wanted and self._bytes + more <= _MOST_BYTES:
             self._wanted.add(name)
@@ -66,7 +66,7 @@ class EmptyNodes:
             self._changed = True
 
     def discard(self, name: NodeName) -> None:
-        """Take a node that is back, or no longer known, out of the wanted names."""
+        """Remove a node that is back, or no longer known, from the wanted names."""
         if name in self._wanted:
             self._wanted.remove(name)
             self._bytes -= len(name) + _BYTES_BESIDE

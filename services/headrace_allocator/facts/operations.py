@@ -125,8 +125,8 @@ class Operation:
         #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
         self.changes = live.changes
         self.returning: Returning | None = None
-        #: `drawing`: True while a block of indexes is being leased. `yields`: in several trees, True if this tree leases no indexes until
-        #: the next tick, because another tree wanted jobs or no index was free.
+        #: `drawing`: True while a block of indexes is being leased. `yields`: True if this tree leases no indexes until the next tick,
+        #: because another tree wanted jobs of the operation or no index was free.
         self.drawing = self.yields = False
         #: How its jobs ended; None before the first job has ended.
         self.outcomes: Outcomes | None = None

@@ -163,7 +163,7 @@ class AllocationGroups:
     )  # fmt: skip
 
     def __init__(self, rest: Rest) -> None:
-        """Create empty groups. They keep the position of the second border in `rest`."""
+        """Create empty groups. The position of the second border is kept in `rest`, which belongs to the operation."""
         self._rest = rest
         self._allocations: dict[Allocation, None] = {}
         #: Positions of the allocations by the amount that they use, sorted. Most operations have jobs of one size only.
@@ -171,11 +171,11 @@ class AllocationGroups:
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
         #: Borders by the group behind each, made when needed: with each snapshot the borders of thousands of operations change.
         self._borders: dict[Group, GroupBorder] = {}
-        #: For jobs of one size: number of allocations left of the border `_kept_by`.
+        #: For jobs of one size: number of allocations before the border `_kept_by`.
         self._kept = 0
         self._kept_by: GroupBorder | None = None
         self._kept_size = ZERO
-        #: False if the next allocation after those is known to be right of the border.
+        #: False if the next allocation after those is known to be behind the border.
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:

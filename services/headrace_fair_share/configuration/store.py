@@ -184,7 +184,7 @@ class PoolStore:
             except Exception:
                 if pending is own:
                     raise
-                # The failing request is left for its own turn, so that no other request fails with it.
+                # The failing request is decided again as the `own` request of its sender, so that no other request fails with it.
                 break
             if isinstance(decision, Change):
                 base = decision.pools

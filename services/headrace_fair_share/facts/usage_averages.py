@@ -26,7 +26,7 @@ class UsageAverages:
         self._waiting_us = 0
 
     def add(self, dt_us: int) -> None:
-        """Record that counted time passed."""
+        """Add a time that passed and counts. `bring_up_to_date` uses the sum."""
         self._waiting_us += dt_us
 
     def bring_up_to_date(self, pools: PoolTree, items: Iterable[ShareItem]) -> None:

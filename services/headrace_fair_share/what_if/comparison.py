@@ -57,7 +57,7 @@ class WorldShares(NamedTuple):
         )
 
     def refused_sizes(self) -> set[str]:
-        """Return the operations whose jobs their pools do not accept because of their size."""
+        """Return the operations with jobs of a size that their pool does not accept."""
         elements, operations = self.elements, self.cut.operations
         bounds = (elements.options[place] for place in elements.above[elements.pools :])
         return {

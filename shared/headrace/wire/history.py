@@ -154,7 +154,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One stretch of the period asked for. Amounts are in units of the wire: hundredths of a core, bytes."""
 
-    #: Number of the stretch from 0; all stretches have the same length.
+    #: Number of the stretch, counted from 0. All stretches have the same length.
     stretch: Counter
     #: Unix time of the last sample in the stretch, in milliseconds.
     at_ms: Counter

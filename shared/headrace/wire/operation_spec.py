@@ -138,7 +138,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     is_gang: bool = False
     #: Upper bound of what the operation is owed and gets, by resource; a resource that is left out is not limited.
     resource_limits: PartialResources = NOTHING
-    #: Trees that run the operation, if it is not just `tree`; each tree runs a part of the jobs.
+    #: Trees that run the operation, each a part of the jobs. Empty: only `tree` runs it.
     pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
     #: Further trees, which are left out silently if their pools are at their limits.
     tentative_pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
