@@ -57,7 +57,7 @@ from headrace_fair_share.update.updater import FailedUpdate, Update, WrongTree
 from headrace_fair_share.what_if.supposing import Supposed, supposed
 from headrace_fair_share.yarn.shortage import YarnState
 
-#: Microseconds per thousand pools by which an update waits longer for volumes.
+#: Additional time that an update waits for volumes, in microseconds per thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
 #: Number of different faults in one run of the service whose trees are written to files.
 _MOST_FAULTS = 10

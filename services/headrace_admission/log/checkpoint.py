@@ -116,7 +116,7 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """The checkpoint of admission, as one term may read and write it."""
+    """Reads and writes the checkpoint of admission for one term, until a later term claims it."""
 
     def __init__(self, bucket: KeyValue, term: int) -> None:
         self._bucket = bucket

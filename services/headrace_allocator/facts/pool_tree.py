@@ -300,7 +300,7 @@ class PoolStates:
             pool.above = self.root
         for pool in pools:
             parent = self.pool(pool.item.parent) if pool.item is not None else self.root
-            # A pool below itself would be a defect of the sender; it is then left at the root.
+            # A pool below itself would be a defect of the sender. Such a pool stays below the root.
             if pool not in parent.path():
                 pool.above = parent
             for above in list(pool.path())[1:]:

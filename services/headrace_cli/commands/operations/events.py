@@ -84,7 +84,7 @@ def events(
 
 
 class _Events:
-    """Prints events: past ones, new ones, or first the past ones and then the new ones, each once."""
+    """Prints past events, new events or both. Each event is printed once."""
 
     def __init__(self, client: Client, screen: Screen) -> None:
         self._client, self._screen = client, screen

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _BARRIER_TIMEOUT_S = 10.0
 #: Seconds between two checks of nats-py's own tasks while it is connected.
 _INSPECT_EVERY_S = 5.0
-#: Seconds between two such checks while nats-py is not connected.
+#: Seconds between two checks of these tasks while nats-py is not connected.
 _INSPECT_UNCONNECTED_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _RECONNECT_TIMEOUT_S = 10.0
