@@ -23,7 +23,9 @@ def changed_record(record: NodeRecord, request: ChangeNode, by: Person, now: Mom
         undrained = record.undrained + 1
         return msgspec.structs.replace(record, drain=None, drained=False, ends_jobs=False, undrained=undrained)
     if 0 < request.until_ms <= max(now.wall_ms, request.from_ms):
-        return BadRequest("until", str(request.until_ms), "a time in the future, after the begin of the drain")
+        return BadRequest(
+            "until", str(request.until_ms), "a time in the future that is later than the begin of the drain"
+        )
     from_ms = request.from_ms if request.from_ms > now.wall_ms else 0
     known = record.drain
     drain = Drain(by.name, now.wall_ms, request.reason, from_ms, request.until_ms, request.abort_after_ms)

@@ -345,7 +345,7 @@ class LeastSatisfied:
             broken.append("its job classes differ from the job classes of the operations below it")
         by_class = {number: {each for each in pool.below if number in each.counts} for number in pool.below_by_class}
         if by_class != pool.below_by_class or counted_below != by_class.keys():
-            broken.append("its child pools are indexed by other job classes than wait there")
+            broken.append("its child pools are listed under job classes that differ from those of their pending jobs")
         if {below.entry for below in pool.below} - {None} != set(pool.children):
             broken.append("its listed child pools differ from the pools below it")
         if pool.above is not None and self._pools.get(pool.above.name) is not pool.above:

@@ -45,7 +45,7 @@ class BoundsOf:
         if "queueMaxResourcesDefault" in self._file.values:
             said = self._file.values["queueMaxResourcesDefault"]
             default = self.resolved(said.value, said.line, "queueMaxResourcesDefault")
-            words = "applies to each parent queue too; the root cannot have this limit here, and is not limited"
+            words = "applies to each parent queue too, except the root, which cannot be limited here"
             self._warnings.say("W12", said.line, "queueMaxResourcesDefault", words)
         root = self._file.root
         for key in ("minResources", "maxResources", "maxChildResources"):

@@ -33,7 +33,7 @@ class PoolOptions:
     """Settings of a pool that have options of their own."""
 
     weight: float | None = None
-    """Weight among sibling pools. Unless given: by its guarantee, else 1."""
+    """Weight among sibling pools. If it is not given, it follows from the pool's guarantee, or is 1."""
     guarantee: str | None = None
     """Strong guarantee, such as `cpu=4,memory=16G`; `none`: no guarantee."""
     integral: Literal["none", "burst", "relaxed"] | None = None

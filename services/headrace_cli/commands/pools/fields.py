@@ -123,7 +123,7 @@ FIELDS: Final = (
     Field(
         "resource_limits",
         _AMOUNT,
-        "The most that it may be owed by its limits and by the nodes that match its filters; else the whole cluster.",
+        "Upper bound of what it may be owed, from its limits and the nodes that match its filters; else the whole cluster.",
     ),
     Field("limits_share", _SHARE, "The limits as shares.", path="share/limits_share"),
     Field(

@@ -215,7 +215,7 @@ _FORMULA: Final = [
         Duration(1),
         "how old the largest share may be that the nodes can give an operation",
         support=_ABSENT,
-        reason="what the nodes can run is judged again with each change of them, without a period",
+        reason="Headrace has no such period: it computes this share again whenever nodes change",
     ),
     Attribute(
         "fair_share_update_period",
