@@ -412,7 +412,7 @@ class AdmissionService:
         return answer if is_sure else await self._after_flush(answer)
 
     async def _after_flush(self, answer: msgspec.Struct) -> msgspec.Struct:
-        """Return the answer when all earlier decisions are durable and no other process writes the log."""
+        """Wait until all earlier decisions are durable, then return the answer. Return `NotReady` if that takes too long."""
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
             await self._recorder.flush()
             return answer

@@ -160,8 +160,8 @@ class Ranking:
         """Reposition up to `most` marked pools and up to `most` marked operations. Returns the operations that entered the order."""
         came_in = []
         if self._all_marked and not self._marked and not self._marked_pools:
-            # All operations are marked only when nothing else is marked. So each operation gets its turn, even if the nodes change all
-            # the time.
+            # A request to mark all operations waits until nothing else is marked. So each operation gets its turn, even if the nodes
+            # change all the time.
             self._all_marked = False
             self._marked = dict.fromkeys(self._facts.operations, True)
             self._marked_pools = dict.fromkeys(self.order.pools())

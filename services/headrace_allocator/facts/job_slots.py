@@ -49,7 +49,7 @@ class JobSlots:
         self.job_count = job_count
         #: True if all jobs of the operation start together.
         self.is_of_gang = False
-        #: False while another allocator leads: then any job that it leases, or that is retried, may be out on some node.
+        #: False while another allocator leads: each job that it leases, and each retried job, may then run on a node unknown here.
         self.are_ours = True
         #: The state of each leased index, one byte each: a million jobs take a megabyte.
         self._places = bytearray()

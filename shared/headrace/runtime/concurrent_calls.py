@@ -1,5 +1,5 @@
-"""Concurrent calls to the server. One after another, each call would add a round trip to a start, which takes long
-with a distant server.
+"""Concurrent calls to the server. If they were made one after another, each call would delay a service's start by a
+round trip, which takes long with a distant server.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class Round(Generic[Id]):
         self._skips_content = skips_content
 
     def take_warned(self, branch: Branch[Id], size: Resources) -> bool:
-        """Take the container of a branch that was warned before. False if the amount of the round is already reached."""
+        """Take a container that was warned before from its branch. False if the amount of the round is already reached."""
         if not self._is_some_left:
             return False
         branch.lose(size)
