@@ -30,7 +30,7 @@ from headrace_cli.commands.pools.volume import chart_file  # noqa: E402
 from headrace_cli.commands.pools.volume.chart import pool_chart  # noqa: E402
 from headrace_cli.commands.pools.volume.chart_text import chart_texts  # noqa: E402
 from headrace_fair_share.history.downsampling import Downsampler  # noqa: E402
-from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler  # noqa: E402
+from headrace_fair_share.history.sampling import HistoryOptions, SampleInput, Sampler  # noqa: E402
 from tests.support.integral_day import (  # noqa: E402
     BUSY_FROM_S,
     BUSY_UNTIL_S,

@@ -43,7 +43,7 @@ def explain_operation(state: State, request: wire.ExplainOperation, user: str) -
 
 
 def recorded_part(answer: Struct, unrecorded: Collection[OperationId]) -> tuple[Struct, bool]:
-    """Return the answer without operations whose start is not recorded and may never be, and whether it may be sent now.
+    """Return the answer and whether it may be sent now. Operations whose start is not recorded are left out: it may never be.
 
     False: the answer must wait for the log.
     """

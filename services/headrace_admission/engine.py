@@ -65,7 +65,7 @@ class AdmissionEngine:
         #: Term of the newest log entry. A leader has announced its own term in the log.
         self._term = 0
         self._impossible_ends = 0
-        #: Wall clock less steady clock in milliseconds, as far as known; None before the first decision.
+        #: Wall clock minus steady clock in milliseconds, as of the last decision; None before the first decision.
         self._clock_ms: int | None = None
 
     # --- from the log ----------------------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class AdmissionEngine:
         return self._decide(now, index_leases.return_indexes, request)
 
     def on_allocator_gone(self, tree: TreeName, now: Moment) -> Outcome[None, Event]:
-        """Record as lost the jobs of a tree whose nodes had no allocator for their whole lease."""
+        """Record the jobs of a tree as lost, because its nodes had no allocator for longer than their lease."""
         return self._decide(now, ends_and_retries.lose_indexes, tree)
 
     def on_report(self, request: ledger.ReportEnds, now: Moment) -> Outcome[msgspec.Struct, Event]:
@@ -175,7 +175,7 @@ class AdmissionEngine:
         return self._decide(now, scan)
 
     def on_takeover(self, now: Moment) -> Outcome[None, Event]:
-        """Complete decisions of which a former process recorded only the beginning. The rules of all trees must be known."""
+        """Complete decisions that a former process recorded only in part. The rules of all trees must be known."""
         return self._decide(now, ends_and_retries.complete_decisions)
 
     # --- checks and metrics ----------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class AdmissionEngine:
     def _follow_clock(self, transaction: Transaction, now: Moment) -> None:
         """Record a move of the wall clock, so that no operation ends early or late because the clock was set.
 
-        A clock that is set while no process leads is not noticed: the time until the next decision counts by the wall clock.
+        If the clock is set while no process leads, that is not noticed: the time until the next decision counts by the wall clock.
         """
         clock_ms = now.wall_ms - now.steady_ns // NS_PER_MS
         moved_ms = 0 if self._clock_ms is None else clock_ms - self._clock_ms

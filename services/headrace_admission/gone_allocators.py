@@ -1,4 +1,4 @@
-"""Find trees whose allocator does not come back, so that other trees can run their jobs of operations of several trees.
+"""Find trees whose allocator does not come back, so that other trees can take over their jobs of operations that have several trees.
 
 Once the lease of its nodes is over, nothing runs in such a tree any more: a runner ends its jobs before the lease is over if no
 heartbeat is answered.
@@ -40,7 +40,7 @@ class LeaseSilence:
         return now_s - seen[1] > than_s
 
     def end(self, tree: TreeName) -> None:
-        """Restart the count for a tree: its allocator answered, or that could not be found out."""
+        """Restart the count for a tree, because its allocator answered or its lease could not be read."""
         self._seen.pop(tree, None)
 
 

@@ -1,8 +1,8 @@
 """Work that preemption cost, by pool, reason and hour, computed from the log.
 
-An attempt counts with the resources of its job times its run time. It is not known how much of its work a job had saved, so this is
-an upper bound of the lost work. An attempt that was completed, or that says by its exit code that it saved its state, lost
-nothing.
+An attempt counts with the resources of its job times its run time. It is not known how much of its work a job had saved, so this is an
+upper bound of the lost work. An attempt that completed lost nothing, and neither did an attempt whose exit code says that it saved its
+state.
 
 Hours are kept for a week, so that users can compare a day with the days before. The same log gives the same rows.
 """
@@ -46,7 +46,7 @@ class LostWorkRow(msgspec.Struct, frozen=True, array_like=True):
     tree: TreeName
     pool: PoolName
     lost: LostWork
-    #: True: everything that was ever lost there; False: what was lost in one hour.
+    #: True: all work that was ever lost there; False: the work that was lost in one hour.
     is_sum: bool = False
 
 

@@ -23,8 +23,8 @@ from headrace_admission.state.rules import TreeRules, rules_of
 from headrace_admission.state.tree_book import TreeBook
 
 _RETRY_S: Final = 0.5
-#: Seconds after a write was heard during which the mirror may not have it yet, so that the bucket itself is asked. After that
-#: time the write is stored or never will be, and the mirror has looked by itself more than once.
+#: Seconds after this process received a write during which the mirror may not have it yet, so that the bucket itself is asked. After that
+#: time the write is stored or never will be, and the mirror has read the bucket by itself more than once.
 _MAY_LACK_IT_S: Final = 12.0
 
 
@@ -33,7 +33,7 @@ class PoolsWatch:
 
     def __init__(self, runtime: Runtime[AdmissionSettings]) -> None:
         self._runtime = runtime
-        #: New configurations by tree; None for a removed tree. The service's own tree needs no configuration.
+        #: New configurations by tree; None for a removed tree. The settings of the service name one tree, which needs no configuration.
         self._came: dict[TreeName, TreeRules | None] = {TreeName(runtime.settings.tree): TreeRules()}
         self._changed = anyio.Event()
         self._mirror: Mirror | None = None
@@ -41,7 +41,7 @@ class PoolsWatch:
         self._heard = 0
         #: Steady time in seconds until which the mirror may lack a write that a client knows of.
         self._may_lack_until_s = math.inf
-        #: Number of looks at the bucket that have begun, and the number of the newest look that succeeded.
+        #: Number of reads of the bucket that have begun, and the number of the newest read that succeeded.
         self._looks = self._last_good_look = 0
         self._looking = anyio.Lock(fast_acquire=True)
         #: Set when the whole content of the bucket has arrived.
@@ -101,8 +101,8 @@ class PoolsWatch:
     ) -> NotReady | None:
         """Wait until a pool that was just created is known, so that `pool create && run` finds it.
 
-        The bucket is asked only if this process heard of a write recently. A client can know of a pool only after it was written,
-        and by then this process has heard of the write.
+        The bucket is read only if this process heard of a write recently. A client can know of a pool only after it was written, and by
+        then this process has heard of the write.
         """
         wait_s = self._runtime.settings.revision_wait_ms / 1000
         not_ready = await self._wait_for_revision(revision, wait_s)
@@ -126,7 +126,7 @@ class PoolsWatch:
         return await self.wait_for_pool(books, request.min_revision, tree, spec.pool or PoolName(user))
 
     async def catch_up(self, timeout_s: float) -> bool:
-        """Wait until the mirror has what the bucket has now. Return False if that is not certain in time."""
+        """Wait until the mirror has everything that the bucket has now. Return False if this was not certain before the timeout."""
         assert self._mirror is not None
         try:
             return await self._mirror.catch_up(timeout_s=timeout_s)

@@ -35,26 +35,26 @@ from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
-#: Most attempts that are sent with their operation; each takes at most 11 bytes.
+#: Largest number of attempts that are sent with their operation; each takes at most 11 bytes.
 _ATTEMPTS_WITH_OPERATION: Final = 4_096
-#: Most attempts on a page that has only attempts.
+#: Largest number of attempts on a page that contains only attempts.
 _ATTEMPTS_OF_PAGE: Final = 32_768
 #: Upper bound of listed holders of one pool's slots.
 _MOST_HOLDERS: Final = 20
-#: Most operations that an explanation names as those for which the explained operation waits.
+#: Upper bound of the operations that an explanation names as those for which the explained operation waits.
 _MOST_AWAITED: Final = 20
-#: Bytes reserved in an answer beside the parts that are cut by size.
+#: Bytes of an answer that are reserved for its fixed parts. All other parts are cut by size.
 _FRAME_BYTES: Final = 1024
 #: Numbers of first characters by which similar ids are looked for, the largest first. Ids begin with the time of the start, so operations
 #: whose ids begin alike started at about the same time.
 _BEGINNINGS: Final = (16, 10, 6)
 #: Number of the newest operations among which similar names are looked for.
 _MOST_COMPARED: Final = 2_000
-#: Most similar names in a refusal.
+#: Upper bound of the similar names in a refusal.
 _MOST_SIMILAR: Final = 3
-#: Least number of nodes that could not start a live operation at which its view names them.
+#: A view names the nodes that could not start a live operation if there are at least this many.
 _NODES_TO_TELL: Final = 3
-#: Most characters of the reason of a failed operation, and of the text about nodes.
+#: Upper bound of the characters of the reason of a failed operation, and of the text about nodes.
 _MOST_CHARACTERS: Final = 4000
 #: Another word for `pending` in lists.
 _WAITING: Final = "waiting"
@@ -239,7 +239,7 @@ def whole_operations(state: State, request: WholeOperationsRequest, admission_te
     page = next(runs_within((live_operation(each, tree) for each in known), PAGE_OF_WHOLE_BYTES), [])
     unfinished = (at for at, each in enumerate(page, 1) if len(each.attempts) == _ATTEMPTS_WITH_OPERATION)
     last = next(unfinished, None)
-    # The operations that follow may belong to other trees only; then the next page is empty.
+    # The remaining operations may all belong to other trees; then the next page is empty.
     more = last is not None or (bool(page) and page[-1].operation != names[-1])
     return WholeOperations(state.sequence, admission_term, page[:last], more=more)
 
@@ -280,14 +280,14 @@ def _is_known_in(tree: TreeName, operation: Operation) -> bool:
         return is_in_tree
     if owners.count(tree):
         return True
-    # An ending operation that has no job in any tree must still be released by some tree.
+    # If no tree has a job of an ending operation, some tree must still release the operation.
     return is_in_tree and not (is_ending(operation.state) and owners.owning_trees())
 
 
 def _state_in(operation: Operation, placement: TreePlacement | None) -> OperationState:
     """Return the state of an operation in one tree.
 
-    It may wait there, or be ending because it left, while it runs in other trees.
+    In this tree it may wait, or end because it left the tree, while it runs in other trees.
     """
     if placement is None:
         return OperationState.ABORTING
@@ -362,7 +362,7 @@ def _awaited(state: State, operation: Operation) -> list[wire.AwaitedOperation]:
 
 
 def _level(state: State, tree: TreeName, pool: PoolName) -> PoolLevel:
-    """Return one pool with its counts and limits. A full pool also names the holders of its slots."""
+    """Return one level: a pool with its counts and limits. A full pool also names the holders of its slots."""
     book = state.books[tree]
     counts, queue = book.counts(pool), book.queues.get(pool, {})
     full = not book.free_slots(pool)
@@ -442,7 +442,7 @@ def failure_words(operation: Operation) -> str:
 
 
 def _retry_rule(spec: OperationSpec) -> str:
-    """Return the fields of a spec by which failed jobs are given up, with their values."""
+    """Return the fields of a spec that decide which failed jobs are given up, with their values."""
     rules = {"tries": spec.tries, "retry_on": spec.retry_on, "no_retry_on": spec.no_retry_on}
     return ", ".join(f"{name} is {shortened(str(value))}" for name, value in rules.items() if value)
 
@@ -461,7 +461,7 @@ def _never_ran_words(operation: Operation, least_nodes: int) -> str:
         return ""
     where = f"node{'' if len(nodes) == 1 else 's'} {', '.join(nodes)}"
     last = end_words(operation.ledger.failures[-1])
-    # Nothing is known here about attempts that have not ended.
+    # Attempts that have not ended are not known here.
     return f"no attempt that ended had started: {where} could not start the command; the last failure: {last}"
 
 

@@ -58,13 +58,13 @@ Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
 _Served = tuple[str, Any, Handler]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
-#: Seconds between two looks for due retries and time limits: a job may wait this much longer than its back-off.
+#: Seconds between two checks for due retries and time limits: a job may wait this much longer than its back-off.
 _LOOK_AT_TIMES_S: Final = 0.25
-#: Pause after a look for due times, as a multiple of the time that the look took. With 20,000 operations a look takes 0.1 s.
+#: Pause after a check for due times, as a multiple of the time that the check took. With 20,000 operations a check takes 0.1 s.
 _PAUSE_OF_LOOKS: Final = 10
 #: Upper bound of that pause, in seconds.
 _LONGEST_PAUSE_OF_LOOKS_S: Final = 1.0
-#: Most requests at the same time that read the log to answer. Each reads and decodes up to some megabytes.
+#: Upper bound of the requests that read the log at the same time. Each reads and decodes up to some megabytes.
 _LOG_READERS: Final = 2
 
 
@@ -365,8 +365,7 @@ class AdmissionService:
         return await self._deciding(self.engine.on_report)(request, caller)
 
     async def _on_whole(self, request: ledger_wire.WholeOperationsRequest, _caller: Caller) -> msgspec.Struct:
-        # The state is ahead of the log by the events in flight, and these may never become durable. So the
-        # answer waits until they are durable.
+        # Wait for the events in flight: the state contains them already, but they may never become durable.
         await self._checkpointing.until_open()
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 
@@ -376,7 +375,7 @@ class AdmissionService:
     async def _on_get(self, request: wire.GetOperation, caller: Caller) -> msgspec.Struct:
         if request.operation in self.engine.state.operations:
             return await self._if_not_missed(disclosure.get_operation(self.engine.state, request, caller.name))
-        # All ids are compared, to name the operations whose ids begin in the same way.
+        # For an unknown id all ids are compared, to name the operations whose ids begin in the same way.
         return await self._asking_as_user(disclosure.get_operation)(request, caller)
 
     async def _on_history(self, request: GetOperationHistory, _caller: Caller) -> msgspec.Struct:
@@ -413,7 +412,7 @@ class AdmissionService:
         return answer if is_sure else await self._after_flush(answer)
 
     async def _after_flush(self, answer: msgspec.Struct) -> msgspec.Struct:
-        """Return the answer when all earlier decisions are durable and no other process writes the log."""
+        """Wait until all earlier decisions are durable, then return the answer. Return `NotReady` if that takes too long."""
         with anyio.move_on_after(self._settings.answer_deadline_ms / 1000):
             await self._recorder.flush()
             return answer
@@ -429,7 +428,7 @@ class AdmissionService:
         return None
 
     def _tell_terms(self) -> None:
-        """Make the ledger's allocator terms known to processes that take a term: a lower term would always be refused."""
+        """Publish the ledger's allocator terms to processes that take a term: a term lower than these would always be refused."""
         for tree, term in self.engine.state.allocator_terms.items():
             self._runtime.terms.see(role_of("allocator", tree), term)
 

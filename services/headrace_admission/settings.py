@@ -24,16 +24,17 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     checkpoint_events: int = 20_000
     #: Bytes of the log after which a checkpoint is written.
     checkpoint_bytes: int = 64 * 1024 * 1024
-    #: Time within which the event of a request must be durable. Otherwise the answer is "not recorded; the same id may be
+    #: Time within which the event of a request must be durable. If it takes longer, the answer is "not recorded; the same id may be
     #: retried".
     answer_deadline_ms: int = 2_000
-    #: Most requests that may wait for the log. If more wait, new requests are refused as busy, and nothing is done.
+    #: Largest number of requests that may wait for the log. If more wait, new requests are refused as busy, and nothing is done.
     most_waiting: int = 10_000
-    #: Longest time for which the oldest of these requests may wait. If it waits longer, new requests are refused in the same way.
+    #: Longest time for which the oldest of these requests may wait. If it waits longer, new requests are refused as busy, too.
     longest_waiting_ms: int = 2_000
-    #: Most starts that are decided and wait for the log. Further starts wait, and the users take turns.
+    #: Largest number of starts that are decided and wait for the log. Further starts wait, and the users take turns.
     most_starts_at_once: int = 2_000
-    #: Most bytes of these starts. The default is what two entries hold: one is being written while the other is filled.
+    #: Largest number of bytes of the starts that are decided and wait for the log. The default is what two entries hold: one is being
+    #: written while the other is filled.
     most_bytes_of_starts_at_once: int = 512 * 1024
     #: Time that a request waits for the revision of the pool configuration that it names.
     revision_wait_ms: int = 2_000
@@ -55,13 +56,13 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     pool_change_is_allowed: bool = True
     #: Period of scanning all queues for operations that may run, and all pools with limits for operations with larger jobs.
     pending_by_pool_operation_scan_period_ms: int = 60_000
-    #: Time for which the resource limits of a pool must be smaller than each job of an operation before the operation fails.
+    #: Time for which each job of an operation must be larger than the resource limits of a pool before the operation fails.
     limiting_ancestor_safe_timeout_ms: Annotated[int, msgspec.Meta(ge=0)] = 300_000
     #: Bytes that archives with files of operations may take for each user.
     most_archive_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=0)] = 512 * 1024 * 1024
     #: Bytes that archives with files of operations may take for all users together.
     most_archive_bytes: Annotated[int, msgspec.Meta(ge=0)] = 4 * 1024 * 1024 * 1024
-    #: Time after which an archive that no operation was started with is removed.
+    #: Time after which an archive is removed if no operation was started with it.
     unused_archive_ms: Annotated[int, msgspec.Meta(ge=1_000)] = 3_600_000
 
     #: File with the keys by which hosts join, readable by its owner only; empty: hosts cannot join by a token.

@@ -16,7 +16,7 @@ from headrace.wire.codec import encode
 from headrace_admission.queries import published_view
 from headrace_admission.state.operation import Operation
 
-#: Views that are published between two turns of the event loop.
+#: Number of views that are published between two turns of the event loop.
 _SLICE: Final = 8
 
 

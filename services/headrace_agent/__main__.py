@@ -9,7 +9,7 @@ from headrace_agent.settings import AgentSettings
 
 
 def main() -> None:
-    """Run the agent until it is told to stop."""
+    """Run the agent until it is asked to stop."""
     run_service("agent", AgentSettings, serve, inbox=lambda settings: subjects.inbox("node", settings.node_name()))
 
 

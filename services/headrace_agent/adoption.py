@@ -1,6 +1,6 @@
 """Adoption: bring the node's allocations in line with a full report (`FullReport`) of the runner.
 
-Pure. The agent believes what the runner reports. A job that the report lacks is either sent to the runner again or counts as
+Pure. The agent believes what the runner reports. A job that is missing in the report is either sent to the runner again or counts as
 lost. A job of an earlier agent process is adopted with an allocation of its own.
 """
 

@@ -1,7 +1,7 @@
 """The stop of the agent: which request to stop counts, and when the agent may leave.
 
-Pure. A later request counts only if it is more urgent. With `leave` the jobs run on at the runner for the next agent. With the
-other modes the runner ends with the agent.
+Pure. A later request counts only if it is more urgent. With `leave` the runner keeps the jobs running for the next agent. With the other
+modes the runner ends with the agent.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Stopping:
             return True
         is_told = pulse.settled > self._seq
         if self.mode is StopMode.LEAVE:
-            # The runner may still start these slots, so they cannot be returned to the allocator yet.
+            # Slots that are being recalled may still start at the runner, so they cannot be returned to the allocator yet.
             may_give_back = not held.is_recalling or now.steady_ns >= self._began_ns + _RECALL_MS * NS_PER_MS
             return (is_told and may_give_back) or not pulse.is_open
         if held.by_job or not pulse.is_open:

@@ -14,14 +14,14 @@ import msgspec
 from headrace.images import APPTAINER, RUNTIME_TAGS, apptainer_name, is_path, podman_name, runtimes_of
 from headrace_agent.runner.protocol import HELPER_PREFIX, MARKER, RUNNER_MARKER, RunContainer
 
-#: Removes what Podman has recorded of containers whose processes were killed together with Podman.
+#: Shell code that removes what Podman has recorded of containers whose processes were killed together with Podman.
 _TIDY: Final = """
 podman=$1
 "$podman" ps --filter label=headrace.job --format '{{.ID}} {{.Pid}}' 2>/dev/null | while read -r id pid; do
     [ -d "/proc/$pid" ] || "$podman" rm --force --time 0 "$id" >/dev/null 2>&1
 done
 """
-#: Podman passes its signals on to the container.
+#: Used if the agent is root: Podman then passes its signals on to the container.
 _AS_ROOT: Final = _TIDY + 'exec "$@"\n'
 #: Without root, Podman is a parent that ends at the first signal, and a child in a user namespace, which passes signals on. So Podman gets
 #: a session of its own, and the signals of the job go to the child alone.
@@ -58,10 +58,11 @@ _PREFIXES_OF_CLIENT: Final = (
     "XDG_",
 )
 _APPTAINER_ENVIRONMENT: Final = "APPTAINERENV_"
-#: Exit codes by which a runtime says that it could not start the container.
+#: Exit code by which Podman says that it could not start the container.
 _PODMAN_FAILED: Final = 125
+#: Exit code by which Apptainer says that it could not start the container.
 _APPTAINER_FAILED: Final = 255
-#: Runtimes separate paths and options with these characters.
+#: Characters with which runtimes separate paths and options.
 _NOT_IN_PATHS: Final = ":,"
 
 
@@ -72,13 +73,14 @@ class ContainerRuntime(msgspec.Struct, frozen=True):
     name: str
     #: Absolute path of the program.
     program: str
-    #: Path of crun, which leaves the processes of a container in the cgroup of their job. Only for Podman, as the fields that follow.
+    #: Path of crun, which leaves the processes of a container in the cgroup of their job. This field and the fields below apply to Podman
+    #: only.
     oci_runtime: str = ""
     #: Path of a static init program, which passes signals on; empty: the command is process 1 and must handle signals itself.
     init: str = ""
     #: Limits of a process, as `nofile=1024:4096`.
     ulimits: tuple[str, ...] = ()
-    #: True if the host describes its NVIDIA devices for containers (Container Device Interface).
+    #: True if the host describes its NVIDIA devices for containers (CDI, Container Device Interface).
     has_cdi: bool = False
     #: Device files that every job with a GPU needs.
     gpu_files: tuple[str, ...] = ()
@@ -92,8 +94,9 @@ class ContainerRuntime(msgspec.Struct, frozen=True):
 class JobDevices(msgspec.Struct, frozen=True):
     """The GPU devices of one job."""
 
-    #: Identifiers for the library of the vendor, and device files.
+    #: Identifiers of the devices for the library of the vendor.
     ids: tuple[str, ...] = ()
+    #: Device files of the devices.
     files: tuple[str, ...] = ()
     is_nvidia: bool = True
 
@@ -124,11 +127,11 @@ class InContainer(msgspec.Struct, frozen=True):
 
 
 class CannotContain(Exception):
-    """The host cannot run the job in its image. The text says why."""
+    """The host cannot run the job in its image. The text of the error says why."""
 
 
 def in_container(runtime: ContainerRuntime | None, job: JobInImage) -> InContainer:
-    """Return what runs a job in its image. Raises `CannotContain`."""
+    """Return the command that runs a job in its image. Raises `CannotContain`."""
     able = runtimes_of(job.image)
     if runtime is None or runtime.name not in able:
         raise CannotContain(f"no container runtime: image {job.image} needs {' or '.join(able)}")
@@ -160,7 +163,7 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
     # Changes of the files stay in a layer of the container, which is removed with it.
     image = ("--rootfs", f"{job.image}:O") if is_path(job.image) else (podman_name(job.image),)
     podman = [runtime.program, "--cgroup-manager=cgroupfs", f"--runtime={runtime.oci_runtime}", "run"]
-    # Podman leaves its helper no other variables than its own and those of the locale.
+    # Podman passes to its helper only the variables of its own and of the locale.
     return InContainer(
         ["/bin/sh", "-c", _AS_ROOT if job.is_root else _AS_ACCOUNT, "sh", *podman, *options, *image, *job.argv],
         {name: job.environment[name] for name in by_name},
@@ -169,7 +172,7 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
 
 
 def _is_of_client(name: str) -> bool:
-    # Podman takes a name that ends with `*` for all variables that begin so.
+    # Podman takes a name that ends with `*` for all variables whose names begin with the part before the `*`.
     return name in _OF_CLIENT or name.startswith(_PREFIXES_OF_CLIENT) or name.endswith("*")
 
 

@@ -28,7 +28,7 @@ class Identity(msgspec.Struct, frozen=True):
     total: Resources
     #: The scrubbed environment; each job's environment is built on it.
     environment: dict[str, str]
-    #: Milliseconds at a stop from the interruption of the jobs to their kill, unless their own timeout is shorter.
+    #: Milliseconds, when the agent stops, from the interruption of the jobs to their kill, unless a job's own timeout is shorter.
     stop_timeout_ms: int
     #: Name of the agent's machine; distinguishes two agents with the same node name.
     machine: str = ""
@@ -37,8 +37,7 @@ class Identity(msgspec.Struct, frozen=True):
     files_folder: str = ""
     #: Folder for the progress files that jobs write and the deadline files that the runner writes; empty: none.
     exchange_folder: str = ""
-    #: Upper bound in bytes of what is kept of one stream of one job, whatever its operation says. The runner accepts no larger
-    #: number.
+    #: Upper bound in bytes of the log of one output stream of one job, whatever its operation says. The runner accepts no larger number.
     largest_log_cap_bytes: int = 2**60
     gpus: HostGpus = HostGpus()
     #: The program that runs jobs in images; None: there is none.
@@ -50,7 +49,7 @@ class Identity(msgspec.Struct, frozen=True):
 class Trouble(enum.StrEnum):
     """The kinds of problems for which jobs cannot start, as the shell reports them."""
 
-    #: The runner is not connected; its jobs are as last reported, or not known yet.
+    #: The runner is not connected. Its jobs are as it last reported them, or not known yet.
     RUNNER_AWAY = "runner_away"
     #: No runner could be started and none exists, so nothing can be running.
     NO_RUNNER = "no_runner"

@@ -55,14 +55,14 @@ from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease,
 from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
 
-#: Upper bound of unacknowledged job ends; at this number no further job starts.
+#: Upper bound of unacknowledged job ends. When it is reached, no further job starts.
 MOST_UNRECORDED_ENDS: Final = 5_000
 #: Milliseconds between the time at which the runner ends its jobs and the time at which they are given to other nodes; at most
 #: half of the lease. Half of this margin is for jobs that ignore SIGTERM, the rest for the kill itself.
 _LEASE_MARGIN_MS: Final = 10_000
-#: Nanoseconds; the latest end of a lease that the runner accepts.
+#: The latest end of a lease that the runner accepts, in nanoseconds of CLOCK_BOOTTIME.
 _LATEST_NS: Final = 2**62
-#: With more unstarted jobs than this in an allocation, the heartbeat about its ended job may wait.
+#: If an allocation has more unstarted jobs than this, the heartbeat that reports its ended job may wait.
 _MANY_AHEAD: Final = 8
 #: Milliseconds between a successful enrolment and the next request, for a node that the allocator does not know yet.
 _ENROL_AGAIN_MS: Final = 1_000
@@ -98,7 +98,7 @@ class AgentEngine:
         self._left = False
         #: The lease that was last sent to the runner; sent again to a runner that may not know it.
         self._lease: NodeLease | None = None
-        #: Times that the lease expired while jobs were here, and was extended afterwards.
+        #: Number of times that the lease expired while jobs were here and was extended afterwards.
         self._leases_passed = 0
 
     def due_ns(self) -> int | None:
@@ -160,7 +160,7 @@ class AgentEngine:
     def on_heartbeat_lost(self, seq: int, unit: float, now: Moment) -> Outcome[None, AgentEffect]:
         """Record that the heartbeat `seq` got no answer, or none that was obeyed.
 
-        `unit` in [0, 1) spreads the pause before the next one.
+        `unit` in [0, 1) spreads the pauses of many nodes before the next heartbeat.
         """
         if seq != self.pulse.seq or not self.pulse.in_flight:
             return Outcome(None)
@@ -219,7 +219,7 @@ class AgentEngine:
         `RUNNER_AWAY` and `NO_RUNNER` also end with the runner's full report.
         """
         if kind is Trouble.NO_RUNNER and words:
-            # Nothing can run without a runner, so the agent knows everything that runs here: nothing. Heartbeats may go.
+            # Nothing can run without a runner, so the agent knows that nothing runs here, and heartbeats may be sent.
             self.pulse.open()
         before = self._trouble.get(kind, "")
         if kind in (Trouble.RUNNER_AWAY, Trouble.NO_RUNNER):
@@ -346,13 +346,13 @@ class AgentEngine:
         return [line]
 
     def _on_host_fault(self, why: str, now: Moment) -> list[AgentEffect]:
-        """Start no job for a while: the host could not start one, and would most likely not start the next one either."""
+        """Start no job for a while: the host has just failed to start a job, and would most likely fail to start the next one."""
         self._faults.note(now)
         return list(self.on_trouble(Trouble.HOST_FAULT, why, now).effects)
 
     def _on_picture(self, picture: FullReport, now: Moment) -> list[AgentEffect]:
         if self._left:
-            # The runner may have been away when it was ordered to end.
+            # The runner gets the order again, since it may have been away when it was ordered to end.
             return self._end_runner()
         self.pulse.open()
         self._limits = picture.isolation
@@ -404,7 +404,7 @@ class AgentEngine:
         return short_text("; ".join(words))
 
     def _done(self, effects: list[AgentEffect], now: Moment) -> Outcome[None, AgentEffect]:
-        """Add what is due after the effects: the end of the agent, or a heartbeat."""
+        """Append to the effects what is due now: the end of the agent, or a heartbeat."""
         if self._left:
             return Outcome(None, effects)
         if self._stopping.may_leave(self.pulse, self.held, now):

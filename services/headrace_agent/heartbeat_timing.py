@@ -20,10 +20,11 @@ _GAP_NS: Final = 10 * NS_PER_MS
 _PART_OF_PACE: Final = 100
 #: Shortest time between two heartbeats if every reason for the next one may wait.
 _TOGETHER_NS: Final = 100 * NS_PER_MS
-#: Pause before the next heartbeat after one was lost. It doubles with each further loss, up to a bound at which ten thousand
-#: nodes send 2,000 heartbeats a second. The first pause is at least an eighth of the period that the allocator asked for, and
-#: the longest at least the whole period: an allocator that is too busy to answer would only get busier from quick retries.
+#: Pause before the next heartbeat after one was lost, at least an eighth of the period that the allocator asked for. It doubles with each
+#: further loss. An allocator that is too busy to answer would only get busier from quick retries.
 _FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
+#: Upper bound of that pause, or the whole period that the allocator asked for, if that is longer. Ten thousand nodes then send 2,000
+#: heartbeats a second.
 _LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
 _PAUSE_WHILE_STOPPING_NS: Final = 500 * NS_PER_MS
 #: Time that the first heartbeat waits for the enrolment, so that it does not come from an unknown node.
@@ -51,15 +52,14 @@ class Pulse:
         self._wanted: HeartbeatReason | None = HeartbeatReason.STARTED
         #: True if the next heartbeat may be delayed a little, so that it reports further events too.
         self._may_wait = False
-        #: True if no job is left on the node whose end could be reported in the same heartbeat.
+        #: True if the last job of the node has ended, so that the next heartbeat need not wait for the end of another job.
         self._is_last = False
-        #: Earliest time of the next heartbeat, whatever the reason.
+        #: Earliest time of the next heartbeat, even if there is a reason to send one.
         self._floor_ns = 0
-        #: Earliest times of the next heartbeat after the newest answer: in general, and after the end of the last job. 0: no
-        #: bound.
+        #: Earliest times of the next heartbeat after the newest answer (0: no bound); `_last_gap_ns` applies once the last job ended.
         self._gap_ns = self._last_gap_ns = 0
         self._due_ns = 0
-        #: Time from the newest answer to the next heartbeat, as the allocator asked.
+        #: Time of the next heartbeat that the allocator asked for, counted from the newest answer.
         self._told_ns = 0
 
     @property
@@ -77,7 +77,7 @@ class Pulse:
         self._open = True
 
     def want(self, reason: HeartbeatReason, *, may_wait: bool = False, is_last: bool = False) -> None:
-        """Ask for a heartbeat: it is sent as soon as none is in flight and no pause holds.
+        """Ask for a heartbeat: it is sent as soon as no other heartbeat is in flight and no pause holds.
 
         With `may_wait` it waits up to a tenth of a second for further reasons. With `is_last` it does not wait: no other end
         follows the end of the last job, and the node has nothing left to run.

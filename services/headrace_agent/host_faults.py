@@ -30,7 +30,7 @@ class HostFaults:
     def on_started(self) -> None:
         """Reset the length of the next pause, since a job has started.
 
-        A start during a pause is ignored: that job was on its way when the pause began.
+        A start during a pause is ignored: the job was sent to the runner before the pause began.
         """
         if self.until_ns is None:
             self._next_ms = _FIRST_PAUSE_MS

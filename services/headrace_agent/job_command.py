@@ -9,8 +9,9 @@ from headrace.job_indexes import parse_indexes
 from headrace.job_lines import with_line
 from headrace.wire.heartbeat import JobKey, JobSpec
 
-#: Opens the files as the account of the job, in its folder, and becomes the command. What cannot be opened is told on stderr, in the
-#: job's log, and the job fails. It sets no variable of the shell: the job would find it in place of its own variable of that name.
+#: Opens the files as the account of the job, in its folder, and becomes the command. If a file cannot be opened, that is written to
+#: stderr, which goes to the job's log, and the job fails. The code sets no variable of the shell, because it would replace the job's own
+#: variable of that name.
 _WITH_FILES: Final = """
 case $1 in */*) mkdir -p -- "${1%/*}/" || exit 126 ;; esac
 case $2 in */*) mkdir -p -- "${2%/*}/" || exit 126 ;; esac
@@ -21,8 +22,8 @@ if [ -n "$2" ] && [ "$2" = "$1" ]; then exec 2>&1; fi
 shift 3
 exec "$@"
 """
-#: Names of variables that a shell hands on unchanged. Some shells drop names such as `a.b`, and have values of their own for the three
-#: that are listed. Such variables become arguments of `env`, which other accounts of the host can see until the program runs.
+#: Names of variables that a shell hands on unchanged. Some shells drop names such as `a.b`, and set their own values for the three names
+#: in the pattern. All other variables become arguments of `env`, which other accounts of the host can see until the program runs.
 _KEPT_BY_SHELL: Final = re.compile(r"(?!(?:IFS|OPTIND|PPID)\Z)[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -44,8 +45,9 @@ def job_argv(spec: JobSpec, key: JobKey) -> list[str]:
 
 
 def with_files(spec: JobSpec, key: JobKey, argv: list[str]) -> list[str]:
-    """Return what starts `argv` with the files of a job."""
-    # If the program is a line, the shell starts it too: everybody sees which program of a job is missing, and a line is confidential.
+    """Return the command that opens the files of a job and then runs `argv`."""
+    # If the program itself is the job's line, the shell starts it, too: everybody sees which program of a job is missing, and a line is
+    # confidential.
     is_line = "{}" in spec.argv[0] and job_line(spec, key) is not None
     if not (spec.output or spec.error or spec.stdin or is_line):
         return argv

@@ -31,7 +31,7 @@ class AdoptionNote(msgspec.Struct, frozen=True):
 
     resources: Resources
     spec: JobSpec
-    #: Names of the GPU devices of the job. A runner that is older than the agent keeps them here only.
+    #: Names of the GPU devices of the job. A runner that is older than the agent keeps these names only in this note.
     gpus: tuple[str, ...] = ()
 
 
@@ -53,9 +53,8 @@ def run_order(
 ) -> Run:
     """Return the order that starts a job of an allocation.
 
-    `files` is the folder of the operation's files, and `failure` the reason why the files did not come. A runner that is older
-    than the agent does not make folders for progress files (`makes_folders` False); the progress of jobs with an account is
-    then dropped.
+    `files` is the folder of the operation's files, and `failure` the reason why the files did not come. If `makes_folders` is False, the
+    runner is older than the agent and makes no folders for progress files; the progress of jobs with an account is then dropped.
     """
     account = identity.accounts.account_of(spec.user)
     host = without_account(identity.environment) if account else identity.environment

@@ -66,7 +66,7 @@ from headrace_agent.to_runner.link import RunnerLink
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-#: Seconds that a runner has to write what is left and end; after that the agent ends without it.
+#: Seconds that a runner has to write its last records and end. After that the agent ends without it.
 _RUNNER_END_S = 5.0
 _LOOK_AT_FOLDERS_S = 10.0
 _LOOK_AT_EXCHANGE_S = 2.0
@@ -86,7 +86,7 @@ async def serve(runtime: Runtime[AgentSettings]) -> None:
     try:
         lock: int | None = claim(state, "agent")
     except OSError:
-        # The runner will report what is wrong with the folder.
+        # The runner will report what is wrong with the folder, so no lock is taken.
         lock = None
     try:
         await Agent(runtime, next_incarnation(state, runtime.clock.wall_ms())).run()
@@ -144,7 +144,7 @@ class Agent:
         self._renewal = CredentialRenewal(settings.credential_file, self._bus, runtime.clock, self._ask_for_word)
         self._heartbeat: Heartbeat | None = None
         self._enrol_after_ms = 0
-        #: Each event is set when there is new work for the task that waits for it.
+        #: Each of the following events is set when there is new work for the task that waits for it.
         self._beat = anyio.Event()
         self._enrol = anyio.Event()
         self._changed = anyio.Event()
@@ -183,7 +183,7 @@ class Agent:
 
     async def _speak(self, tasks: TaskGroup) -> None:
         """Subscribe first, then start the tasks that send, so that no answer or nudge is missed."""
-        # This release may listen on a subject that the old credential does not allow yet, so the credential is renewed first.
+        # The credential is renewed first, because this release may listen on a subject that the old credential does not allow yet.
         await self._renewal.renew()
         await self.listen()
         tasks.start_soon(self._renewal.keep)
@@ -232,7 +232,7 @@ class Agent:
         if isinstance(message, Ended):
             has_failed = message.end.result is JobResult.FAILED and bool(message.end.reason)
             if has_failed or message.is_host_fault:
-                # Perhaps a disk is full, which every job that starts here would fail for. Check the folders now.
+                # A full disk may be the cause, and every job that starts here would fail for it, so the folders are checked now.
                 self._look.set()
         self._job_spans.on_runner(message)
         self._do(self.engine.on_runner(message, self._shell.now()))
@@ -317,7 +317,8 @@ class Agent:
         while True:
             try:
                 exchange = await anyio.to_thread.run_sync(JobExchange, folder)
-                # Before the runner's first full report, a running job cannot be told from a finished one.
+                # The first full report of the runner must come first: before it, a running job cannot be distinguished from a finished
+                # one.
                 while self.engine.pulse.is_open:
                     names = await anyio.to_thread.run_sync(exchange.names)
                     if names:
@@ -362,7 +363,7 @@ class Agent:
     async def _request(
         self, subject: str, request: msgspec.Struct, kind: type[T], timeout_ms: int, *, unanswered: str
     ) -> T | None:
-        """Return the answer to a request, or None. With None the reason is logged."""
+        """Return the answer to a request. If there is none, log the reason and return None."""
         about = {"request": type(request).__name__}
         try:
             data = await self._bus.request(subject, encode(request), timeout_s=timeout_ms / 1000)

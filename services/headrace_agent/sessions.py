@@ -13,9 +13,9 @@ from headrace.wire.sessions import LONGEST_TURN_MS, SessionTurn
 from headrace_agent.job_logs.requests import Readers
 from headrace_agent.to_runner.link import RunnerLink
 
-#: Turns that the agent handles at once; a person has at most a quarter of these.
+#: Number of turns that the agent handles at once. One person has at most a quarter of them.
 TURNS_AT_ONCE: Final = 256
-#: Seconds after which a turn is given up that the runner should have answered.
+#: Seconds after which a turn is given up if the runner has not answered it.
 _RUNNER_S: Final = LONGEST_TURN_MS / 1000 + 0.5
 
 

@@ -150,7 +150,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         return facts.machine_name() + (f", state folder {mark}" if mark else "")
 
     def tag_list(self, containers: ContainerRuntime | None = None) -> list[str]:
-        """Return the tags, with that of the container runtime, sorted and without duplicates.
+        """Return the tags, including that of the container runtime, sorted and without duplicates.
 
         Raises `BadInput` if there are too many, if one is too long, or if the setting names a container runtime.
         """

@@ -1,7 +1,7 @@
 """Starts and ends of this node's jobs: which jobs start, which are interrupted, and what follows from an end.
 
-Pure. A job is sent to the runner once. It is sent again only to the same runner process that has not confirmed it: by contract
-a runner process never starts a job twice. The runner may miss any message; its next full report then shows the difference.
+Pure. A job is sent to the runner once. It is sent again only to the same runner process, and only if that has not confirmed it: a runner
+process never starts a job twice. The runner may miss any message; its next full report then shows the difference.
 
 The runner has the next jobs of an allocation queued and starts them by itself. To close an allocation the agent recalls the
 queued jobs first, because only slots that will certainly not start may be returned to the allocator.
@@ -80,7 +80,8 @@ class StartsAndEnds:
             return [LogRecord("info", "extension of an unknown allocation ignored", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
         if allocation.operation not in self._held.specs:
-            # The running job runs to its end. If only the new slots were refused, the next answer would bring them again.
+            # The whole allocation is returned, and its running job runs to its end. If only the new slots were refused, the next answer
+            # would bring them again.
             return [self._give_back(allocation, _NO_COMMAND)]
         return self._hand_ahead(allocation)
 
@@ -127,7 +128,7 @@ class StartsAndEnds:
             return []
         allocation = self._held.by_job.get(end.key)
         if allocation is not None and end.start is None:
-            # The runner is older than the agent, or it did not see the end itself.
+            # The report lacks the record if the runner is older than the agent, or did not see the end itself.
             end = msgspec.structs.replace(end, start=allocation.start)
         self._held.ends.keep(end)
         effects: list[AgentEffect] = [line_about_end(end)]
@@ -153,7 +154,9 @@ class StartsAndEnds:
         return self.not_ahead(allocation) if allocation is not None else []
 
     def not_ahead(self, allocation: Allocation) -> list[AgentEffect]:
-        """Record that no job of the allocation is queued at the runner. A pending close happens now; else new jobs are queued."""
+        """Record that no job of the allocation is queued at the runner. A pending close happens now; if no close is pending, new jobs
+        are queued.
+        """
         reasons, allocation.ahead, allocation.closes_for = allocation.closes_for, 0, ()
         effects = [effect for timeout_ms, reason in reasons for effect in self.close(allocation, timeout_ms, reason)]
         return effects or self._hand_ahead(allocation)
@@ -204,7 +207,7 @@ class StartsAndEnds:
             for allocation in self._held.waiting()
             if allocation.waits_until_ns is not None and allocation.waits_until_ns <= now.steady_ns
         ]
-        # A smaller allocation behind them may fit now.
+        # A smaller allocation behind the returned ones may fit now.
         return effects + self.start_waiting() if effects else []
 
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
@@ -225,7 +228,7 @@ class StartsAndEnds:
         order = interrupt_order(allocation.job.key, allocation, timeout_ms, reason)
         if before is not None and before.timeout_ms <= timeout_ms:
             if before.note == order.note:
-                # The runner knows this interruption, or learns of it after its next full report.
+                # The runner knows this interruption, or learns of it after its next full report, so no order is sent.
                 return []
             # Only the runner keeps the note about the preemption beyond the life of this agent process.
             order = msgspec.structs.replace(before, note=order.note)
@@ -247,7 +250,7 @@ class StartsAndEnds:
         key = self._held.hand_out(allocation)
         order = self.run_order(allocation, key)
         if order.not_started_for:
-            # The other jobs of the allocation would fail in the same way.
+            # The other jobs of the allocation would fail in the same way, so the allocation closes.
             self._held.move(allocation, AllocationEvent.CLOSE)
         return [line_about("debug", "starting job", allocation), SendToRunner(order), *self._hand_ahead(allocation)]
 
@@ -281,7 +284,7 @@ class StartsAndEnds:
         return [SendToRunner(RunAhead(order)) for order in orders]
 
     def _why_no_gpus(self, wanted: int) -> str:
-        """Return why so many GPU devices cannot be given, or an empty string."""
+        """Return why the node cannot give an allocation its number of GPU devices, or an empty string if it can."""
         free = list(self._held.gpu_holders().values()).count(AllocationId("")) if wanted else 0
         return f"it needs {wanted} GPU devices, and {free} are free on this host" if wanted > free else ""
 
@@ -299,7 +302,7 @@ class StartsAndEnds:
 def _is_legal(operation: str) -> bool:
     """Return whether the runner accepts the id.
 
-    Ids become parts of paths there, and the runner closes the connection for any other text.
+    Ids become parts of paths there, and the runner closes the connection if an id is not legal.
     """
     try:
         operation_id(operation)

@@ -14,7 +14,7 @@ from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS, LARGEST_PICTURE_BYT
 from headrace.wire.version import Term
 from headrace_agent.allocations.node_allocations import NodeAllocations
 
-#: Characters of the longest id of an allocation or operation. Longer ids are not legal, and would make heartbeats too large.
+#: Length in characters of the longest legal id of an allocation or operation. Longer ids would make heartbeats too large.
 _LONGEST_ID: Final = 64
 
 
@@ -40,7 +40,7 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
     if orders.term < awaited.term:
         return f"term {orders.term} is over, term {awaited.term} is known"
     if not orders.enrolled and (orders.start or orders.extend):
-        # Such an answer extends no lease.
+        # The answer is void, because it must extend no lease.
         return "jobs for a node that is not enrolled"
     return _too_long_an_id(orders) or _too_many_slots(orders, held) or _too_large_a_picture(orders, held)
 
@@ -60,7 +60,7 @@ def _too_long_an_id(orders: Orders) -> str:
 
 
 def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
-    """Return why a heartbeat could not report everything that the node would hold, or an empty string if it could."""
+    """Return why the node would hold more than a heartbeat can report, or an empty string if it would not."""
     given = [order.slots for order in orders.start] + [order.slots for order in orders.extend]
     if not given:
         return ""

@@ -1,4 +1,4 @@
-"""Operations that changed: the allocator may have to lease indexes for them, settle their unconfirmed jobs, or release them.
+"""Operations that changed, so that the allocator may have to lease indexes for them, settle their unconfirmed jobs, or release them.
 
 Very many operations may change at once. So each tick makes a bounded number of the operations due, and these are settled a few at a time. A
 request that failed is sent again when its operation is settled next.

@@ -47,7 +47,7 @@ class DueSteps(msgspec.Struct, frozen=True):
         return self.start and self.preempt and self.preemptive_stages
 
     def some_change(self, *, has_room: bool, stages_have_work: bool) -> bool:
-        """True if the decision could change something on a node whose existing allocations need no order."""
+        """True if the decision could change something on the node even if its existing allocations need no order."""
         return (
             bool(self.plans)
             or self.repair_overcommit
@@ -68,7 +68,7 @@ class HeartbeatDecision(msgspec.Struct):
     preemptions: list[Preemption] = []
     #: Further preemptions that would happen if pools with `preemption=observe` allowed preemption.
     observed: list[Preemption] = []
-    #: Operations of which no job fitted, although for each resource taken alone some job would have fitted.
+    #: Operations of which no job fitted, although some job would have fitted if only one resource counted, for each of the resources.
     refused: set[OperationId] = set()
     #: The reason for which no further job starts in the free resources; None if nothing may start or too little is left.
     room_left: RoomLeft | None = None

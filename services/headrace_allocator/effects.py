@@ -106,7 +106,7 @@ class SuspectNode(msgspec.Struct, frozen=True):
 
 
 class LowerLease(msgspec.Struct, frozen=True):
-    """Record that no node knows a longer lease than this. A failure does no harm."""
+    """Record that no node knows a lease longer than this. If recording fails, nothing is wrong."""
 
     lease_ms: int
 

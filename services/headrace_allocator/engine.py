@@ -67,11 +67,11 @@ from headrace_allocator.usage_changes import UsageChanges, UsageCollector
 
 #: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
 _MOST_RELEASED: Final = 4_000
-#: Upper bound of the bytes that jobs that were not given out take in the record of a stopping allocator.
+#: Upper bound of the bytes in the record of a stopping allocator for the jobs that were not given out.
 _MOST_LEFT_BYTES: Final = 160 * 1024
-#: Bytes of one run of such jobs in the record.
+#: Bytes in that record for one run of such jobs.
 _BYTES_OF_A_RUN: Final = 24
-#: Operations that are settled together with a message; the rest follows with `on_refresh_due`.
+#: Number of operations that are settled together with a message. The rest follows with `on_refresh_due`.
 _SETTLED_AT_ONCE: Final = 64
 
 
@@ -90,11 +90,11 @@ class AllocatorEngine:
         )
         self.gang_resources = GangResourceSearch(self.facts, self.ranking.order)
         self.heartbeats = 0
-        #: Heartbeats that were repeated, overtaken, or sent by a former process of the agent.
+        #: Number of heartbeats that were repeated, overtaken, or sent by a former process of the agent.
         self.void_heartbeats = 0
-        #: Jobs that a node held although another allocation held them: a defect, or a host that outlived its lease.
+        #: Number of jobs that a node held although another allocation held them: a defect, or a host that outlived its lease.
         self.twice_held_jobs = 0
-        #: Ends and jobs that nodes reported although they were not given the jobs.
+        #: Number of ends and jobs that nodes reported although they were not given the jobs.
         self.foreign_claims = 0
         self.alarms = PreemptionAlarms()
         self.watchdog = Watchdog()
@@ -105,7 +105,7 @@ class AllocatorEngine:
     # --- the ledger -----------------------------------------------------------------------------------------------
 
     def on_leading(self, term: int, timing: Timing, now: Moment) -> Outcome[None, Effect]:
-        """Begin to lead with this term, once the ledger knows the term and everything it recorded before is known here.
+        """Begin to lead with this term, once the ledger knows the term and this engine knows everything that the ledger recorded before.
 
         Jobs whose indexes were leased before stay unconfirmed, except jobs of operations that were started since.
         """
@@ -122,7 +122,8 @@ class AllocatorEngine:
         return Outcome(None, effects + self._settle_gangs(now))
 
     def on_left(self, left: LongestLeaseRecord, now: Moment) -> Outcome[None, Effect]:
-        """Take over what the previous allocator left. Call it after `on_leading` and before `on_nodes`, once the record has this term.
+        """Take over what the previous allocator left. Call it after `on_leading` and before `on_nodes`, once the record carries this
+        term.
 
         Jobs that the previous allocator never gave out become ready.
         """
@@ -132,7 +133,7 @@ class AllocatorEngine:
             if operation is not None:
                 operation.slots.release(runs)
                 self.facts.note_jobs(operation)
-        # They are placed in the order a few at a time, with `on_refresh_due`.
+        # The operations are placed in the order a few at a time, by `on_refresh_due`.
         self.ranking.mark_all()
         return Outcome(None, self._settle_gangs(now))
 
@@ -151,7 +152,7 @@ class AllocatorEngine:
         return Outcome(told)
 
     def on_empty_nodes_recorded(self, *, durable: bool, now: Moment) -> Outcome[None, Effect]:
-        """A `RecordEmptyNodes` was performed, or its outcome is unknown. If it is unknown, the next tick repeats it."""
+        """Note that a `RecordEmptyNodes` was performed, or that its outcome is unknown. If it is unknown, the next tick repeats it."""
         released = self.facts.empty_nodes.written(durable=durable)
         effects: list[Effect] = [NudgeNode(name) for name in sorted(released) if name in self.facts.nodes]
         return Outcome(None, effects + (self._record_empty_nodes() if durable else []))
@@ -164,7 +165,7 @@ class AllocatorEngine:
         return Outcome(None, effects + self._settle_gangs(now))
 
     def on_operations(self, page: Collection[LiveOperation], now: Moment) -> Outcome[None, Effect]:
-        """Take the last page of all live operations, or all of them at once. An operation on no page is over."""
+        """Take the last page of all live operations, or all of them at once. A known operation that is on no page has ended."""
         effects = [*self.on_more_operations(page, now).effects, *self._follow(forget_untold(self.facts))]
         return Outcome(None, effects + self._finish_recovery(now))
 
@@ -180,7 +181,7 @@ class AllocatorEngine:
         if known is None:
             return Outcome(None)
         if known.slots.free is not None:
-            # The log tells which indexes were leased, in order with the leases of other trees. If there were none, the next tick asks
+            # The log tells which indexes were leased, in order with the leases of other trees. If none was leased, the next tick asks
             # again.
             if answer is None or not answer.drawn:
                 known.drawing, known.yields = False, True
@@ -229,7 +230,9 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_refresh_due(self, most: int, now: Moment) -> Outcome[bool, Effect]:
-        """Settle a few nodes and up to `most` operations, and place these in the order. The answer is True while there are more."""
+        """Settle a few nodes and up to `most` operations, and place these operations in the order. The answer is True while more are
+        to be settled.
+        """
         effects = self._settle(most, now)
         self.gangs.judge_anew()
         if filter_nodes(self.facts):
@@ -304,8 +307,8 @@ class AllocatorEngine:
             node.note_starts(heartbeat.starts)
         findings = reconcile(facts, node, heartbeat)
         if heartbeat.term == facts.term:
-            # The node sent this heartbeat after it obeyed an answer of this term. So it is no late message, and orders of former
-            # allocators are void.
+            # The node sent this heartbeat after it obeyed an answer of this term. So the heartbeat is not a late message, and the node
+            # ignores orders of former allocators.
             if heartbeat.ends_waiting == 0:
                 facts.recovery.settle(node.record.node, lost=False)
             else:
@@ -358,7 +361,7 @@ class AllocatorEngine:
         effects += self.lost_nodes.shorten_lease(now) + self._record_empty_nodes()
         self.facts.unsettled.tick()
         if self.facts.recovery.doubt_over:
-            # Jobs of some operations wait for a lost node until it reports or the operations are to end.
+            # Operations whose jobs wait for a lost node are checked again, until the node reports or the operations are to end.
             self.facts.unsettled.make_due(self.facts.doubtful)
         shared = list(self.facts.of_several_trees.values())
         for operation in shared:
@@ -420,7 +423,7 @@ class AllocatorEngine:
         ]
 
     def _note_emptiness(self, node: Node, heartbeat: Heartbeat) -> list[Effect]:
-        """Record a stopping node without jobs as empty at once, or remove a node that is back from the record."""
+        """Record a stopping node without jobs as empty at once, and take a node that has come back out of the record."""
         name, empty = node.record.node, self.facts.empty_nodes
         if node.state is not NodeState.STOPPING:
             empty.discard(name)
@@ -442,7 +445,7 @@ class AllocatorEngine:
     # --- what follows from a change -------------------------------------------------------------------------------
 
     def _tell(self, node: Node, findings: Findings, now: Moment) -> list[Effect]:
-        """Return the effects that publish what a heartbeat has changed."""
+        """Return the effects that publish the changes of a heartbeat."""
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
         effects = report_of(ends + ends_of_lost(findings.lost, now))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
@@ -489,7 +492,7 @@ class AllocatorEngine:
         return [draw]
 
     def _nudges(self, operation: Operation) -> list[Effect]:
-        # Under load nodes send heartbeats at the pace only: a nudge would even cut short the pause of a node whose heartbeat was lost.
+        # Under load nodes send heartbeats at the pace only: a nudge would cut short even the pause of a node whose heartbeat was lost.
         is_in_order = not self.pace.is_late and operation.id in self.ranking.order
         return [NudgeNode(node.record.node) for node in nudge_for(operation, self.facts)] if is_in_order else []
 
@@ -512,7 +515,7 @@ class AllocatorEngine:
         return [] if taken is None else [NudgeNode(node) for node in self.answers.make_room(taken, now)]
 
     def _releases(self, operations: Iterable[Operation]) -> list[Effect]:
-        """Return the effects that tell the ledger of ending operations that hold nothing on any node."""
+        """Return the effects that tell the ledger which ending operations hold nothing on any node."""
         if not self.facts.term:
             return []
         released = [each for each in operations if each.ending and not each.may_run and not each.release_told]

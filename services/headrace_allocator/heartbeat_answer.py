@@ -59,14 +59,14 @@ from headrace_allocator.reserving.node_reservations import NodeReservations
 
 #: Milliseconds until the next heartbeat of a node that the recovering allocator still waits for.
 _RECOVERING_PACE_MS: Final = 50
-#: Milliseconds until the heartbeat that confirms a start, while nodes may send one each second. With a longer pace there is no time for
-#: it: one more heartbeat for each start would be a third of all heartbeats.
+#: Milliseconds until the heartbeat that confirms a start, while nodes may send one each second. With a longer pace the allocator has no
+#: time for it: one more heartbeat for each start would make a third of all heartbeats.
 _CONFIRM_PACE_MS: Final = 100
-#: An allocation to be taken back for one of these reasons may stay if the reason disappears before the node obeys.
+#: Reasons for taking an allocation back that may disappear before the node obeys. Then the allocation stays.
 _WHILE_IT_HOLDS: Final = frozenset(
     {TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG, TakeBackReason.NODE_DRAINED}
 )
-#: Shared by most heartbeats, so nothing may be added to either object.
+#: This object and the one below are shared by most heartbeats, so nothing may be added to them.
 _NO_NEWS: Final = Findings()
 _NOTHING_DECIDED: Final = HeartbeatDecision()
 
@@ -125,7 +125,7 @@ class HeartbeatAnswers:
         starts = self._starts_of_gangs(node, budget, now)
         started, whole = self._starts(node, decided.placements, budget, now)
         starts += started
-        # Each stage assumed that everything decided before it happens. If that does not fit into the answer, the stage counts as not run.
+        # Each stage assumed that everything decided before it happens. If a stage does not fit into the answer, it counts as not run.
         for stage in decided.stages:
             carried_out = self._carry_out(node, stage, budget, now) if whole else None
             if carried_out is None:
@@ -155,18 +155,18 @@ class HeartbeatAnswers:
         """Decide on one heartbeat, and apply nothing. The decision is in `decided`.
 
         `changed` are the operations that the heartbeat changed, and `stirring` the allocations that may need an order. Return the overlay
-        of the decision; None if it is known without a decision that nothing changes. The tests compare every decision here with the plain
-        decision of `tests/reference/heartbeats`.
+        of the decision, or None if nothing changes, which is often known without a decision. The tests compare every decision here with
+        the plain decision of `tests/reference/heartbeats`.
         """
         # Settle first; otherwise a pool that was full and has free resources again is never noticed.
         self._ranking.order.settle()
         if not (changed or stirring or node.holds):
-            # In a busy cluster most nodes are full and all their allocations continue, so most heartbeats need no decision.
+            # Most heartbeats need no decision: in a busy cluster most nodes are full and all their allocations continue.
             room_left = self._room_stays(node, due)
             if not self._some_change(node, due, room_left):
                 self._leave(node, due, room_left, now)
                 return None
-        # Each operation is placed in the order once, after everything that the heartbeat brought and that is decided on it.
+        # Each operation is placed in the order once, after the heartbeat is booked and everything is decided.
         moved = self._ranking.bring_in(changed)
         overlay = Overlay(self._view(node, pace_ms, stirring, moved))
         self.decided = decide(overlay, due)
@@ -255,10 +255,10 @@ class HeartbeatAnswers:
         facts = self._facts
         if facts.superseded:
             return DueSteps(extend=False, start=False, preempt=False)
-        # The total of a node that the tree does not use counts as zero. Usage above that is no shortage that needs repair.
+        # The total of a node that the tree does not use counts as zero. So usage above the total is no overcommitment to repair.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
-        # The next allocator would not wait for a node that may be recorded as empty.
+        # A node that may be recorded as empty gets no jobs, since the next allocator would not wait for it.
         gives_out = gives_out and node.record.node not in facts.empty_nodes.names
         over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
@@ -272,10 +272,10 @@ class HeartbeatAnswers:
             start=(
                 gives_out and facts.pools.limits_known and allowed.most_starts != 0 and not waits_for_room(restless)
             ),
-            # While usage is incomplete or fair_share is away, shares may not be judged.
+            # Nothing is preempted while usage is incomplete or fair_share is away, because shares may not be judged then.
             preempt=may_preempt,
             plans=self._plans.take(node.record.node) if carries_out else (),
-            # Nothing is preempted for a job that is only tried.
+            # Nothing is preempted on a node that is held back, since a job is only tried there.
             preemptive_stages=not allowed.is_held and (ran_s is None or now.steady_s > ran_s + backoff_s),
             repair_overcommit=(
                 is_used and over_since_s is not None and now.steady_s > over_since_s + facts.timing.allowed_overcommit_s
@@ -283,7 +283,7 @@ class HeartbeatAnswers:
         )
 
     def _leave(self, node: Node, due: DueSteps, room_left: RoomLeft | None, now: Moment) -> None:
-        """Record that nothing was decided for a node, and why. Stages that would have changed nothing count as run, too."""
+        """Record that nothing was decided for a node, and why. Stages that would have changed nothing count as run."""
         order = self._ranking.order
         self.decided = _NOTHING_DECIDED
         self._note_room_left(room_left)
@@ -311,9 +311,9 @@ class HeartbeatAnswers:
             self._room_left[why] += 1
 
     def _take_back(self, node: Node, restless: Iterable[Allocation], budget: AnswerBudget) -> list[TakeBack]:
-        """Return orders for allocations that are to be taken back already.
+        """Return the orders for allocations that are to be taken back already.
 
-        They are repeated until the node shows the allocations closing.
+        The orders are repeated until the node shows the allocations closing.
         """
         orders = []
         operations, ends_all = self._facts.operations, node.ends_all(self._facts.timing)
@@ -440,7 +440,8 @@ class HeartbeatAnswers:
         facts = self._facts
         if facts.recovery.awaits(node.record.node):
             return _RECOVERING_PACE_MS
-        # A gang is taken back if some of its nodes do not confirm their starts in time.
+        # A start is confirmed soon if the pace allows it, or for a gang, which is taken back if some of its nodes do not confirm their
+        # starts in time.
         is_soon = pace_ms <= facts.timing.shortest_pace_ms
         is_shown_soon = starts and (is_soon or any(one.operation in facts.gangs.of for one in starts))
         if is_shown_soon or self.decided.is_cut_short:

@@ -69,9 +69,9 @@ class AnswerBudget:
         return True
 
     def _can_tell(self, added_bytes: int) -> bool:
-        """True if the node report may grow by so many bytes."""
+        """True if the node report may grow by this number of bytes."""
         left_bytes, held = LARGEST_PICTURE_BYTES - added_bytes, len(self._heartbeat.allocations)
-        # The report usually has room for the largest number of slots in every allocation, so the actual slots need not be counted.
+        # Most reports have room for the largest number of slots in every allocation. Then the actual slots need not be counted.
         return picture_bytes(held, LARGEST_ALLOCATION_JOBS * held) <= left_bytes or self._held_bytes <= left_bytes
 
     @cached_property

@@ -21,10 +21,10 @@ from headrace.wire.heartbeat import HeartbeatReason
 from headrace_allocator.effects import Effect
 from headrace_allocator.facts.nodes import LastHeard, Timing
 
-#: Average milliseconds that heartbeats wait for their turn, above which the pace grows. Other processes on a busy machine cost tens of
-#: milliseconds, and a longer pace would not help against that.
+#: The pace grows if heartbeats wait longer than this for their turn, on average, in milliseconds. Other processes on a busy machine cost
+#: tens of milliseconds, and a longer pace would not help against that.
 _LONG_WAIT_MS: Final = 200.0
-#: Average waiting time in milliseconds below which the pace shrinks again.
+#: The pace shrinks if the average wait is below this, in milliseconds.
 _SHORT_WAIT_MS: Final = 50.0
 #: Factor by which the pace grows at a time. Nodes learn a new pace only with their next answer.
 _GROWTH: Final = 1.2
@@ -32,7 +32,7 @@ _GROWTH: Final = 1.2
 _SHRINKAGE: Final = 0.95
 #: Upper bound of the stretch: the factor by which load makes the pace longer.
 _MOST_STRETCH: Final = 15.0
-#: Heartbeats that may be lost before a node counts as offline.
+#: Number of heartbeats that may be lost before a node counts as offline.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Lower bound of the time until a node's next point in time, as a fraction of the pace, so that an answer may be late.
 _SOONEST_PART: Final = 0.5

@@ -14,9 +14,9 @@ from headrace_allocator.effects import Draw, Effect, Return, Want
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, Returning
 
-#: More indexes are leased when fewer jobs than this can be given out at once.
+#: If fewer jobs than this can be given out at once, more indexes are leased.
 _LOW_BLOCK: Final = 128
-#: For operations of several trees: more indexes are leased when fewer jobs are ready than the number of indexes that no tree has, divided
+#: For operations of several trees, more indexes are leased if fewer jobs are ready than the number of indexes that no tree has, divided
 #: by this. So the last indexes go to trees that run them at once.
 _LOW_PART: Final = 8
 #: Upper bound of the indexes that one lease adds: when another allocator takes over, all leased jobs that have not ended are unconfirmed
@@ -33,7 +33,7 @@ def next_lease(operation: Operation) -> Draw | None:
     slots = operation.slots
     if not operation.schedulable or operation.drawing:
         return None
-    # A gang starts no job before all its indexes are leased.
+    # A gang needs all its indexes before it starts any job, so it always leases the rest.
     enough_ready = slots.ready_count >= _LOW_BLOCK and operation.gang is None
     if slots.free is None and (enough_ready or slots.block >= operation.spec.job_count):
         return None

@@ -19,7 +19,7 @@ from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.lost_jobs import lose_node
 from headrace_allocator.facts.nodes import Node
 
-#: Nodes that are processed at once: the jobs of one node, some twenty, take half a millisecond.
+#: Number of nodes that are processed at once: the jobs of one node, some twenty, take half a millisecond.
 _AT_ONCE: Final = 5
 #: Upper bound of the pools with counts, since ephemeral pools come and go. Beyond it, the pool that lost a job first is forgotten.
 _MOST_POOLS: Final = 10_000
@@ -35,7 +35,7 @@ def runs_nothing(facts: Facts, node: Node) -> bool:
     if recovery.awaits(name) or node.allocations or node.holds or node.reporting:
         return False
     if name in recovery.lost_nodes:
-        # An unconfirmed job may have run there.
+        # While some job is unconfirmed, it may have run on this node.
         return not (facts.doubtful or recovery.unrecorded_losses)
     return node.enrolled and node.incarnation is not None
 
@@ -144,7 +144,7 @@ class LostNodes:
         return [LowerLease(int(ours_s * 1000))]
 
     def remove_gone(self) -> None:
-        """Forget nodes that are no longer enrolled. A node that may hold something stays until its lease is over."""
+        """Forget nodes that are no longer enrolled. A node that may hold jobs stays until its lease is over."""
         facts = self._facts
         leaving = [facts.nodes[name] for name in facts.leaving if not facts.recovery.awaits(name)]
         gone = [node for node in leaving if not (node.allocations or node.holds)]

@@ -1,4 +1,4 @@
-"""Prometheus metrics of every pool: what its operations lost. Pure."""
+"""Prometheus metrics of every pool: the jobs and preemptions that its operations lost. Pure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from headrace_allocator.engine import AllocatorEngine
 
 
 def pool_figures(engine: AllocatorEngine) -> Callable[[], list[Figure]]:
-    """Copy what each pool lost. Return a function that makes metrics of the copy and may be called in any thread."""
+    """Copy the counts of what each pool lost. Return a function that makes metrics of the copy and may be called in any thread."""
     preempted, lost = engine.answers.preemptions.of_pools(), engine.lost_nodes.of_pools()
     return lambda: [*preempted(), *lost()]

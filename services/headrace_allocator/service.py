@@ -78,9 +78,9 @@ Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 _TICK_S: Final = 1.0
 #: Seconds in which a stopping allocator may tell the next one which jobs it did not give out.
 _HAND_OVER_S: Final = 2.0
-#: Operations whose position in the order is updated between two turns of the event loop; some 3 ms.
+#: Number of operations whose position in the order is updated between two turns of the event loop; 50 take some 3 ms.
 _REFRESH_SLICE: Final = 50
-#: Operations or events that are processed between two turns of the event loop; some 3 ms.
+#: Number of operations or events that are processed between two turns of the event loop; 16 take some 3 ms.
 _LEARNT_SLICE: Final = 16
 #: Seconds without shares until they are requested again: three periods.
 _SILENCE_S: Final = 3.0
@@ -88,7 +88,8 @@ _SILENCE_S: Final = 3.0
 _NODE_AT: Final = 4
 #: Upper bound of the heartbeats that wait; each node has at most one.
 _MOST_HEARTBEATS: Final = 100_000
-#: Half of the time that an agent waits for its answer, in seconds. Late answers are void, and deciding them takes time from the rest.
+#: Half of the time that an agent waits for its answer, in seconds. A heartbeat that waited longer is not decided: its late answer would
+#: be void, and would take time from other heartbeats.
 _HEARTBEAT_WAIT_S: Final = 1.0
 
 
@@ -227,7 +228,7 @@ class AllocatorService:
             name_at=_NODE_AT,
             pending=_MOST_HEARTBEATS,
             read=PictureReader().read,
-            # The subject names the node.
+            # The subject contains the node, so the newest heartbeat of each node is kept.
             newest=Newest(attrgetter("subject"), _HEARTBEAT_WAIT_S, self._on_late_heartbeat),
         )
         self._snapshots.way = YieldBudget(self._heartbeats)
@@ -281,7 +282,9 @@ class AllocatorService:
         self._places_changed.set()
 
     async def _know_nodes_and_options(self) -> None:
-        """Wait until all nodes and options are known. The allocator would not wait for a node that it does not know to be enrolled."""
+        """Wait until all nodes and options are known. Otherwise the allocator would not wait for some enrolled nodes, since it would
+        not know them.
+        """
         nodes = await CopiedBucket.open(self._runtime.bus, subjects.NODES_BUCKET, kind=NodeRecord)
         await nodes.write_lost_again()
         await self._nodes_known.wait()
@@ -382,13 +385,13 @@ class AllocatorService:
         except KeyFenced as error:
             self._role.step_down(str(error))
         except BusError as error:
-            # The next leader will wait longer than necessary.
+            # An error does no harm: the next leader only waits longer than necessary.
             self._log.info("the shorter node lease was not recorded", error=str(error))
 
     async def _record_empty_nodes(self, nodes: list[NodeName]) -> None:
         is_durable = False
         try:
-            # A process that was frozen meanwhile checks first whether it still leads.
+            # A process that was frozen meanwhile waits here until it is sure that it still leads.
             await self._role.until_sure()
             await self._longest_lease.keep_empty(nodes)
             is_durable = True

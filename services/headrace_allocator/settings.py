@@ -19,7 +19,7 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     node_lease_ms: int = 600_000
     #: Shortest time between two heartbeats of a node that has nothing to report.
     shortest_pace_ms: int = 1_000
-    #: Age of the shares above which nothing is preempted: while fair_share is away, jobs only start.
+    #: Age of the shares above which nothing is preempted. While fair_share is away, jobs still start.
     shares_count_for_ms: int = 10_000
     #: Upper bound of the allocations that start on one heartbeat; if it is not set, as many as fit.
     max_started_allocations_per_heartbeat: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -27,8 +27,8 @@ class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
     allowed_node_resources_overcommit_duration_ms: Annotated[int, msgspec.Meta(ge=0)] = 15_000
     #: If true, everything on a node that reports no user slots is ended at once; if false, its jobs may run to their end.
     enable_allocation_abort_on_zero_user_slots: bool = True
-    #: Time for which resources are held for a gang that does not have enough for all its jobs yet. After that, others get them for a
-    #: while.
+    #: Time for which resources are held for a gang that does not have enough for all its jobs yet. After that, other operations get them
+    #: for a while.
     gang_hold_ms: Annotated[int, msgspec.Meta(ge=1)] = 30_000
     #: Shortest time between two publications of usage that changes.
     usage_interval_ms: int = 20

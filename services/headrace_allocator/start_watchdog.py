@@ -21,7 +21,7 @@ from headrace_allocator.facts.operations import Operation
 
 #: The largest amount of each resource that a message can carry.
 _MOST_TOLD: Final = Resources(*[LARGEST_SUM] * len(RESOURCE_NAMES))
-#: Seconds for which a job may wait without a reason: some heartbeats, even under load.
+#: Seconds for which a job may wait without a reason before that is reported: some heartbeats, even under load.
 _LONG_S: Final = 30.0
 #: Upper bound of the operations that are examined for the first time with each tick.
 _MOST_NEW: Final = 4
@@ -35,14 +35,14 @@ class Watchdog:
     def __init__(self) -> None:
         self._watched: dict[OperationId, tuple[float, tuple[int, int]]] = {}
         self._stuck: set[OperationId] = set()
-        #: Operations still to be examined before the round begins again with all operations.
+        #: Operations that are still to be examined in this round.
         self._turn: list[OperationId] = []
         self._alarmed = 0
         #: The resource of which all nodes together report more than a message can carry; empty if there is none.
         self._too_much_of = ""
 
     def on_tick(self, facts: Facts, order: LeastSatisfied, now: Moment) -> list[Alarm]:
-        """Examine some operations, and again those that nothing held back.
+        """Examine some operations, and examine those again that nothing held back.
 
         Return alarms for stuck operations and for amounts that are too large.
         """

@@ -29,7 +29,7 @@ class UnmetGuarantees:
 
     def __init__(self) -> None:
         self._since: dict[PoolName, float] = {}
-        #: Pools still to be examined before the round begins again with all pools.
+        #: Pools that are still to be examined in this round.
         self._turn: list[PoolName] = []
         self._unmet: set[PoolName] = set()
         self._alarmed = 0

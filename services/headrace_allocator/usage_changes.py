@@ -50,7 +50,7 @@ class UsageCollector:
         facts.told_frame = _usage_frame(facts)
         for name in gone:
             items.pop(name, None)
-        # The items are in the order in which they changed: sorting very many would take longer than a slice may.
+        # The items stay in the order in which they changed: sorting very many items would take longer than a slice may.
         nodes, empty = _nodes_of_tags(facts)
         return UsageChanges(facts.told_frame, [*items.values(), *nodes], [*gone, *empty])
 
@@ -61,7 +61,9 @@ def usage_changed(facts: Facts) -> bool:
 
 
 def _nodes_of_tags(facts: Facts) -> tuple[list[UsageItem], list[str]]:
-    """Return items for tags whose nodes have other resources together than before, and the keys of tags that no node has any more."""
+    """Return an item for each set of tags whose nodes together have other resources than before, and the keys of the sets of tags that
+    no node has any more.
+    """
     rooms = facts.tagged_rooms
     changed, rooms.changed = rooms.changed, {}
     told = [UsageItem.of_nodes(tags, rooms.of[tags].within_wire()) for tags in changed if tags in rooms.of]

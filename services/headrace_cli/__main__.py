@@ -8,8 +8,8 @@ from __future__ import annotations
 # ruff: noqa: E402
 import signal
 
-#: The SIGINT handler at the start. Unless SIGINT is ignored, Ctrl-C ends the process silently during the imports below
-#: and after the command.
+#: The SIGINT handler at the start. If it does not ignore SIGINT, Ctrl-C ends the process silently during the imports below and after the
+#: command.
 _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 if _ON_INTERRUPT is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -85,7 +85,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # The reader of this command's output has exited, as `head` does.
+        # The reader of this command's output has exited, as `head` does. Without the close, Python would report the lost output.
         sys.stderr.close()
         sys.exit(Exit.DONE)
     except (HeadraceError, OSError, BaseExceptionGroup) as error:

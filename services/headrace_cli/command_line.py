@@ -109,7 +109,7 @@ def _panel(error: CycloptsError) -> Panel:
     if isinstance(error, UnknownOptionError):
         from headrace_cli.slurm_words import said_here
 
-        # The nearest option of Headrace says nothing about an option of Slurm.
+        # For an option of Slurm the explanation names its counterpart: the nearest name of an option of Headrace says nothing.
         word = error.token.keyword or error.token.value
         if said_here(["run", word]):
             return CycloptsPanel(f"Unknown option: {word}")
@@ -164,7 +164,7 @@ def _load_all(command: App) -> None:
 
 
 def _tell_more(error: CycloptsError, words: list[str]) -> None:
-    """Print what to type instead of words that the command does not accept."""
+    """Print what to type in place of words that the command does not accept."""
     from headrace_cli.slurm_words import said_here
 
     command = " ".join(error.command_chain or ())

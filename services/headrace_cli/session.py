@@ -86,9 +86,9 @@ def talk(
 ) -> int:
     """Run `work` with a connected client and return its exit status, or 0. Raises what `connect` and `work` raise.
 
-    A tree that was named and does not exist is refused first. With `--watch` (in `watching`), `work` runs again and again.
-    With `tells_silence`, a line below the output names each service that did not answer, unless `work` failed because of it.
-    Set `bears_restarts` for work that changes something or waits: a service that is down is then tried for 10 s instead of 2 s.
+    If the named tree does not exist, that is refused first. With `--watch` (in `watching`), `work` runs again and again. With
+    `tells_silence`, a line below the output names each service that did not answer, unless `work` failed because of it. Set
+    `bears_restarts` for work that changes something or waits: a service that is down is then tried for 10 s instead of 2 s.
     """
     common = common or Common()
     screen = Screen(json=common.json)
@@ -157,7 +157,7 @@ def confirmed(question: str) -> bool:
 
 
 def complain(error: BaseException) -> int:
-    """Print what went wrong and return the exit status. An error that the user cannot act on is raised again."""
+    """Print what went wrong and return the exit status. Any error that the user cannot act on is raised again."""
     cause = first_error(error)
     status = exit_of(cause)
     if status is None:

@@ -44,7 +44,7 @@ _OPTIONS: Final = {
     "--signal": "--interruptible, --interrupt-signal and --interruption-timeout",
     "--test-only": "--dry-run",
 }
-#: Options of Slurm without an equivalent option, and what to do instead.
+#: Options of Slurm without an equivalent option, each with what to do instead.
 _DONE_OTHERWISE: Final = {
     "--begin": "`at` or cron on your machine, for now: operations have no start time",
     "--exclusive": "--cpu with all cores of a node: a node is not given out as a whole",

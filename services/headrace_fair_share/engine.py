@@ -57,9 +57,9 @@ from headrace_fair_share.update.updater import FailedUpdate, Update, WrongTree
 from headrace_fair_share.what_if.supposing import Supposed, supposed
 from headrace_fair_share.yarn.shortage import YarnState
 
-#: Additional microseconds that an update waits for volumes, per thousand pools.
+#: Additional time that an update waits for volumes, in microseconds per thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
-#: Number of faults per run of the service whose trees are kept.
+#: Number of different faults in one run of the service whose trees are written to files.
 _MOST_FAULTS = 10
 #: Longest error message in characters; bounded because every part of a snapshot repeats it.
 _LONGEST_FAULT = 2_000
@@ -68,13 +68,14 @@ _LONGEST_FAULT = 2_000
 class EngineOptions(msgspec.Struct, frozen=True):
     """The settings that the engine reads."""
 
-    #: Age in microseconds above which usage does not count: time then does not count for starvation.
+    #: Age in microseconds above which usage does not count; then time does not count for starvation either.
     usage_counts_within_us: int = 2_000_000
     most_missed_advances: int = 10_000
     #: Microseconds that an update waits for volumes.
     advance_budget_us: int = 20_000
-    #: Shortest and longest time between two updates, in microseconds; a longest time of 0 depends on the number of operations.
+    #: Shortest time between two updates, in microseconds.
     update_spacing_us: int = 5_000
+    #: Longest time between two updates, in microseconds; 0: it depends on the number of operations.
     update_period_us: int = 0
     #: Microseconds after which an update is computed from scratch, without results kept from previous updates.
     full_update_period_us: int = 5_000_000
@@ -99,7 +100,7 @@ class FairShareEngine:
         self.clocks, self.yarn = Clocks.none(), YarnState()
         self._seen_to = SeenTo()
         self.updates = self.failed_updates = 0
-        #: Incremental updates whose shares differed from an update from scratch.
+        #: Number of incremental updates whose shares differed from those of an update from scratch.
         self.wrong_updates = 0
         #: Number of resting operations that the last update skipped.
         self._resting = 0
@@ -133,7 +134,7 @@ class FairShareEngine:
         return self._changed(self.operations.replace(operations) | self._try_held_back())
 
     def on_events(self, events: Iterable[Event], now: Moment) -> Outcome[None, Effect]:
-        """Apply events of the log in their order. Applying an event again changes nothing."""
+        """Apply events of the log in their order. Applying the same event again changes nothing."""
         changed = False
         for event in events:
             if isinstance(event, EphemeralPoolSet | EphemeralPoolAdopted):
@@ -215,7 +216,7 @@ class FairShareEngine:
             return Outcome(None, [OfferSample(), Publish(self.frame, [], [])])
         self._averages.add(dt_us)
         if self.configuration.is_known:
-            # Earlier it is not known which pools have volumes, and an advance without pools would delete their volumes.
+            # Before the configuration is known, no advance may be sent: without pools it would delete their volumes.
             pools = self.configuration.in_force
             self.volumes.advance(dt_us, self.usage.total, pools, self._grants(), now.wall_ms)
         advance = self.volumes.chain.head()
@@ -228,7 +229,7 @@ class FairShareEngine:
         if answer is None:
             return self._advanced(None, now)
         if isinstance(answer, StaleTerm):
-            # Unless this is true and ends the process, the update continues as if there were no answer.
+            # If another process leads, this process ends. Otherwise the update continues as if there were no answer.
             return Outcome(None, [StepDown(answer.known, "integral"), *self._advanced(None, now).effects])
         return self._advanced(self.volumes.on_answer(answer), now)
 
@@ -285,7 +286,8 @@ class FairShareEngine:
         yield self.usage.check
         yield self.volumes.chain.check
         if sharing_of(self.configuration.in_force.options) is Sharing.VECTOR:
-            # YARN's shares are rounded up, and its minimums are granted even if there is not enough.
+            # Only the vector fair share is checked: YARN's shares are rounded up, and its minimums are granted even if there is not
+            # enough.
             yield lambda: check_shares(self.items, self.pool_results)
         # Before the first update there are no share items that the saved clocks could belong to.
         yield lambda: self.clocks.check(self.items.keys()) if self.updates else []
@@ -331,7 +333,7 @@ class FairShareEngine:
         return Outcome(None, [UpdateSooner()])
 
     def _advanced(self, next_advance: Advance | None, now: Moment) -> Outcome[None, Effect]:
-        """Continue with the next advance while there is time, else with the computation."""
+        """Send the next advance if there is time, else compute the update."""
         left_us = self._wait_for_volumes_until_us - now.steady_us
         if next_advance is not None and left_us > 0:
             return Outcome(None, [SendAdvance(next_advance, left_us / 1_000_000)])
@@ -371,7 +373,7 @@ class FairShareEngine:
         return self._last_update_holds and not moves
 
     def _is_afresh_due(self, now: Moment) -> bool:
-        """Return True if the update must be computed from scratch, as every few seconds."""
+        """Return True if the update must be computed from scratch, which is due every few seconds."""
         if not self._schedule.begins_afresh(now):
             return False
         # Averages are updated rarely, because an update in which a weight changes costs as much as an update from scratch.
@@ -383,7 +385,8 @@ class FairShareEngine:
     ) -> UpdateFacts:
         """Return everything known now as the input of an update.
 
-        Later changes do not affect it. The input of a brief update shares data with the engine, because it ends before anything can change.
+        Later changes do not affect it. The input of a brief update shares data with the engine, which is safe because such an update ends
+        before anything can change.
         """
         operations, usage, named = self.operations.by_id, self.usage.items, self.usage.named
         return UpdateFacts(

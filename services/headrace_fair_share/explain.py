@@ -1,6 +1,6 @@
 """The explanation of a pool: its path from the root, and which pools and operations hold what it lacks. Pure.
 
-It works on a copy of one update's results, in a worker thread, because it looks at every element of the tree once.
+It works on a copy of one update's results, in a worker thread, because it reads every element of the tree once.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from headrace_fair_share.update.binding import NEAR, Bindings
 _MOST_SIBLINGS: Final = 3
 _MOST_HOLDERS: Final = 10
 _MOST_STEPS: Final = 34
-#: An element bound like this would get more if its pool had more; for a limit this holds only if a pool above has the limit.
+#: Kinds of bounds with which an element would get more if its pool had more; for a limit this is so only if a pool above has the limit.
 _DIVIDED: Final = frozenset({BoundKind.FULL, BoundKind.LIMIT, BoundKind.SHAPE})
 
 
@@ -191,7 +191,7 @@ class _Explainer:
             for item in children
             if item.kind is ElementKind.OPERATION and max(item.usage_share) > 0.0
         ]
-        # A pool's excess over its share is the sum over its operations, minus what some of its operations lack.
+        # A pool's excess over its share is the sum over its operations, minus the shortages of those that have less than their share.
         beyond = {each.pool: self._beyond(items[f"/{each.pool}"]) for each in operations}
         pools = [
             msgspec.structs.replace(

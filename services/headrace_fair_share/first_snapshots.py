@@ -19,7 +19,7 @@ from headrace.wire.trace import SpanContext, append_span, read_trace
 
 #: Largest number of operations whose first snapshot is awaited; the oldest are dropped. A standby publishes none.
 _MOST_WAITING: Final = 1_000
-#: Age in milliseconds up to which an operation counts as new; longer than a standby takes to become leader.
+#: Age in milliseconds up to which an operation counts as new; it is longer than a standby takes to become leader.
 _NEW_MS: Final = 60_000
 
 

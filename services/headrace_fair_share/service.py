@@ -64,7 +64,7 @@ from headrace_fair_share.exchange_with_integral import answer_to
 from headrace_fair_share.explain import Shares, explain_pool
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.first_snapshots import FirstSnapshots
-from headrace_fair_share.history.keeping import HistoryKeeper, term_of_history
+from headrace_fair_share.history.recording import HistoryKeeper, term_of_history
 from headrace_fair_share.pool_figures import pool_figures
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.saved_clocks import ClockStore, term_of_clocks
@@ -74,9 +74,9 @@ from headrace_fair_share.view import pool_list
 from headrace_fair_share.what_if.requests import WhatIfRequests
 
 _Next = Outcome[None, Effect]
-#: Operations that are processed between two turns of the event loop; some 3 ms.
+#: Number of operations that are processed between two turns of the event loop; 256 take some 3 ms.
 _LEARNT_SLICE = 256
-#: Share items that are encoded on the event loop; well below a millisecond.
+#: Number of share items up to which they are encoded on the event loop, in well below a millisecond.
 _TOLD_AT_ONCE = 32
 
 
@@ -131,7 +131,7 @@ class FairShareService:
         self._update_times = LengthsOfTime(
             "share_updates", "Durations of updates, in a worker thread or on the event loop."
         )
-        #: Used by one thread at a time.
+        #: The updater, which only one thread at a time may use.
         self._updater = Updater()
         #: Held while the publisher is in use, possibly by a worker thread.
         self._publishing = anyio.Lock(fast_acquire=True)
@@ -336,12 +336,12 @@ class FairShareService:
         frame, changed, removed = effect.frame, effect.changed, effect.removed
         async with self._publishing:
             if len(changed) + len(removed) > _TOLD_AT_ONCE:
-                # In a worker thread, like the update itself: at 10,000 operations this takes tens of milliseconds.
+                # The parts are encoded in a worker thread, like the update itself: with 10,000 operations it takes tens of milliseconds.
                 parts = await anyio.to_thread.run_sync(self._publisher.advance, frame, changed, removed)
             else:
                 parts = self._publisher.advance(frame, changed, removed)
         if not self._serves_whole:
-            # Serve snapshots only once there is something to publish, and before any reader can miss it.
+            # Snapshots are served from here on: there is something to publish, and no reader can have missed it yet.
             subject = subjects.share_whole(self._tree)
             await self._runtime.endpoints.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
             self._serves_whole = True
@@ -352,7 +352,7 @@ class FairShareService:
         except BusError as error:
             self._log.warning("shares not published", version=str(self._publisher.version), error=str(error))
         if changed or removed:
-            # Log after publishing, because readers wait for the message.
+            # The log line comes after the message, for which readers wait.
             self._log.debug(
                 "shares",
                 version=str(self._publisher.version),
@@ -385,5 +385,5 @@ class FairShareService:
     async def _on_explain(self, request: ExplainPool, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self._requests.unknown_tree(request.tree)
-        # In a worker thread, because it looks at every element of the tree.
+        # The explanation is made in a worker thread, because it looks at every element of the tree.
         return await anyio.to_thread.run_sync(explain_pool, Shares.of(self.engine), request)

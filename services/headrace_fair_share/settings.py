@@ -13,7 +13,7 @@ from headrace.pools import TREE_ATTRIBUTES, Defects, TreeOptions
 from headrace.runtime.settings import CommonSettings
 from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.engine import EngineOptions
-from headrace_fair_share.history.samples import HistoryOptions
+from headrace_fair_share.history.sampling import HistoryOptions
 
 Period = Annotated[int, msgspec.Meta(ge=1, le=86_400_000)]
 
@@ -30,7 +30,7 @@ class FairShareSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknow
     advance_budget_ms: Annotated[int, msgspec.Meta(ge=1, le=60_000)] = 20
     #: Number of advances that are kept for integral while it does not answer; later ones are dropped and counted.
     most_missed_advances: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 10_000
-    #: Largest age of usage at which time counts for starvation. With older usage, statuses stay and clocks stand still.
+    #: Largest age of usage at which time counts for starvation. If the usage is older, statuses stay and clocks stand still.
     usage_counts_within_ms: Period = 2_000
     #: Silence of the allocator after which its complete usage is requested.
     usage_silence_ms: Period = 1_000

@@ -78,7 +78,7 @@ class _View:
         self.configured = engine.configuration.pools
         self._ephemeral = {pool.name: pool for pool in engine.ephemeral_pools()}
         self._paths: dict[PoolName, str] = {}
-        # Parents come first.
+        # Parents come before the pools below them, so their paths are known.
         for name, pool in self._ephemeral.items():
             above = "" if pool.parent == ROOT_POOL else self._path(pool.parent)
             self._paths[name] = f"{above}/{name}"
@@ -95,7 +95,7 @@ class _View:
             if item.kind is ElementKind.OPERATION and item.parent in found and (everybody or _is_hungry(item)):
                 found[item.parent].append(item)
         if request.outlook_of:
-            # The requested operation comes first, because a page may be too small for all operations of a pool of thousands.
+            # The requested operation comes first, because a page may be too small for all operations of a pool with thousands.
             for items in found.values():
                 items.sort(key=lambda item: item.key != request.outlook_of)
         return found

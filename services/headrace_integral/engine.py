@@ -1,8 +1,7 @@
 """The accumulated volumes of one tree: which advance may be applied, and the volumes that result from it.
 
-The engine applies each advance once and in the order of its chain, however often messages are lost, repeated or late.
-`on_advance` decides, the shell saves the record, and `on_saved` makes the record the state: memory never runs ahead of the
-bucket.
+The engine applies each advance once and in the order of its chain, however often messages are lost, repeated or late. `on_advance`
+decides, the shell saves the record, and `on_saved` makes the record the state. So the memory is never newer than the bucket.
 
 Every advance keeps the bounds of volumes (`volumes.keeps_bounds`): no part is negative, and no part above its capacity grows.
 """
@@ -237,7 +236,7 @@ class IntegralEngine:
             )
             passed = refilled(before, refill)
             after = _with_free_volume(passed, refill, flows)
-            # A pool that would exceed this limit loses the rest, and `check` reports the pool. The other pools are not affected.
+            # A pool that would exceed this limit loses the excess, and `check` reports the pool. Other pools are not affected.
             after[CPU] = np.minimum(after[CPU], LARGEST_CPU_VOLUME)
             self.out_of_bounds += int(np.count_nonzero(~keeps_bounds(before, after, passed.capacity)))
         ratios = ratio_volumes(after, total).tolist()
@@ -257,9 +256,7 @@ class IntegralEngine:
 
 
 def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
-    """Return the downtime, with the time since the previous advance added if the advance credits no time although pools had
-    volumes.
-    """
+    """Return the downtime. It includes the time since the previous advance if the advance credits no time although pools had volumes."""
     known = before.downtime
     missed = before.pools and request.pools and not request.dt_us
     if not missed or not 0 < before.at_ms < request.at_ms:
@@ -274,7 +271,7 @@ def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
 
 
 def _with_free_volume(passed: Refilled, refill: Refill, flows: list[PoolFlow]) -> Floats:
-    """Return the volumes after pools have passed on their overflow."""
+    """Return the volumes after full pools have passed on their overflow."""
     distributes = np.array([flow.distributes_free_volume for flow in flows], np.bool_)
     if not (distributes.any() and passed.overflow.any()):
         return passed.volume

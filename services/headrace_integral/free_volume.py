@@ -1,9 +1,8 @@
 """Free volume: the overflow of full pools goes to siblings that can accept it, if their parents distribute it.
 
-Overflow moves up the tree until it reaches pools that can accept it. Pools that distribute pass it down to the children
-that can still accept volume, in proportion to their total flows. Children nearest to their capacity come first. Volume that
-no pool accepts is lost. Pools with an integral guarantee of their own are the leaves of this tree: pools below them take no
-part.
+Overflow moves up the tree until it reaches pools that can accept it. Pools that distribute pass it down to the children that can still
+accept volume, in proportion to their total flows, beginning with the children nearest to their capacity. Volume that no pool accepts is
+lost. Pools with an integral guarantee of their own are the leaves of this tree: pools below them take no part.
 
 On the way up all pools of a level are summed at once. On the way down families are mostly small, and plain numbers are
 faster than arrays. Sums always run in the order of children, because results must be exact to the last bit.

@@ -89,7 +89,7 @@ def ratio_volumes(volume: Floats, total: Resources) -> Floats:
     there = whole[:, 0] > 0.0
     if not there.any():
         return np.zeros(volume.shape[1])
-    # Both are converted to cores, as everywhere when shares are computed from amounts; in hundredths the last bit could differ.
+    # Amounts are converted to cores first, as everywhere when shares are computed from amounts. In hundredths the last bit could differ.
     return np.asarray(((volume / _UNITS)[there] / (whole / _UNITS)[there]).min(axis=0))
 
 

@@ -19,7 +19,7 @@ _INTERRUPTED = 130
 def main() -> int:
     """Run the process. Status 0 comes with a replay, 2 with a refusal, 1 with a fault, 130 after Ctrl-C."""
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=ReplayTask)
-    # The task is large and stays in memory until the end, so the garbage collector need not look at it.
+    # The garbage collector need not look at the task, which is large and stays in memory until the end.
     gc.freeze()
     told = 0
 

@@ -145,7 +145,7 @@ def _notes(task: ReplayTask, recording: Recording, before: World) -> Iterator[st
     if gone:
         yield f"jobs ran on nodes that no longer exist: {', '.join(sorted(gone)[:5])}"
     if recording.of_several_trees:
-        yield f"{_many(len(recording.of_several_trees), 'operation')} that ran in several trees left out"
+        yield f"{_many(len(recording.of_several_trees), 'operation')} left out, since they ran in several trees"
     if recording.forgotten:
         yield f"{_many(len(recording.forgotten), 'operation')} left out, since the log no longer has the start"
 

@@ -184,8 +184,8 @@ class Recording:
 class JobLengths:
     """Lengths and results of the runs of jobs, according to the log from the beginning of the replay on.
 
-    A run that was aborted or lost shows only that the job takes longer than this run. If the job can continue where it stopped, the
-    lengths of its runs add up.
+    A run that was aborted or lost shows only that the job would have taken longer than that run. If the job can continue where it
+    stopped, the lengths of its runs add up.
     """
 
     def __init__(self, recording: Recording) -> None:
@@ -211,7 +211,9 @@ class JobLengths:
         self._usual_ms = {name: sorted(each)[len(each) // 2] for name, each in of_operation.items()}
 
     def of(self, operation: OperationId, index: int, run: int) -> tuple[int, JobResult]:
-        """Return the length in milliseconds and the result of a run that ends by itself. `run` counts these runs of the job from 0."""
+        """Return the length in milliseconds and the result of the next run that ends by itself. `run` is the number of such runs of
+        the job before it.
+        """
         key = (operation, index)
         known = self._ends.get(key, [])
         if run < len(known):

@@ -56,7 +56,7 @@ class ReplayedLedger:
         self.allocator_term = self.engine.state.allocator_terms.get(self._tree, 0) + 1
         self._decide(self.engine.on_attach(Attach(self._tree, self.allocator_term), now), now)
         self._decide(self.engine.on_configuration(self._tree, rules_of(after), now), now)
-        # These events are already part of the live operations that the allocator and fair_share learn at the start.
+        # The events are dropped, since they are already part of the live operations that the allocator and fair_share learn at the start.
         self._recorded.clear()
 
     def live(self) -> list[LiveOperation]:

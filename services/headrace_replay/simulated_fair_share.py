@@ -45,7 +45,7 @@ class ReplayedShares:
             update_period_us=step_us,
             full_update_period_us=_STEPS_UNTIL_AFRESH * step_us,
         )
-        # The period of the tree itself would cause as many updates as in real time.
+        # The tree's own period is not used: it would cause as many updates as in real time.
         own = msgspec.structs.replace(after.options, fair_share_update_period=None)
         self._after = msgspec.structs.replace(after, options=own)
         self._publish = publish
@@ -75,7 +75,7 @@ class ReplayedShares:
 
     @property
     def tried_to_start(self) -> bool:
-        """True if a pool or an operation starves according to the last update."""
+        """True if some pool or operation starves according to the last update, so that preemption may be tried."""
         return bool(self.engine.clocks.starvation.any()) or bool(self.engine.yarn.dues)
 
     def cut(self, changed: Collection[str], effect: Publish) -> ShareSnapshot:

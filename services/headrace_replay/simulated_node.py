@@ -20,14 +20,14 @@ from headrace_agent.runner.protocol import Ended, FullReport, Interrupt, KeptJob
 #: Milliseconds from the signal to the end of an interrupted job.
 _OBEYS_MS: Final = 20
 _PID: Final = 1
-#: Milliseconds between two heartbeats of a node, as the allocator orders them.
+#: Milliseconds between two heartbeats of a node that the allocator asks for.
 PACE_MS: Final = 1_000
 #: If the allocator wants the next heartbeat within this many milliseconds, the heartbeat is to confirm a start.
 _SOON_MS: Final = PACE_MS // 2 - 1
 
 
 class BrokenReplay(HeadraceError):
-    """An engine asked for something that no replay has: a fault in Headrace."""
+    """An engine asked for something that no replay provides. That is a fault in Headrace."""
 
 
 class Surroundings(Protocol):
@@ -146,7 +146,7 @@ class SimulatedNode:
         now = self._world.now
         self._begin(run, now.wall_ms)
         started = Started(run.job, _PID, now.wall_ms, now.steady_ns)
-        # The runner's answer is queued, since the agent is still processing the order that starts the job.
+        # The runner's answer is not passed on at once, since the agent is still processing the order that starts the job.
         self._world.at(now.steady_ns, lambda: self._do(lambda at: self.engine.on_runner(started, at)))
 
     def _begin(self, run: Run, started_at_ms: int) -> None:

@@ -1,7 +1,7 @@
 """A world in simulated time: the engines of all services and agents, connected without a bus. Pure.
 
 When an engine asks for something, the other engines receive it at the same simulated time, in the order of the requests. The same task
-always gives the same course: nothing is random, and nothing waits for anything but time.
+always gives the same course: nothing is random, and nothing depends on real time.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ A = TypeVar("A")
 Say = Callable[[float], None]
 #: The steady clock at the beginning: long enough after 0 for jobs that began earlier.
 _BEGIN_NS: Final = 10**9 * NS_PER_MS
-#: Seconds after which nodes count as silent and shares as too old: never within a replay.
+#: Seconds after which nodes count as silent and shares as too old. It is longer than any replay, so neither happens.
 _NEVER_S: Final = 1e9
-#: Heartbeats of all nodes together while nothing happens on them, so that a large tree does not take too much time.
+#: Number of heartbeats that all nodes together send while nothing happens on them, so that a large tree does not take too much time.
 _QUIET_HEARTBEATS: Final = 20_000
-#: Nodes that are nudged at each tick while an operation or pool starves, so that allocations can be preempted there.
+#: Number of nodes that are nudged at each tick while an operation or pool starves, so that allocations can be preempted there.
 _LOOKED_AT: Final = 10
 _TICK_MS: Final = 1_000
 #: Upper bound of the skipped steps that may be made up for later by updates in quick succession.
@@ -177,7 +177,7 @@ class World:
             self._await_update(due_ns)
 
     def _update_due_ns(self) -> int:
-        """Return when the next update is due: at once after a change, but not more than one in each step on average."""
+        """Return when the next update is due: at once after a change, but on average not more often than once per step."""
         due_ns = self._now_ns + round(self.shares.seconds_until_update(self.now) * 1e9)
         return max(due_ns, self._spent_ns - _MOST_SAVED_STEPS * self._task.step_ms * NS_PER_MS)
 

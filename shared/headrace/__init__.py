@@ -35,7 +35,7 @@ def connect(
     Without arguments it connects to the server that `headrace up` runs, which it finds by the state folder. See
     `headrace.client.connect`.
     """
-    # The client uses the bus, which engines and the runner must never load. So it is imported only when it is used.
+    # Imported only when used: the client uses the bus, which engines and the runner must never load.
     from headrace.client import connect as open_client
 
     return open_client(

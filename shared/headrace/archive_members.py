@@ -28,11 +28,11 @@ _LARGEST_HEADERS_BYTES: Final = 64 * 1024 * 1024
 _LARGEST_RECORDS_BYTES: Final = 16 * 1024
 #: Upper bound of the number of pax records of one file.
 _MOST_RECORDS: Final = 100
-#: If a file has such a record, the content after it is no plain file.
+#: Records that make the content after them something other than a plain file; the archive is then refused.
 _REFUSED_RECORDS: Final = (b"size", b"GNU.sparse")
 #: `TarInfo.isreg` also accepts sparse files, so the plain types are listed here.
 _PLAIN_FILES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
-#: Tells `zlib` that the data begins with a gzip header.
+#: Window size for `zlib` that means: the data begins with a gzip header.
 _GZIP: Final = 31
 
 
@@ -161,7 +161,7 @@ class _Reader:
         if header is None:
             return None
         name = records.get(b"path", header.name)
-        # The name of a folder may end with a slash.
+        # A slash at the end of a folder's name is removed.
         name = name.removesuffix("/") if header.isdir() else name
         if defect := defect_of_name(name):
             raise UnusableArchive(defect)

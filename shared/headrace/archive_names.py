@@ -42,7 +42,7 @@ def defect_of_link(name: str, target: str) -> str:
 
 
 def link_stays_inside(name: str, target: str) -> bool:
-    """True if a symbolic link cannot lead outside the archive, whatever other links of the archive it passes through."""
+    """True if a symbolic link cannot lead outside the archive, even through other links of the archive."""
     parts = target.split("/")
     climbs = next((place for place, part in enumerate(parts) if part != ".."), len(parts))
     return not target.startswith("/") and climbs <= name.count("/") and ".." not in parts[climbs:]

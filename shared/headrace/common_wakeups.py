@@ -1,6 +1,6 @@
 """Beats: points in time at which all processes of a host wake together.
 
-So an idle machine wakes once for all of its processes, and not once for each.
+So an idle machine wakes once for all of its processes, and not once for each process.
 """
 
 from __future__ import annotations

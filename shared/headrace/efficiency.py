@@ -11,7 +11,7 @@ from headrace.resources import LARGEST_SUM, Resources
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import OperationView, RunUsage
 
-#: Part of the measured peak that a suggestion adds to it, because the next run may use more.
+#: Fraction of the measured peak that a suggestion adds to the peak, because the next run may use more.
 _HEADROOM: Final = 0.25
 #: A smaller request is suggested if it is at most this fraction of the present request.
 _WORTHWHILE: Final = 0.75
@@ -25,7 +25,7 @@ _CPU_STEP: Final = 50
 class Efficiency(msgspec.Struct, frozen=True):
     """The usage of the completed runs of an operation's jobs, next to what each job asked for."""
 
-    #: Resources that each job requested.
+    #: Resources that each job asked for.
     asked: Resources
     #: Usage of the measured runs, by their result.
     used: dict[JobResult, RunUsage]
@@ -72,7 +72,7 @@ def unused(asked: Resources, used: Mapping[JobResult, RunUsage]) -> tuple[int, i
 def _suggestions(asked: Resources, used: Mapping[JobResult, RunUsage]) -> list[str]:
     """Return options with the peaks of all measured runs and some headroom, if they differ from the request by much.
 
-    Failed and preempted runs count too: the next operation must bear their peaks.
+    Failed and preempted runs count too: the next operation must have enough for their peaks, too.
     """
     memory = max(usage.max_rss_bytes for usage in used.values())
     cpu = max(usage.most_cpu for usage in used.values())

@@ -11,7 +11,7 @@ from headrace.errors import BadInput
 
 #: Word for every end by out of memory.
 OUT_OF_MEMORY: Final = "oom"
-#: Status of a run that a signal ended, less the number of the signal, as in a shell.
+#: Difference between the status of a run that a signal ended and the number of the signal, as in a shell.
 _SIGNAL_STATUS: Final = 128
 _LARGEST_STATUS: Final = 255
 _RANGE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\Z")
@@ -23,11 +23,11 @@ class FailureSet(NamedTuple):
 
     #: Exit statuses as a shell reports them.
     statuses: frozenset[int]
-    #: True if the set has every end by out of memory, whatever its status.
+    #: True if the set has all runs that ended out of memory, regardless of their statuses.
     out_of_memory: bool
 
     def has(self, status: int, *, out_of_memory: bool) -> bool:
-        """True if the set has an end with this status."""
+        """True if the set has an end with this status, or with this cause."""
         return status in self.statuses or (out_of_memory and self.out_of_memory)
 
 

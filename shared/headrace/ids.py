@@ -75,8 +75,8 @@ def pool_name(text: str) -> PoolName:
 
 
 def slashed(text: str) -> str:
-    """Convert a path in YARN's form, `root.research.vision`, to Headrace's form, `/research/vision`. Other texts are
-    returned unchanged.
+    """Convert a path in YARN's form, `root.research.vision`, to Headrace's form, `/research/vision`. Any other text
+    is returned unchanged.
     """
     first, period, rest = text.partition(".")
     return f"/{rest.replace('.', '/')}" if period and first.lower() == "root" and "/" not in text else text

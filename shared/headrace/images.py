@@ -8,10 +8,11 @@ from typing import Final
 
 from headrace.errors import BadInput, shortened
 
-#: Programs of a node that run a command in an image.
+#: Container runtimes: the programs of a node that run a command in an image.
 PODMAN: Final = "podman"
 APPTAINER: Final = "apptainer"
-#: Tags by which an agent reports its container runtime, by the runtime. No token needs to allow them.
+#: Tags by which an agent reports its container runtime, by the runtime. A node may report them even if its token does
+#: not name them.
 RUNTIME_TAGS: Final = {PODMAN: "container:podman", APPTAINER: "container:apptainer"}
 
 _REGISTRY: Final = "docker://"
@@ -22,7 +23,7 @@ _HOST: Final = "[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
 _NAME: Final = re.compile(
     rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
 )
-#: Runtimes separate paths and their options with these characters.
+#: Paths without the characters with which runtimes separate paths and their options.
 _PATH: Final = re.compile(r"/[^:,\x00-\x1f\x7f]*")
 _EXPECTED: Final = (
     "a name in a registry such as ubuntu:24.04 or docker://ghcr.io/team/tool:1, or an absolute path of the nodes "

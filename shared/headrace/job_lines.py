@@ -8,8 +8,9 @@ from typing import Final
 from headrace.errors import BadInput
 
 _BRACES: Final = "{}"
-#: Most bytes of a command with its line. `{}` may stand in a command very often, so a start of 100 KB could otherwise make a command of a
-#: gigabyte. The runner keeps the commands of all its jobs, and sends them to its agent in one message.
+#: Upper bound of the bytes of a command with its line. `{}` may stand in a command very often, so a start of 100 KB
+#: could otherwise make a command of a gigabyte. The runner keeps the commands of all its jobs, and sends them to its
+#: agent in one message.
 LONGEST_COMMAND_BYTES: Final = 256 * 1024
 
 

@@ -111,7 +111,8 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def share_of(self, total: Resources) -> Share:
         """Return each amount divided by the total's amount, or 0 for a resource that the total lacks."""
-        # Written out for speed, like the sums above: each heartbeat calls it for every operation that it touches.
+        # The components are written out for speed, like the sums above: each heartbeat calls it for every operation
+        # that it touches.
         return (
             self.user_slots / total.user_slots if total.user_slots > 0 else 0.0,
             self.cpu / total.cpu if total.cpu > 0 else 0.0,
@@ -122,7 +123,8 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def part(self, share: Share) -> Resources:
         """Return this share of every component, rounded to the nearest whole number and limited to the bounds of a message."""
-        # Written out for speed, like the sums above: it is called for each operation whose share changed.
+        # The components are written out for speed, like the sums above: it is called for each operation whose share
+        # changed.
         u, c, g, m, n = share
         return Resources(
             int(u * self.user_slots + 0.5),
@@ -134,7 +136,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def times_that_fit(self, room: Resources) -> int:
         """Return how many times these amounts fit into `room`, or 0 if all amounts are 0."""
-        # Written out for speed, like the sums above.
+        # The components are written out for speed, like the sums above.
         u, c, g, m, n = self.user_slots, self.cpu, self.gpu, self.memory, self.network
         fits = LARGEST_SUM
         if u > 0:
@@ -151,7 +153,7 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def sum(amounts: Iterable[Resources]) -> Resources:
-        # Written out for speed, like the sums above.
+        # The components are written out for speed, like the sums above.
         u = c = g = m = n = 0
         for amount in amounts:
             u += amount.user_slots

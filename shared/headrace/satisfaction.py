@@ -51,9 +51,9 @@ def local_satisfaction(usage: Share, fair: Share, demand: Share) -> float:
 
 
 _INDEX: Final = {name: index for index, name in enumerate(RESOURCE_NAMES)}
-#: All sets of resource indexes. The bits of a set's position in this tuple say which indexes it contains. Data kept for each operation
-#: refers to these tuples. If each operation had tuples of its own, Python's cycle collector would examine thousands of them with each
-#: snapshot.
+#: All sets of resource indexes. The bits of a set's position in this tuple say which indexes it contains. Data kept
+#: for each operation refer to these tuples. If each operation had tuples of its own, Python's cycle collector would
+#: examine thousands of them with each snapshot.
 _SETS: Final = tuple(
     tuple(index for index in range(len(RESOURCE_NAMES)) if bits >> index & 1)
     for bits in range(1 << len(RESOURCE_NAMES))
@@ -127,7 +127,8 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
     def place(self, held: Resources) -> tuple[float, float]:
         """Return the satisfaction of the element if it holds `held`, and its share of the dominant resource minus the fair share.
 
-        Example: with a fair share of half of 8 cores and 3 cores held, they are 3 / 4 = 0.75 and 3 / 8 - 1 / 2 = -0.125.
+        Example: with a fair share of half of 8 cores and 3 cores held, the results are 3 / 4 = 0.75 and 3 / 8 - 1 / 2
+        = -0.125.
         """
         amounts, wholes, fair, index = held.as_tuple(), self.wholes, self.fair, self.dominant
         excess = amounts[index] / wholes[index] - fair[index]

@@ -11,12 +11,12 @@ from typing import Final
 _MOST_NAMED: Final = 3
 _SHORTEST_PART: Final = 3
 _SURELY: Final = 0.8
-#: Most names that are compared letter by letter, which takes up to 1 ms for names of 100 letters. If there are more, those are compared
-#: that have the most pairs of letters in common with the misspelt name.
+#: Upper bound of the names that are compared letter by letter, which takes up to 1 ms for names of 100 letters. If
+#: there are more, those are compared that have the most pairs of letters in common with the misspelt name.
 MOST_COMPARED: Final = 20
-#: Most names whose pairs of letters are counted, which takes some microseconds for each name.
+#: Upper bound of the names whose pairs of letters are counted, which takes some microseconds for each name.
 _MOST_COUNTED: Final = 10_000
-#: Most characters of a name that are compared.
+#: Upper bound of the characters of a name that are compared.
 _LONGEST_COMPARED: Final = 100
 
 

@@ -1,8 +1,7 @@
 """Comparisons of YARN's FairScheduler: of two amounts, and of siblings that wait for resources. Pure.
 
-Queues with the policies fair and fifo compare memory only. Queues with drf compare the largest part of the cluster, of
-whichever resource.
-Source: sections 1 and 3.6 of the specification of YARN's FairScheduler.
+Queues with the policies fair and fifo compare memory only. Queues with drf compare the dominant shares: the largest
+part of the cluster, over all resources. Source: sections 1 and 3.6 of the specification of YARN's FairScheduler.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from typing import Any, Final, NamedTuple
 from headrace.resources import RESOURCE_NAMES, Resources, Share
 
 _MEMORY: Final = RESOURCE_NAMES.index("memory")
-#: Order of resources that breaks ties: if an element has the same part of two resources, the first one here is dominant.
+#: Order of resources that breaks ties: if an element has the same part of two resources, the resource that comes first
+#: here is dominant.
 _ORDER: Final = (_MEMORY, *(place for place in range(len(RESOURCE_NAMES)) if place != _MEMORY))
 
 
@@ -58,7 +58,8 @@ def is_below(usage: Resources, wanted: Resources, total: Resources, policy: Queu
 def is_less(one: Resources, other: Resources, total: Resources, policy: QueuePolicy) -> bool:
     """True if the amount `one` is smaller than `other`.
 
-    With drf the largest parts of the cluster are compared; if they are equal, the next ones decide.
+    With drf the largest parts of the cluster are compared; if they are equal, the second largest parts decide, and so
+    on.
     """
     if policy is not QueuePolicy.DRF:
         return one.memory < other.memory

@@ -17,7 +17,7 @@ from headrace.wire.history import GetHistory, HistorySample
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, ShareItem
 from headrace.wire.version import Version
 from headrace_fair_share.history.downsampling import Downsampler
-from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
+from headrace_fair_share.history.sampling import HistoryOptions, SampleInput, Sampler
 from headrace_fair_share.update.results import PoolResults
 from tests.bench.registry import REGISTRY, Figure, milliseconds
 

@@ -25,7 +25,7 @@ from headrace.wire.snapshots import SchedulingStatus, UsageItem
 from headrace_fair_share.hdrf.arrays import BrokenInvariant
 from headrace_fair_share.hdrf.model import TreeInput
 from headrace_fair_share.hdrf.tree_update import TreeShares, TreeUpdater
-from headrace_fair_share.history.samples import Sampler
+from headrace_fair_share.history.sampling import Sampler
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from headrace_fair_share.starvation.clocks import Ages

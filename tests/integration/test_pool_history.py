@@ -25,8 +25,8 @@ from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import BadRequest, NotFound, Refused
 from headrace.wire.snapshots import UsageItem
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
-from headrace_fair_share.history.keeping import HistoryKeeper
-from headrace_fair_share.history.samples import HistoryOptions
+from headrace_fair_share.history.recording import HistoryKeeper
+from headrace_fair_share.history.sampling import HistoryOptions
 from headrace_fair_share.service import serve
 from headrace_fair_share.settings import FairShareSettings
 from headrace_integral.service import serve as serve_integral

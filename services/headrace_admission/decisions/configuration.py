@@ -71,7 +71,7 @@ def _take_pools(transaction: Transaction, tree: TreeName) -> bool:
 
 
 def _left_over(book: TreeBook) -> list[PoolName]:
-    """Return pools that are not configured any more but still in use. The tree's default parent pool comes first."""
+    """Return the pools that are not configured any more but are still in use. The tree's default parent pool comes first."""
     used = [*book.ephemeral.below, *book.in_pool]
     found = dict.fromkeys(pool for pool in used if not book.exists(pool))
     return sorted(found, key=lambda pool: pool != book.rules.default_parent_pool)

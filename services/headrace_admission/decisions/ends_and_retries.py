@@ -28,8 +28,8 @@ from headrace.wire.log import (
 from headrace.wire.operation_spec import OnLostNode, OperationSpec
 from headrace.wire.operations import OperationState
 from headrace.wire.refusals import Refusal
-from headrace_admission.decisions.freed_slots import end_and_offer_slots
 from headrace_admission.decisions.index_leases import refused_term
+from headrace_admission.decisions.operation_ends import end_and_offer_slots
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.decisions.upstream import judge_held_back, release_jobs
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
@@ -114,12 +114,14 @@ def retry_due(transaction: Transaction) -> None:
 
 
 def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
-    """True if this number of failed runs fails the operation: `max_failed_job_count`, for a gang also `tries`."""
+    """Return whether so many failed runs fail the operation: the limit is `max_failed_job_count`, and for a gang also `tries`."""
     return failed_jobs >= most_failed_runs(operation.spec)
 
 
 def must_fail(operation: Operation, failed_jobs: int) -> bool:
-    """True if the operation has failed: by its failed runs, or by a job that is given up (`keep_going`: by all jobs being over)."""
+    """True if the operation has failed. It fails by its number of failed runs or by a job that is given up; with `keep_going` only
+    once all jobs are over.
+    """
     ledger = operation.ledger
     is_over = ledger.are_all_over or not operation.spec.keep_going
     return has_failed_too_often(operation, failed_jobs) or (ledger.given_up > 0 and is_over)
@@ -142,7 +144,7 @@ def remove_tree(transaction: Transaction, tree: TreeName) -> None:
     state = transaction.state
     state.configure(tree, None)
     members = [state.live[name] for name in state.books[tree].members] if tree in state.books else []
-    # Operations that wait for others end first. Otherwise the end of the others would start or fail them meanwhile.
+    # Operations that wait for other operations are removed first. Otherwise the removal of those others would start or fail them.
     for operation in sorted(members, key=lambda each: not each.is_held_back):
         if len(operation.placements) == 1:
             end_operation(transaction, operation, StateCause.TREE_REMOVED, f"tree {tree} was removed")
@@ -164,7 +166,8 @@ def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) 
 
 
 def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
-    """Record a tree's jobs of operations of several trees as lost, because nothing can report their ends any more.
+    """Record jobs as lost that a tree holds, because nothing can report their ends any more. Only operations of several trees are
+    concerned.
 
     The tree's former allocator is refused from now on. A job stays with the tree if its operation waits for lost nodes
     (`on_lost_node`).
@@ -208,7 +211,7 @@ def end_operation(transaction: Transaction, operation: Operation, cause: StateCa
 
 
 def complete_decisions(transaction: Transaction) -> None:
-    """Record what is missing of a decision of a former process.
+    """Record the part of a decision that a former process did not record.
 
     The events of a large decision are written in several entries, and the process may have ended between two of them.
     """

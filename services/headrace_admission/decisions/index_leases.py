@@ -1,8 +1,7 @@
 """Leases of job indexes: an allocator attaches with its term, and leases indexes that it may assign.
 
-For an operation whose jobs follow those of another operation (`after_each`) only jobs that may run are leased.
-For an operation of several trees each tree leases a part of the free indexes, so that no tree holds jobs that another tree
-could run at once.
+If the jobs of an operation follow the jobs of another operation (`after_each`), only jobs that may run are leased. For an operation of
+several trees each tree leases a part of the free indexes, so that no tree holds jobs that another tree could run at once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.operation import Operation
 
-#: One lease for an operation of several trees is at most the free indexes, divided by the number of trees times this divisor.
+#: One lease for an operation of several trees has at most this part of the free indexes: 1 / (number of trees * this divisor).
 _PARTS_OF_A_TREE: Final = 2
 
 

@@ -80,7 +80,7 @@ def _limiting_words(state: State, operation: Operation) -> str | None:
 
 
 def _limits_of(book: TreeBook, pool: PoolName) -> PartialResources:
-    """Return the most that may be used below a configured or ephemeral pool. The root has no limits."""
+    """Return the largest amount of each resource that may be used below a configured or ephemeral pool. The root has no limits."""
     ephemeral = book.ephemeral.by_name.get(pool) if pool not in book.rules.pools else None
     return book.rules_of(pool).resource_limits if ephemeral is None else PartialResources(**ephemeral.resource_limits)
 

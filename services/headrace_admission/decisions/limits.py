@@ -78,7 +78,7 @@ def first_exceeded_operation_count(
 
 
 def new_pool_limit(tree: TreeName, book: TreeBook, made: EphemeralPool) -> LimitBroken | None:
-    """Return the limit of a new pool that would let nothing run in it, or None."""
+    """Return the limit of a new pool that is 0 and would let nothing run in it, or None."""
     rules = book.rules
     for name, own, usual in (
         ("max_operation_count", made.max_operation_count, rules.max_operation_count_per_pool),
@@ -131,7 +131,7 @@ def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -
 def unfit_pool(
     book: TreeBook, asked: PoolName, target: Target, *, gang: bool, specified_pools_only: bool = False
 ) -> Refusal | None:
-    """Return the refusal of a pool that does not accept such operations, whatever runs there now."""
+    """Return the refusal of a pool that never accepts such operations, regardless of what runs there now."""
     if asked == ROOT_POOL:
         return BadRequest("pool", asked, "a pool below the root; no operation runs in the root itself")
     if not book.exists(asked):

@@ -91,7 +91,7 @@ def _asked_pool(request: UpdateOperation, tree: TreeName) -> PoolName | None:
 
 
 def _over_limit(state: State, operation: Operation, targets: dict[TreeName, Target]) -> OverLimit | None:
-    """Return the limits that a move would break. They are checked in every tree, also where the pool stays the same."""
+    """Return the limits that a move would break. They are checked in every tree, even in a tree where the pool stays the same."""
     if not targets:
         return None
     broken = []

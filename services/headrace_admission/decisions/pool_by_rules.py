@@ -1,4 +1,4 @@
-"""The pool of an operation by the placement rules of a tree. Pure; does not consider what runs in the pools."""
+"""The pool of an operation by the placement rules of a tree. Pure. What runs in the pools does not matter."""
 
 from __future__ import annotations
 

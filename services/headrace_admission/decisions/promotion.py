@@ -26,7 +26,9 @@ def offer_slots(transaction: Transaction, tree: TreeName, chain: Iterable[PoolNa
 
 
 def admit(transaction: Transaction, operation: Operation) -> None:
-    """Place an operation that was held back until now: in each tree it runs, or joins a queue at the end."""
+    """Give an operation its position, once the operations that it waits for have ended: in each tree it runs, or joins a queue at the
+    end.
+    """
     for tree, placement in list(operation.placements.items()):
         if placement.blocked_by != UPSTREAM:
             continue
@@ -36,7 +38,7 @@ def admit(transaction: Transaction, operation: Operation) -> None:
 
 
 def release_lightweight(transaction: Transaction, tree: TreeName) -> None:
-    """Start operations that wait in a pool in which they are lightweight by now."""
+    """Start the waiting operations of a pool in which they have become lightweight."""
     book = transaction.state.books[tree]
     if not any(pool.for_lightweight_operations for pool in book.rules.pools.values()):
         return
@@ -48,7 +50,7 @@ def release_lightweight(transaction: Transaction, tree: TreeName) -> None:
 def scan(transaction: Transaction) -> None:
     """Check all waiting operations again, the longest waiting first.
 
-    Operations that wait at the root are left alone, as in YTsaurus.
+    Operations that wait at the root stay there, as in YTsaurus.
     """
     state = transaction.state
     for tree in state.configuration.trees:
@@ -69,7 +71,7 @@ def settle(transaction: Transaction, tree: TreeName, *, pools_moved: bool) -> No
 
 
 def check_settled(book: TreeBook, pool: PoolName) -> list[str]:
-    """Return a description of the operations that wait needlessly at a pool. There are none in a tree that promotes at once."""
+    """Return a description of the operations that wait at a pool with a free slot. A tree that promotes at once has none."""
     if pool not in book.queues:
         return []
     broken = [f"{m.operation} waits at {pool}, which is not above {m.pool}" for m in _strays(book, pool)]
@@ -92,7 +94,7 @@ def _drain(transaction: Transaction, tree: TreeName, pool: PoolName) -> None:
 
 
 def _judge_anew(transaction: Transaction, tree: TreeName, pools: Iterable[PoolName]) -> None:
-    """Let each waiting operation run, or wait at the pool that blocks it by now."""
+    """Move each waiting operation to the pool that blocks it now, or let it run if no pool does."""
     book = transaction.state.books[tree]
     # Slots are only taken during this loop, so a full pool stays full.
     full: dict[PoolName, PoolName] = {}

@@ -1,4 +1,4 @@
-"""The plan of a start: the trees and pools into which an operation would go, or the refusal."""
+"""The plan of a start: the trees and pools that an operation would get, or the refusal."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def no_sessions(configured: Mapping[TreeName, TreeRules], trees: Iterable[TreeNa
 def _badly_named(
     configured: Mapping[TreeName, TreeRules], spec: OperationSpec, regular: list[TreeName]
 ) -> Refusal | None:
-    """Return the refusal for trees that are unknown, named twice or named only in the options; else None."""
+    """Return the refusal of trees that are unknown, named twice, or named only in the options for trees; else None."""
     for tree in regular:
         if tree not in configured:
             return NotFound("tree", tree, near=near(tree, configured))

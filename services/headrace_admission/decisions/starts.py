@@ -115,7 +115,7 @@ def _waiting(tree: TreeName, book: TreeBook, target: Target, vanilla: bool) -> W
 
 
 def _repeated(state: State, request: StartOperation, user: str) -> StartAnswer | Exists | None:
-    """Return the answer to an id that is known already, or None if it is not."""
+    """Return the answer to a request whose id is known already, or None if the id is new."""
     known = state.operations.get(request.operation)
     if known is None:
         return None
@@ -180,7 +180,9 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
 
 
 def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
-    """Return the refusal of indexes that are not as many as the jobs, of lines that not every index has, or of an image; else None."""
+    """Return the refusal of the jobs of a spec, or None: the number of indexes differs from the number of jobs, some index has no
+    line, or the image is invalid.
+    """
     for name in ("output", "error", "stdin") if spec.terminal else ():
         if getattr(spec, name):
             return BadRequest(
@@ -218,7 +220,7 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
 
 
 def _unusable_retries(spec: OperationSpec) -> BadRequest | None:
-    """Return the refusal of ends to retry that cannot be read, or of both ends to retry and ends not to retry; else None."""
+    """Return the refusal of `retry_on` and `no_retry_on`, or None: a list cannot be read, or both are given."""
     if spec.retry_on and spec.no_retry_on:
         return BadRequest("spec.no_retry_on", shortened(spec.no_retry_on), "retry_on or no_retry_on, not both")
     for place, text in (("spec.retry_on", spec.retry_on), ("spec.no_retry_on", spec.no_retry_on)):

@@ -16,7 +16,7 @@ from headrace.wire.log import IndexesReturned, StateCause
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, Refusal, WrongState
 from headrace_admission import queries
-from headrace_admission.decisions.freed_slots import end_and_offer_slots
+from headrace_admission.decisions.operation_ends import end_and_offer_slots
 from headrace_admission.decisions.promotion import admit
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import MOST_RUNS, runs_of
@@ -25,11 +25,12 @@ from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.state import State
 from headrace_admission.state.upstream import uncompleted, unmet
 
-#: Most live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
+#: Upper bound of the live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
 MOST_FOLLOWERS: Final = 16
-#: Most of these followers that belong to other users than the followed operation, so that others cannot use up `MOST_FOLLOWERS`.
+#: Upper bound of those followers that belong to other users than the followed operation, so that others cannot use up `MOST_FOLLOWERS`.
 MOST_FOREIGN_FOLLOWERS: Final = 8
-#: Most ends that the live operations of one user wait for. All of them may come at once, and other requests wait while they are handled.
+#: Upper bound of the ends that the live operations of one user wait for. All these ends may come at once, and other requests wait while
+#: they are handled.
 MOST_AWAITED_OF_A_USER: Final = 5_000
 #: Value of `tree` in `IndexesReturned` when jobs need not wait for other jobs any more.
 NO_TREE: Final = TreeName("")
@@ -44,17 +45,17 @@ class Standing(msgspec.Struct, frozen=True):
     failure: str
     #: True if jobs of the operation follow jobs of an operation that has not ended.
     awaits_jobs: bool
-    #: Number of jobs that may run from the start on, as far as other jobs are concerned.
+    #: Number of jobs that need not wait for a job of another operation when the operation starts.
     free: int
 
     @property
     def holds_back(self) -> bool:
-        """True if the operation is in no queue at first."""
+        """True if the operation joins no queue when it starts."""
         return bool(self.awaits or self.failure or not self.free)
 
 
 def refused_upstream(state: State, request: StartOperation, user: str) -> Refusal | None:
-    """Return the refusal of the operations that a new operation of a user is to wait for, or None."""
+    """Return the refusal of the operations that a user's new operation names to wait for, or None."""
     seen: set[OperationId] = set()
     for upstream in request.spec.after:
         name = upstream.operation
@@ -73,7 +74,7 @@ def refused_upstream(state: State, request: StartOperation, user: str) -> Refusa
 
 
 def standing(state: State, request: StartOperation) -> Standing:
-    """Return what is known of the operations that a new operation waits for. Each of them must be known."""
+    """Return the state of the operations that a new operation waits for. Each of them must be known."""
     known = [(upstream, state.operations[upstream.operation]) for upstream in request.spec.after]
     awaits = [each.id for _, each in known if not is_final(each.state)]
     failures = [unmet(upstream, each.state) for upstream, each in known if is_final(each.state)]
@@ -96,14 +97,14 @@ def judge_held_back(transaction: Transaction) -> None:
     while due:
         operation = transaction.state.live[next(iter(due))]
         if operation.upstream_failure:
-            # Jobs that run already are ended: the operation cannot complete.
+            # End the jobs that run already, since the operation cannot complete.
             end_and_offer_slots(transaction, operation, StateCause.UPSTREAM_FAILED, operation.upstream_failure)
         else:
             admit(transaction, operation)
 
 
 def release_jobs(transaction: Transaction, operation: Operation, completed: Iterable[int]) -> None:
-    """Let those jobs run that wait for completed jobs of another operation."""
+    """Let jobs run whose counterparts in the other operation have completed."""
     owners = operation.ledger.owners
     assert owners is not None, "only jobs with owners wait for other jobs"
     runs = runs_of(index for index in completed if owners.awaits(index))
@@ -114,7 +115,7 @@ def release_jobs(transaction: Transaction, operation: Operation, completed: Iter
 
 
 def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[OperationId]) -> Refusal | None:
-    """Return the refusal of the operation whose jobs the jobs of a new operation are to follow, or None."""
+    """Return the refusal of the operation that a new operation follows job by job, or None."""
     spec, place, name = request.spec, "spec.after_each", request.spec.after_each
     assert name is not None, "called only if there is one"
     if name == request.operation or name in seen:

@@ -34,7 +34,7 @@ class ArchiveRecord(msgspec.Struct, frozen=True):
     archive: Archive
     #: Unix time in milliseconds at which the archive was last sent or asked for.
     wanted_at_ms: int
-    #: True if all pieces are stored and the archive can be unpacked. If not, it is not known after a restart which pieces are
+    #: True if all pieces are stored and the archive can be unpacked. If False, a process that starts does not know which pieces are
     #: stored.
     is_whole: bool = False
     #: The term that wrote the record last.
@@ -53,12 +53,12 @@ class _Entry(msgspec.Struct):
     archive: Archive
     missing: set[int]
     wanted_at_ms: int
-    #: True if a check found that it can be unpacked.
+    #: True if a check found that the archive can be unpacked.
     is_checked: bool = False
 
 
 class ArchiveBook:
-    """All archives that are stored or being sent. Sizes are counted in whole pieces, however small an archive is."""
+    """All archives that are stored or being sent. Each archive counts with its whole pieces, so even a small one counts as one piece."""
 
     def __init__(self, most_bytes: int, most_bytes_of_a_user: int, unused_ms: int) -> None:
         self._most_bytes = most_bytes
@@ -143,7 +143,7 @@ class ArchiveBook:
         return sorted(self._entries[key].missing)
 
     def is_there(self, key: ArchiveKey, archive: Archive) -> bool:
-        """True if all pieces of an archive are stored and it can be unpacked."""
+        """True if all pieces of an archive are stored and the archive can be unpacked."""
         entry = self._entries.get(key)
         return entry is not None and entry.is_checked and entry.archive.size_bytes == archive.size_bytes
 
@@ -161,8 +161,8 @@ class ArchiveBook:
                 needed.add(key)
             used_at_ms[key] = max(used_at_ms.get(key, 0), started_at_ms)
         for entry in self._entries.values():
-            # A time in the future was noted before the clock was set back. It would keep the archive for as long as the clock
-            # jumped.
+            # A time in the future was recorded before the clock was set back. Unchanged, it would keep the archive for as long as the
+            # clock was set back by.
             entry.wanted_at_ms = min(entry.wanted_at_ms, now.wall_ms)
         due = [
             key

@@ -51,9 +51,9 @@ class ArchiveChecks:
         on_checked: Callable[[ArchiveKey, str], Awaitable[None]],
         on_lost: Callable[[ArchiveKey, int], None],
     ) -> None:
-        """`piece` reads a piece; None: it is lost.
+        """`piece` reads a piece, and returns None if the piece is lost.
 
-        `on_checked` gets why an archive is unusable, or an empty text if it is usable.
+        `on_checked` gets the reason why an archive is unusable, or an empty text if the archive is usable.
         """
         self._piece = piece
         self._on_checked = on_checked
@@ -120,7 +120,7 @@ class ArchiveChecks:
         except (BusError, LostPiece):
             raise
         except Exception as error:
-            # This is a defect of admission, which must not keep other users from sending files.
+            # An error here is a defect of admission, which must not keep other users from sending files.
             logger().error("archive not checked", exception=error)
             return f"it cannot be read: {type(error).__name__}"
         while pieces.read(1):

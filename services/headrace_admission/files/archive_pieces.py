@@ -1,4 +1,5 @@
-"""The archives in their buckets, written by one term at a time. An earlier term cannot remove what its successor keeps.
+"""The archives in their buckets, written by one term of admission at a time. A process of an earlier term cannot remove what its
+successor keeps.
 
 Records are fenced: a new term writes each record again before it relies on it, and after that an earlier term cannot change the
 record. Pieces cannot be fenced. So the keys of an archive are below a prefix that is used only once, and a late removal affects
@@ -20,7 +21,7 @@ from headrace.wire.files import Archive
 from headrace.wire.version import Term
 from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
 
-#: Bytes of the hash before the data of each piece.
+#: Bytes of the hash that comes before the data in each stored piece.
 HASH_BYTES: Final = 32
 _RECORD: Final = "record"
 _UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)

@@ -31,7 +31,7 @@ from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.state import State
 
 _SWEEP_S: Final = 5.0
-#: Most uploads and fetches of pieces that are handled at the same time. Starts and ends of jobs are handled in between.
+#: Upper bound of the uploads and fetches of pieces that are handled at the same time. Starts and ends of jobs are handled in between.
 _AT_ONCE: Final = 8
 #: Seconds that an upload waits for the check of its archive; most checks are done by then.
 _CHECK_S: Final = 0.2
@@ -55,7 +55,7 @@ class FileRequests:
         self._checks = ArchiveChecks(self._piece, self._on_checked, self._book.note_lost)
 
     async def open(self) -> None:
-        """Open the buckets for this term. What an earlier process left unfinished is removed later. Raises `BusError`."""
+        """Open the buckets for this term. Archives that an earlier process left incomplete are removed later. Raises `BusError`."""
         bus = self._runtime.bus
         archives, pieces = await bus.key_value(subjects.ARCHIVES_BUCKET), await bus.key_value(subjects.PIECES_BUCKET)
         self._kept = KeptArchives(archives, pieces, self._role.term)
@@ -81,7 +81,7 @@ class FileRequests:
         return self._book.check()
 
     def refusal_of(self, request: StartOperation, user: str) -> Refusal | None:
-        """Return the refusal of a start whose files are not stored; None for an operation that is known already."""
+        """Return the refusal of a start whose files are not stored, or None. A start with a known id is not refused."""
         archive = request.spec.files
         if archive is None or request.operation in self._state().operations:
             return None
@@ -159,8 +159,8 @@ class FileRequests:
         if operation is None or operation.spec.files is None:
             return NotFound("operation with files", request.operation)
         if not request.sha256:
-            # Such an agent asks again for a minute, then leaves the job to other nodes. After any other refusal it would return
-            # the job at once, and get it again at once.
+            # An agent of an older version asks again for a minute after this refusal, and then leaves the job to other nodes. After any
+            # other refusal it would return the job at once, and get it again at once.
             return NotReady("the agent of this node is too old to fetch files; upgrade the agent")
         if request.sha256 != operation.spec.files.sha256:
             # A node learns the hash only from an order to start a job of the operation.

@@ -1,4 +1,4 @@
-"""Byte budgets: everything that may grow is cut where it is made, by the limits in this module."""
+"""Byte budgets: everything that may grow is cut by the limits of this module where it is made."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import msgspec
 from headrace.errors import HeadraceError
 from headrace.wire.log import Event
 
-#: Bytes of a spec, which is sent in one event; the event must fit into one entry of the log beside other events.
+#: Largest number of bytes of a spec. It is sent in one event, which must fit into one entry of the log beside other events.
 LARGEST_SPEC_BYTES: Final = 128 * 1024
-#: Most bytes of a page of live operations or of ephemeral pools; a single larger item has a page of its own.
+#: Largest number of bytes of a page of live operations or of ephemeral pools. A single larger item has a page of its own.
 PAGE_OF_OPERATIONS_BYTES: Final = 256 * 1024
-#: Most bytes of a page of all live operations, for services. Requests of users wait while such a page is made.
+#: Largest number of bytes of a page of all live operations, for services. Requests of users wait while such a page is made.
 PAGE_OF_WHOLE_BYTES: Final = 64 * 1024
-#: Most bytes of a page of a checkpoint; a single larger record has a page of its own.
+#: Largest number of bytes of a page of a checkpoint. A single larger record has a page of its own.
 CHECKPOINT_PAGE_BYTES: Final = 128 * 1024
 
-#: Most bytes of the ends of jobs in one event; a job may leave some kilobytes of text.
+#: Largest number of bytes of the ends of jobs in one event. The end of one job may contain some kilobytes of text.
 ENDS_OF_AN_EVENT_BYTES: Final = 128 * 1024
-#: Bytes of one event. An entry of the log holds at least one event and some bytes around it.
+#: Largest number of bytes of one event. An entry of the log holds at least one event and some bytes around it.
 LARGEST_EVENT_BYTES: Final = 250 * 1024
 
-#: Bytes of log entries that are read for one answer. The answer may be far smaller, since starts are sent without their
+#: Largest number of bytes of log entries that are read for one answer. The answer may be far smaller, since starts are sent without their
 #: commands.
 MOST_READ_BYTES: Final = 2 * 1024 * 1024
 #: Bytes that the server sends at a time while the log is read for an answer.

@@ -1,8 +1,8 @@
 """Checkpoints: the state in a bucket, so that a start reads only the end of the log.
 
-A checkpoint is taken while nothing is in flight, so it covers the log exactly up to its sequence. It is encoded page by page,
-while decisions go on. Its pages are written first, then the head that names them; then the pages of the previous checkpoint are
-removed. So a complete checkpoint exists wherever this is interrupted.
+A checkpoint is taken while nothing is in flight, so it covers the log exactly up to its sequence. It is encoded page by page, while
+decisions go on. Its pages are written first, then the head that names them; then the pages of the previous checkpoint are removed. So a
+complete checkpoint exists at any time, even if the process ends in between.
 
 The head is written by compare-and-set and carries the term of its writer. A process that has a successor can neither write nor
 remove anything.
@@ -88,7 +88,7 @@ class Checkpoint:
         self._lost_work = state.lost_work.rows()
         #: Operations that are in no page yet.
         self._to_do = dict(state.operations)
-        #: Encoded records of those of these operations that have changed since, as they were before the change.
+        #: Encoded records, as they were before their change, of operations in `_to_do` that have changed since.
         self._records: dict[OperationId, bytes] = {}
 
     def pages(self) -> Iterator[bytes]:
@@ -116,7 +116,7 @@ class Checkpoint:
 
 
 class CheckpointStore:
-    """The checkpoint of admission, as one term may read and write it."""
+    """Reads and writes the checkpoint of admission for one term, until a later term claims it."""
 
     def __init__(self, bucket: KeyValue, term: int) -> None:
         self._bucket = bucket
@@ -140,7 +140,7 @@ class CheckpointStore:
         self._head = _head_of(await self._key.claim(self._restated))
 
     async def begin_anew(self) -> None:
-        """Remove an unreadable checkpoint and claim the head.
+        """Remove an unreadable checkpoint, and claim the head of a new one.
 
         Allowed only if the log holds everything. Raises as `claim` does.
         """

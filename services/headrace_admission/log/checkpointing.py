@@ -104,7 +104,7 @@ class Checkpointing:
         async with self._turn:
             self._open = anyio.Event()
             try:
-                # No request waits longer for a checkpoint than it may wait for the log.
+                # The wait for the checkpoint may last as long as the wait of a request for the log.
                 with anyio.fail_after(self._settings.answer_deadline_ms / 1000):
                     await self._recorder.flush()
                 checkpoint = Checkpoint(self._state)
@@ -130,7 +130,7 @@ class Checkpointing:
 
     async def _is_lost(self) -> bool:
         try:
-            # The bucket is made again if it is gone.
+            # Opening the bucket makes it again if it is gone.
             await self._bus.key_value(subjects.CHECKPOINT_BUCKET)
             first, _ = await self._log.bounds()
             is_lost = await self._store.is_lost(first)
@@ -179,5 +179,5 @@ class Checkpointing:
             excess_bytes = self._log_bytes - self._settings.keep_bytes
             if excess_bytes <= 0 or first > covered:
                 return
-            # As many entries as would be in excess if all had the same size. That is at least one, so the loop ends.
+            # Remove as many entries as would be in excess if all entries had the same size. That is at least one, so the loop ends.
             up_to = min(covered, first + (last + 1 - first) * excess_bytes // self._log_bytes)

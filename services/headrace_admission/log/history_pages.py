@@ -27,9 +27,9 @@ from headrace_admission.queries import not_found
 from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
 
-#: Bytes from which on a page of a history is full. One more entry, of at most 256 KiB, still fits into the message.
+#: Number of bytes at which a page of a history is full. One more entry, of at most 256 KiB, still fits into the message.
 _HISTORY_PAGE_BYTES: Final = 128 * 1024
-#: The same for a page of the log.
+#: Number of bytes at which a page of the log is full.
 _LOG_PAGE_BYTES: Final = 192 * 1024
 #: Upper bound of the entries that are read for one page of a history.
 _MOST_ENTRIES_OF_HISTORY: Final = 5_000
@@ -79,7 +79,7 @@ async def history_page(log: Log, state: State, request: GetOperationHistory) -> 
 
 
 def _is_of(happening: Happening, jobs: Container[int]) -> bool:
-    """True for an ended run of one of these jobs."""
+    """True if the event is the end of a run of one of these jobs."""
     return isinstance(happening, JobEnded) and happening.slot.index in jobs
 
 
@@ -115,7 +115,7 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
 
 
 async def _last_before(log: Log, since_ms: int, low: int, high: int) -> int:
-    """Find, by bisection from `low` to `high`, the sequence of an entry after which all entries since `since_ms` (Unix time) come."""
+    """Find the sequence of an entry that comes before all entries since `since_ms` (Unix time), by bisection from `low` to `high`."""
     while high - low > 1:
         middle = (low + high) // 2
         if await _time_after(log, middle, high) < since_ms:

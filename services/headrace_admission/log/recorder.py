@@ -92,7 +92,7 @@ class Recorder:
         on_durable: Callable[[list[Event], int], None],
         news: Bus | None = None,
     ) -> None:
-        """`news` is the connection for what is published to users; `bus` is used if there is no separate one."""
+        """`news` is the connection for publications to users; `bus` is used if there is no separate one."""
         self._bus = bus
         self._news = news or bus
         self._tree = tree
@@ -107,7 +107,8 @@ class Recorder:
         #: Durable entries that are to be published to services.
         self._to_publish: deque[Published] = deque()
         self._publish_wanted = anyio.Event()
-        #: Published entries that users have not received. If older entries are dropped here, readers notice that they missed them.
+        #: Published entries that users have not received. When it is full, the oldest entry is dropped, and readers notice that they
+        #: missed it.
         self._to_tell: deque[Published] = deque(maxlen=_MOST_TO_TELL)
         self._tell_wanted = anyio.Event()
         self._sequence = self._announced = last
@@ -238,7 +239,9 @@ class Recorder:
 
 
 def _appending(current: SpanContext, events: Sequence[Event]) -> AbstractContextManager[object]:
-    """Return the span of a record. Readers of a started operation know its ids, and make their own spans parts of it."""
+    """Return the span of a record. Processes that read the start of an operation from the entry make their own spans children of this
+    span.
+    """
     starts = any(isinstance(event, OperationStarted) for event in events)
     return tracing.span(
         "append to log",

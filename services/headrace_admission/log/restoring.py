@@ -27,7 +27,7 @@ from headrace_admission.state.state import Page, Restored
 
 #: Seconds between two reads of the log by a standby: long enough to cost the server almost nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
-#: Most tries to announce a term. A try fails if another entry was appended after the read.
+#: Upper bound of the tries to announce a term. A try fails if another entry was appended after the read.
 _ANNOUNCE_TRIES: Final = 100
 
 
@@ -129,7 +129,7 @@ class LogFollower:
             await self._do_without(log, checkpoints, error)
 
     async def _do_without(self, log: Log, checkpoints: CheckpointStore, error: HeadraceError) -> None:
-        """Replace a damaged checkpoint by an empty one.
+        """Continue without a damaged checkpoint.
 
         Raises `Deposed` if the log lacks entries that only the checkpoint covers.
         """
@@ -143,7 +143,7 @@ class LogFollower:
     async def _begin(self, log: Log, checkpoints: CheckpointStore, *, leads: bool) -> tuple[int, int]:
         """Load the checkpoint, the first time and whenever the log has removed the next entry. Return the log's bounds.
 
-        A process that `leads` does without a damaged checkpoint if the log holds everything.
+        If `leads` is true and the checkpoint is damaged, the process continues without it, provided that the log holds everything.
         """
         first, end = await log.bounds()
         if not self._has_begun or first > self.sequence + 1:
@@ -169,7 +169,7 @@ class LogFollower:
         self.engine.on_restored(part, self._clock.now())
 
     async def _go_on_behind_checkpoint(self, log: Log, end: int, last_term: int) -> tuple[int, int]:
-        """Let the log continue behind the checkpoint, which covers entries that the log has lost. Return the log's bounds.
+        """Make new log entries follow the checkpoint, which covers entries that the log has lost. Return the log's bounds.
 
         Without this, new entries would get sequences that the checkpoint covers, and the next start would skip them.
         """
@@ -206,7 +206,7 @@ class LogFollower:
                 raise Deposed(f"entry {entry.sequence} of the log has the newer term {batch.term}")
             self.engine.on_entry(batch.events, entry.sequence, batch.term, self._clock.now())
         first, _ = await log.bounds() if self.sequence < end else (0, 0)
-        # Otherwise the log has just removed the next entries, which a checkpoint covers.
+        # If this is false, the log has just removed the next entries, which a checkpoint covers.
         if self.sequence < end and first <= self.sequence + 1:
             raise BusError(
                 f"entry {self.sequence + 1} of the log cannot be read: a file of the stream {subjects.STREAM} is damaged. Restore "

@@ -1,4 +1,6 @@
-"""Drains of nodes: no jobs start on a node, at once or from a later time, and until it is undone or for a time."""
+"""Drains of nodes: no job starts on a drained node. A drain begins at once or at a later time, and lasts until it is undone or for a
+given time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def changed_record(record: NodeRecord, request: ChangeNode, by: Person, now: Mom
         undrained = record.undrained + 1
         return msgspec.structs.replace(record, drain=None, drained=False, ends_jobs=False, undrained=undrained)
     if 0 < request.until_ms <= max(now.wall_ms, request.from_ms):
-        return BadRequest("until", str(request.until_ms), "a time in the future, after the begin of the drain")
+        return BadRequest(
+            "until", str(request.until_ms), "a time in the future that is later than the begin of the drain"
+        )
     from_ms = request.from_ms if request.from_ms > now.wall_ms else 0
     known = record.drain
     drain = Drain(by.name, now.wall_ms, request.reason, from_ms, request.until_ms, request.abort_after_ms)
@@ -49,7 +53,7 @@ def record_in(entry: Entry | None) -> NodeRecord | None:
 
 
 class Drains:
-    """The drains that begin, end, or end jobs at a later time."""
+    """The drains that begin or end at a later time, or end the jobs of their node then."""
 
     def __init__(self, nodes: KeyValue) -> None:
         self._nodes = nodes
@@ -75,7 +79,7 @@ class Drains:
             self._due_ms[node] = due_ms
 
     async def apply(self, now: Moment) -> None:
-        """Write the records of nodes whose drain begins, ends, or ends jobs by now. Raises `BusError`."""
+        """Write the records of nodes whose drain has begun or ended by now, or whose jobs must end now. Raises `BusError`."""
         for node in [node for node, due_ms in self._due_ms.items() if due_ms <= now.wall_ms]:
             entry = await self._nodes.get(node)
             record = record_in(entry)

@@ -12,7 +12,7 @@ from headrace.obs.logging import logger
 from headrace.wire.nodes import NodeTerms, PublicKey
 from headrace.wire.refusals import Exists, NotFound, WrongState
 
-#: Milliseconds after its expiry for which a token is kept, so that it can be told from a token that never existed.
+#: Milliseconds for which a token is kept after its expiry, so that an expired token can be distinguished from an unknown token.
 _TOKEN_KEPT_MS: Final = 86_400_000
 
 
@@ -31,7 +31,7 @@ class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
     """A revoked key of a node, as JSON in the bucket under that key."""
 
     node: NodeName
-    #: JWTs that were signed for the key until this Unix time in seconds are invalid. None is signed later.
+    #: JWTs for the key that were signed until this Unix time in seconds are invalid. No JWT is signed for it later.
     until_s: int
 
 

@@ -154,7 +154,7 @@ class NodeRequests:
         except (NotConnected, NoResponders) as error:
             return NotReady(f"{why}: {error}")
         except BusError as error:
-            # The change may have been written despite the error.
+            # The change may have been written although an error was raised.
             return NotRecorded(int((self._runtime.clock.steady_s() - began_s) * 1000), f"{why}: {error}")
 
     def _forged(self, node: str, caller: Caller) -> BadRequest:

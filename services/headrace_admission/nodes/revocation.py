@@ -18,7 +18,7 @@ from headrace_admission.settings import AdmissionSettings
 
 _CONNECT_S: Final = 2.0
 _LOOK_AGAIN_S: Final = 30.0
-#: Seconds between two looks at the connection: a server may have restarted without the newest account JWT.
+#: Seconds between two checks of the connection: a server may have restarted without the newest account JWT.
 _LOOK_AT_CONNECTION_S: Final = 1.0
 #: Seconds for which a key is revoked: longer than the lifetime of any node credential, whatever the setting was when it was
 #: signed.

@@ -16,7 +16,7 @@ def pools_to_check(book: TreeBook) -> set[PoolName]:
 
 
 def holds(book: TreeBook, operation: OperationId, placement: TreePlacement) -> bool:
-    """True if every list of the book has the operation as its placement says."""
+    """True if every list of the book contains the operation exactly where its placement says."""
     member = book.members.get(operation)
     return (
         member is not None

@@ -22,7 +22,7 @@ from headrace.wire.log import IndexRun
 _NOBODY: Final = 0
 #: Value in place of an owner: the job waits for the job with the same index of another operation.
 _AWAITS: Final = 253
-#: Translates a digit that says whether a job of the other operation has completed.
+#: Translates the digit of a job of the other operation: 1 (completed) to free, 0 to waiting.
 _OWNER_OF_DIGIT: Final = bytes(_NOBODY if digit == ord("1") else _AWAITS for digit in range(256))
 #: Value in place of an owner: the job is completed, or failed for good.
 _OVER: Final = 255
@@ -44,8 +44,8 @@ class IndexOwners:
     def __init__(self, job_count: int, completed: bytes | None = None) -> None:
         """Begin without an owner of any index.
 
-        `completed` is given if the jobs wait for jobs of another operation: one bit for each of these, lowest index first in each
-        byte, which says whether the job has completed.
+        `completed` is given if the jobs wait for jobs of another operation: it has one bit for each of those jobs, lowest index first in
+        each byte, which says whether the job has completed.
         """
         self._job_count = job_count
         #: For each index that was ever leased, or for all indexes if jobs wait for other jobs: the number of its tree, counted from 1, or
@@ -79,7 +79,7 @@ class IndexOwners:
         return runs
 
     def give(self, tree: TreeName, runs: Iterable[IndexRun]) -> None:
-        """Lease to a tree those of the indexes that no tree holds."""
+        """Lease to a tree those indexes among `runs` that no tree holds."""
         if tree not in self._trees:
             self._trees.append(tree)
         for run in runs:
@@ -143,7 +143,7 @@ class IndexOwners:
         return [index for index, owner in enumerate(self._owners) if owner == number]
 
     def bits_of_others(self, tree: TreeName, below: int) -> bytes:
-        """Return one bit for each index under `below`, lowest first in each byte: 1 if the tree does not hold the index."""
+        """Return one bit for each index below `below`, lowest first in each byte: 1 if the tree does not hold the index."""
         owners = self._owners[:below]
         if not owners:
             return b""

@@ -55,12 +55,12 @@ class JobResults:
             self.size_bytes += len(page.data)
 
     def find(self, first: int, codes: Collection[int]) -> Iterator[tuple[int, int, int]]:
-        """Yield index, code and node of the jobs from `first` on whose code is one of these, in order."""
+        """Yield index, code and node of each job from `first` on that has one of these codes, in order."""
         wanted = re.compile(b"[" + re.escape(bytes(codes)) + b"]")
         for number in range(first // _JOBS_OF_A_PAGE, len(self.pages)):
             page, begin = self.pages[number], number * _JOBS_OF_A_PAGE
             data = page.data if page.left else zlib.decompress(page.data)
-            # The search runs over the codes alone: a loop over a million jobs would take a hundred times as long.
+            # The search runs over the bytes of the codes alone: a loop over a million jobs would take a hundred times as long.
             for found in wanted.finditer(bytes(data[::_BYTES_OF_A_JOB]), max(0, first - begin)):
                 at = found.start() * _BYTES_OF_A_JOB
                 yield begin + found.start(), data[at], int.from_bytes(data[at + 1 : at + _BYTES_OF_A_JOB])

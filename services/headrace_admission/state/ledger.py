@@ -52,7 +52,7 @@ class Verdict(enum.Enum):
 
     #: The end must be recorded.
     NEW = "new"
-    #: The end was recorded before, or is of an older attempt: nothing changes.
+    #: The end was recorded before, or it is the end of an older attempt: nothing changes.
     KNOWN = "known"
     #: The job was never leased: nothing changes, and the reporter is wrong.
     NEVER_OUT = "never_out"
@@ -64,10 +64,11 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     block: int
     block_term: int
     done: bytes
-    #: Attempts too large for `attempt_pages`; all attempts in older records. The same holds for exit codes.
+    #: Attempts too large for `attempt_pages`; older records have all attempts here. The fields of exit codes are divided in the same way.
     attempts: dict[int, int]
-    #: Results and nodes of older records, which have no pages.
+    #: Results of jobs in older records, which have no pages.
     results: bytes
+    #: Nodes of jobs in older records, which have no pages.
     nodes: bytes
     node_names: list[str]
     exit_codes: dict[int, int]
@@ -82,7 +83,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     not_retried_bits: bytes = b""
     attempt_pages: dict[int, bytes] = {}
     exit_code_pages: dict[int, bytes] = {}
-    #: Number of failed attempts of each job, where it is too large for `failed_run_pages`.
+    #: Number of failed attempts of each job, if it is too large for `failed_run_pages`.
     failed_runs: dict[int, int] = {}
     #: Number of failed attempts of each job, in pages of `IndexedNumbers`.
     failed_run_pages: dict[int, bytes] = {}
@@ -128,10 +129,11 @@ class Ledger:
         self.pausing: dict[int, int] = {}
         #: One bit for each index: 1 if the job is completed.
         self._done = bytearray()
-        #: One bit for each index: 1 if its newest attempt ended without success and no attempt follows it yet.
+        #: One bit for each index: 1 if the newest attempt of the index ended without success and no attempt follows it yet.
         self._not_retried = bytearray()
         self._results = JobResults(job_count)
-        #: Names of the nodes on which jobs ended, each followed by a blank and the job's account if it is not the agent's own.
+        #: Names of the nodes on which jobs ended. If a job had an account other than the agent's own, a blank and that account follow the
+        #: name.
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes = IndexedNumbers()
@@ -161,14 +163,14 @@ class Ledger:
         return self.done_count + self.given_up == self.job_count
 
     def nodes_without_start(self) -> list[str]:
-        """Return the nodes of the kept failures, if no attempt that ended could be started; else an empty list."""
+        """Return the nodes of the kept failures if no ended attempt could be started; else an empty list."""
         if self._not_started < sum(self.counts.values()):
             return []
         return sorted({end.node for end in self.failures})
 
     def accounts(self) -> list[str]:
-        """Return the accounts that ended jobs ran as, sorted and cut to `MOST_ACCOUNTS`; empty text: the account of the node's
-        agent.
+        """Return the accounts that ended jobs ran as, sorted and cut to `MOST_ACCOUNTS`; an empty text stands for the account of the
+        node's agent.
         """
         return sorted({name.partition(" ")[2] for name in self._node_names[1:]})[:MOST_ACCOUNTS]
 

@@ -38,8 +38,8 @@ class _Fields(msgspec.Struct, kw_only=True):
     upstream_failure: str = ""
     #: True if `spec.after_each` has not ended yet.
     awaits_jobs: bool = False
-    #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now. 0: it had none yet, or a version without
-    #: time limits recorded it.
+    #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now. 0: it had no slot yet, or its record is
+    #: older than time limits.
     runs_since_ms: int = 0
     #: Reason why the operation is suspended; empty if it is not suspended, or a user suspended it.
     suspended_for: str = ""
@@ -55,7 +55,7 @@ class OperationRecord(_Fields, kw_only=True):
 
     operation: OperationId
     ledger: LedgerRecord
-    #: None in old records, from before there were limits.
+    #: Missing (None) in old records, which were written before there were limits.
     placements: list[TreePlacement] | None = None
 
 
@@ -83,7 +83,7 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def ends_by_ms(self) -> int:
-        """Return the Unix time in milliseconds at which the operation reaches its time limit. Return 0 if it has none or is not running."""
+        """Return the Unix time in milliseconds at which the operation reaches its time limit; 0 if it has no limit or does not run."""
         limit_ms = self.spec.operation_time_limit_ms
         if limit_ms is None or self.state is not OperationState.RUNNING:
             return 0
@@ -91,7 +91,7 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def is_held_back(self) -> bool:
-        """True if the operation is not placed in any queue, because it waits for other operations."""
+        """True if the operation is in no queue yet because it waits for other operations."""
         return any(placement.blocked_by == UPSTREAM for placement in self.placements.values())
 
     @property
@@ -103,7 +103,7 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def may_be_judged(self) -> bool:
-        """True if a decision must follow: the operation is held back although it may run, or it can never complete."""
+        """True if a decision about the operation is due: it is held back although it may run, or it can never complete."""
         if self.upstream_failure:
             return self.state in (OperationState.PENDING, OperationState.RUNNING)
         has_job = self.ledger.owners is None or self.ledger.owners.free > 0

@@ -25,7 +25,7 @@ TRANSITIONS: Final[dict[tuple[OperationState, StateCause], OperationState]] = {
     (_S.RUNNING, _C.TIME_LIMIT): _S.FAILING,
     (_S.RUNNING, _C.ABORTED_BY_USER): _S.ABORTING,
     (_S.RUNNING, _C.TREE_REMOVED): _S.ABORTING,
-    # Some of its jobs wait for jobs that will never complete.
+    # Some jobs of the operation wait for jobs that will never complete.
     (_S.RUNNING, _C.UPSTREAM_FAILED): _S.FAILING,
     # An ending operation reaches its final state when no node holds an allocation of it.
     (_S.COMPLETING, _C.RELEASED): _S.COMPLETED,
@@ -53,8 +53,8 @@ def is_ending(state: OperationState) -> bool:
     return state in (OperationState.COMPLETING, OperationState.FAILING, OperationState.ABORTING)
 
 
-#: States of YTsaurus between getting a slot and the first job. Here both steps are one log entry, so no operation is in these
-#: states.
+#: States of YTsaurus between getting a slot and the first job. Here, getting a slot and beginning to run are one log entry, so no
+#: operation is in these states.
 _IN_TRANSIT: Final = frozenset({"materializing", "reviving_jobs"})
 
 

@@ -28,7 +28,7 @@ OPERATION_TYPES: Final = (
 NON_TENTATIVE_TYPES: Final = frozenset({"sort", "map_reduce", "remote_copy"})
 
 
-#: Bytes of live operations with which the service still runs in the 2 GB that the compose stack gives it.
+#: Bytes of live operations up to which the service runs in the 2 GB of memory that the compose stack gives it.
 _LARGEST_REPLAYED_BYTES: Final = 1024 * 1024 * 1024
 
 
@@ -94,7 +94,7 @@ _ANY_JOB_SIZE: Final = JobSizeRules()
 
 
 class PoolRules(msgspec.Struct, frozen=True):
-    """The rules of a configured pool. A limit of None is the tree's default for pools."""
+    """The rules of a configured pool. If a limit is None, the tree's default for pools applies."""
 
     parent: PoolName = ROOT_POOL
     max_operation_count: int | None = None
@@ -124,7 +124,7 @@ class TreeRules(msgspec.Struct, frozen=True):
     max_running_operation_count: int = 2_000
     max_operation_count_per_pool: int = 50
     max_running_operation_count_per_pool: int = 50
-    #: Rules that choose the pool of an operation. The first rule that does not pass on decides.
+    #: Rules that choose the pool of an operation. The first rule that does not pass the operation on decides.
     placement_rules: tuple[PlacementRule, ...] = tuple(parse_rule(text, "") for text in TreeOptions().placement_rules)
     default_parent_pool: PoolName = ROOT_POOL
     #: By user, the pool below which the user's ephemeral pools are made.

@@ -20,7 +20,7 @@ _TEXT_BYTES: Final = 72
 _ENTRY_BYTES: Final = 64
 #: Bytes of the options of one tree, besides its entry and its texts.
 _OPTIONS_BYTES: Final = 64
-#: Characters of the program's name that stay when a command is dropped; lists and news show as many.
+#: Upper bound of the characters of a program's name that remain when a command is dropped. Lists and news show as many.
 _WORD_CHARACTERS: Final = 200
 
 
@@ -30,7 +30,7 @@ def texts_bytes(texts: Collection[str]) -> int:
 
 
 def spec_bytes(spec: OperationSpec) -> int:
-    """Return the bytes that the command, the environment and everything else of any length in a spec takes in memory."""
+    """Return the bytes that a spec takes in memory: its command, its environment and everything else of variable length."""
     environment, per_tree = spec.environment, spec.scheduling_options_per_pool_tree
     texts = (
         spec.working_directory,
@@ -60,7 +60,9 @@ def spec_bytes(spec: OperationSpec) -> int:
 
 
 def without_command(spec: OperationSpec) -> OperationSpec:
-    """Return a spec without arguments, environment, lines, folder and files of its jobs, and without trees that it may not be in."""
+    """Return a spec without the arguments, environment, lines, folder and files of its jobs, and without the trees that it may not
+    use.
+    """
     argv = [spec.argv[0][:_WORD_CHARACTERS]]
     return msgspec.structs.replace(
         spec,

@@ -409,7 +409,7 @@ class State:
         book = self._book(placement.tree)
         book.place(operation.id, operation.user, operation.is_vanilla, placement)
         slot_index = book.members[operation.id].slot_index
-        # A new slot in the same pool, as after a wait, names no placement rule.
+        # A new slot in the same pool, such as after a wait, comes without a placement rule, so the known rule stays.
         rule = known.rule if known is not None and known.pool == placement.pool else placement.rule
         operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index, rule=rule)
         self.upstream.judge(operation)
@@ -417,7 +417,7 @@ class State:
             self._show_in(operation, placement)
 
     def _choose_tree(self, operation: Operation) -> None:
-        """Show an operation in the first of its trees in which it has a slot, or else in its first tree."""
+        """Set the tree that an operation is shown in: the first of its trees in which it has a slot, or else its first tree."""
         placements = list(operation.placements.values())
         placement = next((each for each in placements if each.blocked_by is None), placements[0])
         if placement.tree != operation.spec.tree:
@@ -458,7 +458,9 @@ class State:
             self.upstream.end(ended, operation)
 
     def _forget_finished(self) -> None:
-        """Forget the oldest finished operations beyond both bounds. The newest one stays for clients that wait for its end."""
+        """Forget the oldest finished operations beyond both bounds. The newest finished operation stays, for clients that wait for its
+        end.
+        """
         while len(self.finished) > self._keep_finished or (
             self.bytes.finished > self._keep_finished_bytes and len(self.finished) > 1
         ):
@@ -467,7 +469,7 @@ class State:
             self.bytes.forget(self.operations.pop(oldest))
 
     def _weighed(self, operation: Operation) -> Operation:
-        """Measure a new operation, and drop its command if it would take too many bytes."""
+        """Measure the size of a new operation, and drop its command if it would take too many bytes."""
         operation.spec_bytes = spec_bytes(operation.spec)
         most = self.configuration.everywhere.largest_replayed_bytes
         if not is_final(operation.state) and self.bytes.live + operation.spec_bytes > most:

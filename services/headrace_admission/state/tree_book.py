@@ -27,7 +27,8 @@ from headrace_admission.state.ephemeral_pools import EphemeralPools
 from headrace_admission.state.rules import PoolRules, TreeRules
 
 _NO_RULES: Final = PoolRules()
-#: More levels than any configured tree may have, so that the way up to the root ends whatever was recorded.
+#: Upper bound of the steps from a pool to the root, larger than the depth of any configured tree, so that the walk ends even in a broken
+#: tree.
 _DEEPEST: Final = 64
 #: Upper bound of pool names whose similar pools are cached.
 _MOST_COMPARED: Final = 1_000
@@ -101,11 +102,11 @@ class TreeBook:
     # --- changed by events and by the configuration ----------------------------------------------------------------
 
     def configure(self, rules: TreeRules) -> None:
-        """Set other rules. No operation is moved, started or stopped by this."""
+        """Set other rules. This moves, starts and stops no operation."""
         self._take_rules(rules)
         self._recount()
         for pool in list(self.ephemeral.by_name):
-            # The operation for which the pool was made may never have reached the log.
+            # The pool may be unused: the log may lack the operation for which it was made.
             self._sweep(pool)
 
     def _take_rules(self, rules: TreeRules) -> None:
@@ -252,7 +253,7 @@ class TreeBook:
         return pool in self.in_pool or pool in self.ephemeral.below or pool in self.queues
 
     def _slot_index(self, known: Member | None, placement: TreePlacement) -> int:
-        """Return the slot index that an operation keeps, had in a checkpoint, or gets with its new pool."""
+        """Return the slot index of an operation: the one that it has, the one in its checkpoint, or a new one in its new pool."""
         if known is not None and known.pool == placement.pool:
             return known.slot_index
         indexes = self._slot_indexes.setdefault(placement.pool, SlotIndexes())
@@ -302,7 +303,7 @@ class TreeBook:
             self._sweep(member.queue)
 
     def _sweep(self, pool: PoolName) -> None:
-        """Drop an ephemeral pool that is not in use, and then its parent if that is not in use either."""
+        """Drop an ephemeral pool that is not in use, and then its parent if the parent is not in use either."""
         while pool in self.ephemeral.by_name and not self._is_in_use(pool):
             parent = self.ephemeral.by_name[pool].parent
             self.ephemeral.drop(pool)

@@ -42,7 +42,7 @@ class UpstreamBook:
         self.judge(operation)
 
     def judge(self, operation: Operation) -> None:
-        """Note whether a decision about an operation must follow. To be called after each change of the operation."""
+        """Record whether a decision about an operation is due. To be called after each change of the operation."""
         if operation.may_be_judged:
             self.due[operation.id] = None
         else:
@@ -68,7 +68,7 @@ class UpstreamBook:
     def end(self, ended: Operation, operation: Operation) -> None:
         """Record in an operation that one of the operations that it waits for has ended.
 
-        The other operations that it waits for are not looked at: thousands of operations may wait for hundreds of others each.
+        The other operations that it waits for are not examined: thousands of operations may wait for hundreds of others each.
         """
         wanted = self._downstream.get(ended.id, {}).get(operation.id)
         if wanted is None:
@@ -79,7 +79,7 @@ class UpstreamBook:
             _take_out(self._downstream, ended.id, operation)
             self.awaited_of_user[operation.user] -= 1
             failure = unmet(wanted, ended.state)
-            # A copy: an event or a checkpoint may hold the former list.
+            # The list is copied, since an event or a checkpoint may hold the former list.
             operation.awaits = operation.awaits.copy()
             operation.awaits.remove(ended.id)
         operation.upstream_failure = operation.upstream_failure or failure
@@ -109,7 +109,7 @@ class UpstreamBook:
 
 
 def unmet(wanted: Upstream, state: OperationState) -> str:
-    """Return why the end of an operation in this final state is not the end that is wanted; empty if it is."""
+    """Return why an operation that ended in this state did not end as wanted; empty if it did."""
     if wanted.end is UpstreamEnd.ANY or (wanted.end is UpstreamEnd.OK) == (state is OperationState.COMPLETED):
         return ""
     words = _WANTED_WORDS[wanted.end]
@@ -117,7 +117,7 @@ def unmet(wanted: Upstream, state: OperationState) -> str:
 
 
 def uncompleted(ended: Operation, job_count: int) -> str:
-    """Return why not all of the first `job_count` jobs can follow the jobs of an operation that has ended; empty if they can."""
+    """Return why the first `job_count` jobs cannot all follow the jobs of an operation that has ended; empty if they can."""
     bits = int.from_bytes(ended.ledger.completed_bits(), "little") & ((1 << job_count) - 1)
     missing = job_count - bits.bit_count()
     if not missing:

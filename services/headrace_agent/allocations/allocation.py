@@ -17,7 +17,7 @@ from headrace_agent.runner.protocol import Interrupt, Started
 
 #: Upper bound of characters in a heartbeat about why an allocation was returned.
 _WHY_CHARACTERS: Final = 100
-#: The same bound in bytes; a character takes at most four.
+#: The bound of `_WHY_CHARACTERS` in bytes; a character takes at most four.
 MOST_REASON_BYTES: Final = 4 * _WHY_CHARACTERS + 2
 
 
@@ -26,11 +26,11 @@ class AllocationEvent(enum.StrEnum):
 
     #: The resources of the allocation are free: its first job is sent to the runner.
     ROOM = "room"
-    #: Its job ended and the allocation has another job.
+    #: The job of the allocation ended, and the allocation has another job.
     NEXT = "next"
-    #: No further job starts: the allocation was taken back, or the agent stops.
+    #: No further job starts, because the allocation was taken back or the agent stops.
     CLOSE = "close"
-    #: Its job ended and there is no further job.
+    #: The job of the allocation ended, and there is no further job.
     FINISH = "finish"
 
 
@@ -59,7 +59,7 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class Allocation(msgspec.Struct):
-    """One allocation. None of its attributes is changed in place, so every change drops the cached report."""
+    """One allocation. No attribute is changed in place: setting an attribute drops the cached report."""
 
     id: AllocationId
     operation: OperationId
@@ -68,9 +68,9 @@ class Allocation(msgspec.Struct):
     #: Slots in the order in which their jobs will run; in a closing or ended allocation: slots that are returned.
     unstarted: tuple[JobSlot, ...]
     job: Job | None = None
-    #: The interruption that was last sent to the runner; sent again to a runner that may have missed it.
+    #: The interruption that was last sent to the runner. It is sent again if the runner may have missed it.
     interrupt: Interrupt | None = None
-    #: The record of its preemption, from the newest order that had one.
+    #: The record of its preemption, from the newest order that carried a record.
     preemption: PreemptionRecord | None = None
     #: CLOCK_BOOTTIME in nanoseconds until which it may wait for free resources; None: no limit.
     waits_until_ns: int | None = None

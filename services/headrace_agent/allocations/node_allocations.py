@@ -44,7 +44,7 @@ _FEW_REPORTS: Final = LARGEST_REMARKS_BYTES // (LARGEST_RECORD_BYTES + MOST_REAS
 
 
 class NodeAllocations:
-    """The allocations of one node. `total` is what its host offers, and `gpus` the names of the GPU devices in it."""
+    """The allocations of one node. `total` are the resources that the host offers, and `gpus` the names of the GPU devices among them."""
 
     def __init__(self, total: Resources, gpus: tuple[str, ...] = ()) -> None:
         self.total = total
@@ -75,7 +75,9 @@ class NodeAllocations:
         return min(until, default=None)
 
     def gpu_holders(self) -> dict[str, AllocationId]:
-        """Return the GPU devices that the node offers or allocations hold, each with its allocation; "" if no allocation has it."""
+        """Return the GPU devices that the node offers or allocations hold, each with the allocation that holds it; "" for a free
+        device.
+        """
         if not self.gpus and not self._used.gpu:
             return {}
         held = {name: allocation.id for allocation in self.by_id.values() for name in allocation.gpus}
@@ -125,7 +127,7 @@ class NodeAllocations:
         return key
 
     def strike(self, allocation: Allocation, ended: Container[JobKey]) -> None:
-        """Remove the slots whose jobs have ended."""
+        """Remove the slots whose jobs have ended elsewhere."""
         left = tuple(slot for slot in allocation.unstarted if allocation.key_of(slot) not in ended)
         self._slots -= len(allocation.unstarted) - len(left)
         allocation.unstarted = left
@@ -183,9 +185,9 @@ class NodeAllocations:
         return max(attempts, default=None)
 
     def fresh(self, operation: OperationId, slots: Iterable[JobSlot]) -> list[JobSlot]:
-        """Return the slots whose jobs are not waiting, running or ended here already.
+        """Return those of the slots whose jobs are not waiting, running or ended here already.
 
-        Slots that a closing or ended allocation returns do not count as taken: the allocator may assign them again.
+        Slots that a closing or ended allocation returns do not count as here: the allocator may assign them again.
         """
         mine = [allocation for allocation in self.by_id.values() if allocation.operation == operation]
         taken = {slot for one in mine if one.state in (_S.WAITING, _S.RUNNING) for slot in one.unstarted}
@@ -200,8 +202,8 @@ class NodeAllocations:
     def report(self) -> list[AllocationReport]:
         """Return the reports of all allocations for a heartbeat.
 
-        If there are very many, some lack the record of their preemption or the reason of their return; the agent's log has
-        both.
+        If there are very many allocations, some reports lack the record of the preemption or the reason of the return; the agent's log
+        has both.
         """
         reports = [allocation.report() for allocation in self.by_id.values()]
         if len(reports) <= _FEW_REPORTS:

@@ -24,7 +24,7 @@ class UnrecordedEnds(dict[JobKey, _KeptEnd]):
         self[end.key] = _KeptEnd(end, len(_encoder.encode(end)))
 
     def strike(self, key: JobKey) -> bool:
-        """Drop an end that is recorded elsewhere. Return False if it is not kept here."""
+        """Drop an end that admission has recorded. Return False if the end is not kept here."""
         return self.pop(key, None) is not None
 
     def within(self, size_bytes: int) -> list[JobEnd]:

@@ -1,6 +1,6 @@
 """Start records that are sent to a new allocator, which knows only the starts that it decided itself.
 
-Pure. Each heartbeat carries a few of them, until a heartbeat that had them is answered.
+Pure. Each heartbeat carries a few records, and repeats them until one of these heartbeats is answered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class UnsentStartRecords:
         self._told: dict[AllocationId, StartRecord] = {}
 
     def for_heartbeat(self) -> dict[AllocationId, StartRecord]:
-        """Return the records for a heartbeat. If it is lost, the next heartbeat carries the same records."""
+        """Return the records for a heartbeat. If the heartbeat is lost, the next heartbeat carries the same records."""
         self._told = dict(islice(self._waiting.items(), MOST_STARTS_PER_HEARTBEAT))
         return self._told
 

@@ -64,7 +64,7 @@ class FilesFetcher:
             except OSError as error:
                 return files_failure(FilesFault.HOST, f"this host cannot store the files of an operation: {error}")
             except Exception as error:
-                # This is a defect of the agent. It ends jobs of this operation, but not the agent with the jobs of all
+                # An error here is a defect of the agent. It ends jobs of this operation, but not the agent with the jobs of all
                 # operations.
                 logger().error("files not fetched", operation=order.operation, exception=error)
                 return files_failure(FilesFault.LOST, f"its files cannot be fetched: {type(error).__name__}: {error}")
@@ -74,9 +74,10 @@ class FilesFetcher:
     async def remove_unused(
         self, unused: Callable[[], list[OperationId]], on_over: Callable[[list[OperationId]], None]
     ) -> None:
-        """Ask admission about operations whose files lie here unused, and pass the ended ones to `on_over`, until cancelled.
+        """Ask admission about operations whose files are here although none of their allocations is, until cancelled. Those that have
+        ended go to `on_over`.
 
-        If the same operations are unused as before, the next question waits twice as long.
+        While the same operations stay unused, the pause before the next question doubles.
         """
         await self._try(self._folders.remove_left_over)
         pause_s, asked_before = _FIRST_LOOK_S, list[OperationId]()
@@ -96,9 +97,9 @@ class FilesFetcher:
             logger().info("files removed", operation=operation)
 
     async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
-        """Remove files.
+        """Remove the files of an operation. Return False if that fails.
 
-        If that fails for any reason, the agent goes on, and the next agent process tries again. Return False then.
+        The agent then continues, and the next agent process tries again.
         """
         try:
             await anyio.to_thread.run_sync(remove, *about)

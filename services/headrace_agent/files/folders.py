@@ -26,7 +26,7 @@ from headrace_agent.runner.host.accounts import NoAccount, account_named
 from headrace_agent.runner.host.files import LinuxFiles
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
-#: Prefix of files and folders that are not complete. No operation has a name like this, nor like the trash folder.
+#: Prefix of files and folders that are not complete. No operation has a name with this prefix, or the name of the trash folder.
 _UNFINISHED: Final = ".unfinished-"
 _TRASH: Final = ".trash"
 #: Permissions of the outer folders: accounts of jobs can pass through to their own folder.
@@ -86,7 +86,7 @@ class OperationFolders:
                 owner = _owner(account)
                 unpack(archive, folder, owner)
                 if owner is not None:
-                    # This is the last step, because the account can enter the folder from now on.
+                    # The folder is given to the account as the last step, because the account can enter the folder from now on.
                     os.fchown(folder, owner.uid, owner.gid)
             finally:
                 os.close(folder)
@@ -100,7 +100,7 @@ class OperationFolders:
         self._remove(f"{self.folder}/{operation}")
 
     def _make(self) -> None:
-        """Make the outer folders. Raises OSError, also if they belong to another account."""
+        """Make the outer folders. Raises OSError, even if they exist but belong to another account."""
         with self._lock:
             for folder in (self._root, self.folder):
                 make_own_folder(folder, _PASSED_THROUGH)

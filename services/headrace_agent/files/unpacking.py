@@ -52,7 +52,7 @@ def unpack(archive: str, folder: int, owner: FilesOwner | None = None) -> None:
             raise
         raise UnusableArchive(f"this host cannot store it: {error.strerror}: {str(error.filename)[:200]!r}") from None
     except Exception as error:
-        # This is a defect of the agent, which must not cost more than the operation.
+        # An error here is a defect of the agent. Only the operation may fail because of it, not the agent.
         logger().error("archive not unpacked", exception=error)
         raise UnusableArchive(f"unpacking it failed: {type(error).__name__}: {str(error)[:200]}") from None
 

@@ -25,9 +25,9 @@ class AccountMapping(msgspec.Struct, frozen=True):
     by_person: Mapping[str, str] = {}
     #: True if a person who is not in `by_person` has the account with the person's name.
     is_same: bool = False
-    #: Account of everyone else; empty: the agent's own; `NO_ACCOUNT`: none, so their jobs do not start.
+    #: Account of all other persons. Empty: the agent's own. `NO_ACCOUNT`: none, so their jobs do not start.
     of_others: str = ""
-    #: Smallest uid that an account may have if a person gets it because it has their name; 0: any uid but the superuser's.
+    #: Smallest uid of an account that a person gets because the account has the person's name. 0: any uid but the superuser's.
     lowest_uid: int = 0
 
     def account_of(self, person: str) -> str:

@@ -23,7 +23,7 @@ from headrace.runtime.clock import Clock
 
 #: Parts of the credential's lifetime between which it is first renewed, drawn for each node so that not all renew at once.
 _RENEWED_AFTER: Final = (0.5, 0.6)
-#: Seconds between two looks at the wall clock, which may be set, or advance while the machine sleeps.
+#: Seconds between two reads of the wall clock, which may be set, or advance while the machine sleeps.
 _LOOK_AT_CLOCK_S: Final = 60.0
 #: Pause between two tries, as a part of the time for which the renewal has been due.
 _PART_OF_DELAY: Final = 0.05
@@ -78,7 +78,7 @@ class CredentialRenewal:
                 await anyio.sleep(max(_SHORTEST_PAUSE_S, min(-left_s * _PART_OF_DELAY, _LOOK_AT_CLOCK_S)))
 
     def _left_s(self) -> float:
-        """Return the seconds until the renewal is due; negative if it is overdue."""
+        """Return the seconds until the renewal is due. The number is negative if the renewal is overdue."""
         assert self._credential is not None
         claims = claims_of(self._credential.jwt)
         due_s: float = claims["iat"] + (claims["exp"] - claims["iat"]) * self._part

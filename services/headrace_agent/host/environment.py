@@ -17,8 +17,9 @@ from headrace_agent.job_command import job_index, job_line
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "LOGNAME", "TMPDIR", "TZ", "USER")
 _OF_ACCOUNT = ("HOME", "LOGNAME", "TMPDIR", "USER")
 _LOCALE = "C.UTF-8"
-#: Suffixes of the files that a job and its host exchange: the job writes the first, the runner the second.
+#: Suffix of the file in the exchange folder that a job writes.
 PROGRESS: Final = "progress"
+#: Suffix of the file in the exchange folder that the runner writes.
 DEADLINE: Final = "deadline"
 
 
@@ -50,7 +51,7 @@ def without_account(host: Mapping[str, str]) -> dict[str, str]:
 def job_environment(
     spec: JobSpec, key: JobKey, allocation: AllocationId, node: NodeName, files: str = ""
 ) -> dict[str, str]:
-    """Return the environment of one job without the host's. Headrace's variables override those of the operation."""
+    """Return the environment of one job without the variables of the host. Headrace's variables override those of the operation."""
     return {
         **spec.environment,
         "HEADRACE_OPERATION_ID": spec.operation,

@@ -1,4 +1,4 @@
-"""The GPU devices of the host: which there are, which jobs may get, and what a job finds of its own.
+"""The GPU devices of the host: how they are found, which of them jobs may get, and how a job finds its own devices.
 
 Devices are found by their files. A UUID names an NVIDIA device to CUDA wherever the driver shows it, because CUDA may number
 the devices in another order than their files. AMD devices are numbered by the order of the nodes of their driver (KFD).
@@ -76,7 +76,7 @@ class HostGpus(msgspec.Struct, frozen=True):
 
 
 def find_gpus(root: Path = Path("/")) -> HostGpus:
-    """Return the devices of the host: those of NVIDIA, or those of AMD if there is none of NVIDIA. All are offered."""
+    """Return the devices of the host: those of NVIDIA, or those of AMD if the host has no NVIDIA device. All of them are offered."""
     nvidia = _nvidia_gpus(root)
     if nvidia:
         return _all_offered(nvidia, (_CUDA,))
@@ -115,7 +115,9 @@ def _all_offered(gpus: list[Gpu], variables: tuple[str, ...]) -> HostGpus:
 
 
 def _nvidia_gpus(root: Path) -> list[Gpu]:
-    """Return the devices with a file /dev/nvidia<N>, by N. A container has files only of those that it may use."""
+    """Return the devices with a file /dev/nvidia<N>, by N. In a container there are files only of the devices that the container may
+    use.
+    """
     uuids: dict[int, str] = {}
     for path in _files(root / "proc/driver/nvidia/gpus"):
         text = _text(path / "information")

@@ -14,10 +14,10 @@ import anyio
 from headrace.child_process import until_ended
 from headrace.durations import format_duration
 
-#: Characters of the output that a failure repeats: its end.
+#: Number of characters at the end of the output that the reason of a failure repeats.
 _MOST_OUTPUT: Final = 500
 _READ_BYTES: Final = 64 * 1024
-#: Time for the output that is left when the command has ended, and for the end of a killed command, in seconds.
+#: Seconds to wait for the rest of the output when the command has ended, and for the end of a killed command.
 _LAST_OUTPUT_S: Final = 0.2
 
 
@@ -54,8 +54,8 @@ class HealthCommand:
                 with anyio.move_on_after(self._timeout_s) as time:
                     await _wait(process, output)
             finally:
-                # The command ended or is late, and so are the children that it left behind. It is not reaped before, so that no other
-                # process can have its number.
+                # Kill the command if it is late, and the children that it left behind. It is reaped only afterwards, so that no other
+                # process can have its pid.
                 _signal_group(process, signal.SIGKILL)
         with anyio.move_on_after(_LAST_OUTPUT_S):
             await until_ended(process.pid)
@@ -93,7 +93,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def _is_there(process: subprocess.Popen[bytes]) -> bool:
-    """True if a killed process still exists, or a child that this process may not kill."""
+    """True if a killed process still exists, or if one of its children exists that this process may not kill."""
     return process.poll() is None or not _signal_group(process, 0)
 
 

@@ -24,7 +24,7 @@ class IsolationFromJobs(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Return the isolation in one word, as it is shown for a node."""
+        """Return the isolation in the one word that lists of nodes show."""
         return "full" if self.is_full else "none"
 
 

@@ -35,7 +35,7 @@ _TRASH: Final = ".trash"
 
 
 class JobExchange:
-    """The exchange folder, as the agent sees it from one look to the next. Raises OSError where it cannot be used."""
+    """The exchange folder, as the agent reads it at intervals. Its methods raise OSError if the folder cannot be used."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ class JobExchange:
     def read_progress(self, names: list[str], jobs: Mapping[JobKey, str]) -> dict[JobKey, int]:
         """Return the progress of jobs in thousandths, as found in the entries `names`.
 
-        Entries that belong to no job are removed at the second look that finds them. `jobs` maps all running jobs to their
+        Entries that belong to no job are removed at the second call that finds them. `jobs` maps all running jobs to their
         accounts. The caller must look the jobs up after the names. Raises OSError.
         """
         by_name = {job_name(job): job for job in jobs}
@@ -82,11 +82,11 @@ class JobExchange:
         try:
             os.unlink(name, dir_fd=exchange)
         except IsADirectoryError:
-            # A file system may be mounted there; the next look tries again.
+            # A file system may be mounted there. The next check of the folder tries again.
             with suppress(OSError):
                 self._removal.remove(f"{self._folder}/{name}")
         except OSError:
-            # The file is gone already, or the next look tries again.
+            # The file is gone already, or the next check of the folder tries again.
             pass
 
 

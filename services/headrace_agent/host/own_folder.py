@@ -63,7 +63,7 @@ def refuse_foreign(status: os.stat_result, path: str, uid: int | None = None) ->
 def _take(folder: int, path: str, mode: int, uid: int | None = None) -> None:
     status = os.fstat(folder)
     refuse_foreign(status, path, uid)
-    # Only its owner can change the permissions of a folder.
+    # Only the owner of a folder can change its permissions, so a folder of another account keeps them.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(folder, mode)
 

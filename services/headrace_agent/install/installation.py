@@ -87,13 +87,14 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
     check(place, settings.users, f"{config}: [agent] users", state)
     runner, agent = wanted = units_of(settings, config, place.account)
     runs = is_true("is-active", agent.name)
-    # A runner that was started in another way keeps its jobs out of the cgroup of the unit, and the unit out of its folder.
+    # A runner that was started in another way would hold the state folder, so that the runner of the unit could not use it, and its jobs
+    # would be outside of the cgroup of the unit.
     for holder, unit_name in _HOLDERS.items():
         if not is_true("is-active", unit_name(settings.node_name())):
             # Any present owner of the folder is accepted: the administrator asked for it, and `own_folder` takes the folder
             # over.
             os.close(claim(str(state), holder, state.stat().st_uid if state.exists() else None))
-    # An earlier run may have been interrupted after it wrote a unit.
+    # Files are compared in any case: an earlier run may have been interrupted after it wrote a unit.
     changed = {
         unit.name
         for unit in wanted
@@ -125,7 +126,7 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
 def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
     """Stop the agent of a node with its jobs, and remove its units. Raises `CannotInstall`, `NoSystemd`, OSError."""
     agent, runner = units.agent_unit_name(node), units.runner_unit_name(node)
-    # An earlier run may have been interrupted after it removed one of them, and systemd refuses to stop what it does not know.
+    # An earlier run may have been interrupted after it removed one unit, and systemd refuses to stop a unit that it does not know.
     there = [name for name in (agent, runner) if (place.unit_folder / name).exists()]
     if not there:
         yield f"no unit of node {node} is in {place.unit_folder}: nothing to change"
@@ -146,7 +147,7 @@ def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
 def own_folder(state: Path, account: str) -> int:
     """Give the state folder and its files to the account that runs the agent, and close the folder to other accounts.
 
-    Return how many had another owner, plus one if the folder was open to others. Raises `CannotInstall`.
+    Return the number of files that had another owner, plus one if the folder was open to others. Raises `CannotInstall`.
     """
     uid, gid = (found := pwd.getpwnam(account) if account else pwd.getpwuid(0)).pw_uid, found.pw_gid
     paths = [state, *state.iterdir()]

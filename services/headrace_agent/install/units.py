@@ -17,7 +17,7 @@ _SLICE: Final = "system.slice"
 _CGROUPS: Final = "/sys/fs/cgroup"
 #: Seconds that an agent needs to stop besides the time for its jobs: to report the last ends and end the runner.
 _AGENT_STOP_S: Final = 15
-#: Seconds that the runner may take to stop: it interrupts its jobs by itself if no agent told it to end them.
+#: Seconds that the runner may take to stop. It interrupts its jobs on its own if no agent ordered it to end them.
 _RUNNER_STOP_S: Final = 30
 
 _AGENT: Final = """\

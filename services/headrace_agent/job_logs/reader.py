@@ -19,12 +19,12 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.files.job_log import Stream, log_name
 
 LARGEST_CHUNK_BYTES = 1024 * 1024
-#: Upper bound of tries of one read. The read is repeated if the log is rotated between two looks at its files.
+#: Upper bound of tries of one read. The read is repeated if the log is rotated while its files are opened.
 _ATTEMPTS = 100
 
 
 class LogPiece(msgspec.Struct, frozen=True):
-    """A piece of a stream. It begins at `next_offset - len(data)`, which is later than asked for if older output is gone."""
+    """A piece of a stream. It begins at `next_offset - len(data)`, which is later than the requested offset if older output is gone."""
 
     data: bytes
     #: Offset at which to continue reading.
@@ -121,13 +121,13 @@ def _parts(logs: int, name: str, fds: list[int]) -> list[_Part] | None:
     """
     older, newer = _open(logs, f"{name}.1", fds), _open(logs, name, fds)
     inode, start = _place(logs, name, fds)
-    # A rotation in between replaces the older file, so its inode differs. The first one stays open, so its inode is not reused.
+    # A rotation in between replaces the older file, so its inode differs. The first file stays open, so its inode is not reused.
     if _inode(_open(logs, f"{name}.1", fds)) != _inode(older):
         return None
     if newer is not None and inode == newer[1]:
         return [*_before(older, start), _Part(newer[0], start, newer[2])]
-    # The runner is (or was killed) between two steps of a rotation: the `.at` file still describes the file that is now the
-    # older one.
+    # A runner is between two steps of a rotation, or was killed there: the `.at` file still describes the file that has become the older
+    # one.
     older_start = start if older is not None and inode == older[1] else 0
     found = [_Part(older[0], older_start, older[2])] if older is not None else []
     if newer is not None:

@@ -42,7 +42,7 @@ class Readers:
     async def refusal_of(self, operation: OperationId, user: str, *, session_in: str = "") -> Refusal | None:
         """Return the refusal for a user who may not read the logs of an operation, or None if the user may.
 
-        With `session_in`, the tree of this node, the question is whether the user may have a session with the operation's jobs.
+        With `session_in` (the tree of this node), the answer says whether the user may have a session with the operation's jobs.
         """
         now_s = self._clock.steady_s()
         said = self._said.get((operation, user, session_in))
@@ -54,7 +54,7 @@ class Readers:
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
             if session_in and said is not None and said[0] is None:
-                # A session that was allowed goes on while admission is down, as its job does.
+                # Not refused: a session that was allowed goes on while admission is down, as its job does.
                 return None
             what = "have a session with the job" if session_in else "read the log"
             return NotReady(f"admission does not say whether {user} may {what}: {error}")
@@ -69,7 +69,7 @@ class Readers:
 class JobLogs:
     """Answers requests for logs.
 
-    `known_attempt` returns the newest attempt of a job that the agent knows. `runs` tells whether an attempt is still running.
+    `known_attempt` returns the newest attempt of a job that the agent knows. `runs` returns whether an attempt is still running.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class JobLogs:
         if not attempt:
             return missing
         key = JobKey(request.operation, request.index, attempt)
-        # Checked before reading: if the job ends in between, the next request reports the end.
+        # Whether the job runs is checked before reading: if the job ends in between, the next request reports the end.
         runs = self._runs(key)
         chunk = read_log(self._folder, key, request.stream.value, request.offset, request.limit)
         if not chunk.exists and known is None and not os.path.isdir(f"{self._folder}/{request.operation}"):

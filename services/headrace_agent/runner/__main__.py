@@ -77,9 +77,9 @@ def _hear_all_signals() -> None:
 
 
 def _make_runner(settings: Settings) -> Runner:
-    # Refused if the process leads a session already.
+    # `setsid` fails if the process leads a session already.
     with contextlib.suppress(PermissionError):
-        # A closed terminal ends all processes of its session, and the runner must stay.
+        # Closing a terminal ends all processes of its session, and the runner must survive that.
         os.setsid()
     # Jobs inherit this limit: a core file could fill a disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

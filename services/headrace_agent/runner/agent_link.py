@@ -1,8 +1,8 @@
 """The runner's end of the connection to the agent: a unix socket with one connected agent at a time.
 
-A connection becomes the agent's with its `Hello`, and replaces the agent's connection before it. Until then the runner sends
-nothing on it. A connection that sends something else, or that belongs to another user, is closed and counted. The jobs are not
-affected. An order of the agent that cannot be read ends its own job: see `unreadable_messages`.
+A connection becomes that of the agent when `Hello` arrives on it, and replaces the connection before it. Until then the runner sends
+nothing on the new connection. A connection that sends something else, or that belongs to another user, is closed and counted. The jobs
+are not affected. An order of the agent that cannot be read ends its own job: see `unreadable_messages`.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _MOST_FRAMES_AT_ONCE = 256
 #: Unsent bytes above which the agent counts as stuck. Its connection is closed, and it gets a full report when it reconnects.
 _MOST_WAITING_BYTES = 64 * 1024 * 1024
 _CREDENTIALS = struct.Struct("3i")
-#: Nanoseconds for which an end may wait for further messages if the next job has started already. Such an end is not urgent,
-#: since the agent need not act on it.
+#: Nanoseconds for which the report of an end may wait for further messages if the next job has started already. Such an end is not
+#: urgent, since the agent need not act on it.
 _TOGETHER_NS = 5 * NS_PER_MS
 
 
@@ -119,13 +119,13 @@ class AgentLink:
         if self._agent < 0:
             return
         connection = self._connections[self._agent]
-        # The first frame does not count: it may be a full report, whose size depends on what the node holds.
+        # The first frame does not count against the bound: it may be a full report, whose size depends on what the node holds.
         front = connection.outbox[0] if connection.outbox else b""
         if connection.waiting_bytes - len(front) > _MOST_WAITING_BYTES:
             self._close(self._agent, "it does not read")
             return
         may_wait = isinstance(message, Ended) and message.followed_by is not None
-        # The start of the job that followed comes right behind its predecessor's end, and may wait with it.
+        # The report that a queued job started follows the report of its predecessor's end at once, and may wait together with it.
         self._is_urgent = self._is_urgent or not (may_wait or (isinstance(message, Started) and connection.outbox))
         frame = pack(message)
         connection.outbox.append(memoryview(frame))
@@ -147,7 +147,7 @@ class AgentLink:
         for fd in list(self._connections):
             self._close(fd, "")
         self._listener.close()
-        # The next runner removes the socket.
+        # If the socket cannot be removed, the next runner removes it.
         with contextlib.suppress(OSError):
             os.unlink(self._path)
 
@@ -178,7 +178,7 @@ class AgentLink:
         try:
             data = connection.socket.recv(_READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            # The poll reports when there is something to read.
+            # There is nothing to read. The poll reports when there is.
             return
         except OSError:
             # A broken connection counts as closed: the agent reconnects.
@@ -212,7 +212,7 @@ class AgentLink:
             message: ToRunner = unpack(frame, self._decoder)
             if isinstance(message, Run | RunAhead):
                 run = message if isinstance(message, Run) else message.run
-                # The id becomes a part of paths.
+                # The id becomes a part of paths, so it must be legal.
                 operation_id(run.job.operation)
         except (BadFrame, BadInput) as error:
             instead = order_instead_of(frame, str(error)) if fd == self._agent else None
@@ -260,12 +260,12 @@ class AgentLink:
 def _listen(state: str) -> socket.socket:
     path = f"{state}/{SOCKET_NAME}"
     with contextlib.suppress(FileNotFoundError):
-        # The socket is of a runner that was killed: this process holds the lock.
+        # The socket belongs to a runner that was killed, since this process holds the lock.
         os.unlink(path)
     folder = os.open(state, os.O_RDONLY | os.O_DIRECTORY)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Through the folder's descriptor, since a unix address holds only 107 bytes.
+        # The socket is reached through the folder's descriptor, since a unix address holds only 107 bytes.
         listener.bind(f"/proc/self/fd/{folder}/{SOCKET_NAME}")
         os.chmod(path, 0o600)
         listener.listen(16)

@@ -58,11 +58,11 @@ RunnerEffect = Launch | Signal | TellDeadline | Keep | Drop | SendToAgent | EndR
 class JobExit(msgspec.Struct, frozen=True):
     """Facts about a main process that ended, as the host reports them."""
 
-    #: CLOCK_BOOTTIME in nanoseconds at which the end was noticed; 0: now.
+    #: CLOCK_BOOTTIME in nanoseconds at which the end was noticed; 0: it was noticed now.
     main_ended_ns: int = 0
     exit_code: int | None = None
     signal: int | None = None
-    #: Why the job failed whatever its exit code (out of memory, a log that could not be written); empty: the exit code decides.
+    #: Why the job failed regardless of its exit code (out of memory, a log that could not be written); empty: the exit code decides.
     failure: str = ""
     stderr_tail: str = ""
     cpu_ms: int = 0

@@ -43,12 +43,14 @@ from headrace_agent.runner.protocol import (
     Started,
 )
 
-#: Milliseconds between the request to end and the kill if no timeout was given: a log could not be written.
+#: Milliseconds from the request to end to the kill if no timeout was given, as when a log could not be written.
 _OWN_TIMEOUT_MS = 5_000
 
 
 class RunnerEngine:
-    """The table of jobs. `most_jobs` is how many may live at once, as far as file descriptors suffice."""
+    """The decisions about all jobs of a runner. `most_jobs` is the number of jobs that may be live at once, as far as file descriptors
+    suffice.
+    """
 
     def __init__(self, most_jobs: int = 100_000) -> None:
         self._most_jobs = most_jobs
@@ -61,7 +63,7 @@ class RunnerEngine:
         self._lease: NodeLease | None = None
         self._lease_enforced = False
         self._end_all: Stop | None = None
-        #: Times that an expired lease was noticed so late that other nodes could already have the jobs.
+        #: Number of times that an expired lease was noticed so late that other nodes could already have the jobs.
         self._leases_seen_late = 0
         self._leave_ns: int | None = None
 
@@ -179,7 +181,7 @@ class RunnerEngine:
         return Outcome(None, effects + ([Launch(following)] if following is not None else self._leave()))
 
     def on_failure(self, key: JobKey, reason: str, now: Moment) -> Outcome[None, RunnerEffect]:
-        """End a job that cannot go on. It counts as failed with this reason."""
+        """End a job that cannot continue. The job counts as failed with this reason."""
         stop = Stop(JobResult.FAILED, reason, _OWN_TIMEOUT_MS)
         return Outcome(None, self._stop_live(key, stop, now))
 
@@ -322,7 +324,9 @@ class RunnerEngine:
         return job
 
     def _go_on(self, job: LiveJob, now: Moment) -> Run | None:
-        """Return the run that was queued behind a run that has ended, if it may start, else None. It counts as live from now on."""
+        """Return the run that was queued behind a run that has ended, or None if no run may start. The returned run counts as live
+        from now on.
+        """
         if not job.ahead or job.stop is not None or self._refusal(now) or self._host_fault(job.ahead[0]):
             return None
         run = job.ahead.popleft()

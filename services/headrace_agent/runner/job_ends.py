@@ -48,10 +48,11 @@ def out_of_memory_words(run: Run) -> str:
 
 
 def with_memory_judged(run: Run, exit: JobExit) -> JobExit:
-    """Return the exit of a job, as out of memory if it was killed with its memory at its limit and no cgroup counted kills.
+    """Return the exit of a job. It is marked as out of memory if the job was killed with its memory at its limit, and no cgroup counted
+    kills.
 
-    Without a cgroup the kernel kills processes only when the whole host is out of memory. A job at its limit is then the
-    likely cause, and at least needs more memory than it asked for.
+    Without a cgroup the kernel kills processes only when the whole host is out of memory. A job that reached its limit is the likely
+    cause then. In any case it needs more memory than it asked for.
     """
     is_killed = exit.signal == signal.SIGKILL and not exit.from_cgroup
     if not is_killed or exit.failure or not 0 < run.memory_bytes <= exit.max_rss_bytes:

@@ -19,11 +19,11 @@ from headrace_agent.runner.job_ends import Stop, time_limit_stop
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Run, Started
 
-#: Milliseconds after SIGKILL at which a process that is still there gets another SIGKILL. While all jobs are ended, the runner
-#: ends without the process after this time.
+#: Milliseconds after SIGKILL at which a process that is still there gets another SIGKILL. If the runner is ending all jobs, it ends after
+#: this time even if the process is still there.
 KILL_TIMEOUT_MS = 10_000
-#: Entries of the heap of deadlines for each live job, beyond which the entries of ended jobs are dropped: short jobs with long time limits
-#: would otherwise fill the memory.
+#: Largest number of entries in the heap of deadlines for each live job. Above it, entries of ended jobs are dropped: short jobs with long
+#: time limits would otherwise fill the memory.
 _MOST_DEADLINES_OF_A_JOB = 8
 
 
@@ -40,7 +40,8 @@ class LiveJob(msgspec.Struct):
     killed_after_ms: int | None = None
     #: CLOCK_BOOTTIME in nanoseconds of the next kill.
     deadline_ns: int | None = None
-    #: CLOCK_BOOTTIME in nanoseconds at which the time limit of the job is reached; None: no limit, not started, or reached.
+    #: CLOCK_BOOTTIME in nanoseconds at which the time limit of the job is reached; None: the job has no limit, has not started, or has
+    #: reached its limit.
     limit_ns: int | None = None
     #: Queued jobs of its allocation, in order.
     ahead: deque[Run] = msgspec.field(default_factory=deque)
@@ -80,7 +81,7 @@ class JobInterruptions:
         due_ns = now.steady_ns + stop.timeout_ms * NS_PER_MS
         effects: list[RunnerEffect] = []
         if job.state is JobState.STARTING and (job.deadline_ns is None or due_ns < job.deadline_ns):
-            # The job gets the signal once its program runs. A process that is still starting at the deadline is killed.
+            # A job that is still starting gets the signal once its program runs. If it is still starting at the deadline, it is killed.
             job.stopped_ns = job.stopped_ns or now.steady_ns
             self._set_deadline(key, job, due_ns)
         if job.state is JobState.RUNNING:

@@ -23,16 +23,18 @@ from headrace.wire.start_stages import StartRecord
 
 #: Upper bound in bytes of one frame to the runner; a longer frame closes the connection.
 LARGEST_REQUEST_BYTES = 4 * 1024 * 1024
-#: Upper bound in bytes of one frame to the agent. A full report is always one frame: half a report would look as if jobs were
-#: gone.
+#: Upper bound in bytes of one frame to the agent. A full report is always one frame: if it were split, a job that is missing in the first
+#: part would count as gone.
 LARGEST_ANSWER_BYTES = 1024 * 1024 * 1024
 #: Stands for an account if the person has none on this host. No real account has such a name.
 NO_ACCOUNT = "(none)"
-#: Variables of every process of a job: `HEADRACE_JOB=<operation>.<index>.<attempt>`, and the state folder of its runner. The
-#: second is needed because users name operations, so two clusters on one host may have jobs with the same name.
+#: Variable of every process of a job: `HEADRACE_JOB=<operation>.<index>.<attempt>`.
 MARKER = "HEADRACE_JOB"
+#: Variable of every process of a job: the state folder of its runner. It is needed because users name operations, so two clusters on one
+#: host may have jobs with the same name.
 RUNNER_MARKER = "HEADRACE_RUNNER"
-#: Prefix of both in the environment of the helper that Podman leaves beside a container (conmon). It gets the locale and little else.
+#: Prefix of both variables in the environment of the helper that Podman leaves beside a container (conmon). Podman passes little else
+#: than variables of the locale to the helper.
 HELPER_PREFIX = "LC_"
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -60,24 +62,25 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     environment: dict[str, str]
     #: Absolute path; empty: a scratch folder that the runner makes and removes, or the home folder of the account.
     working_directory: str
-    #: Hundredths of a core, and bytes of memory; 0: no limit. Enforced as far as the isolation of the host allows.
+    #: Hundredths of a core; 0: no limit. Enforced as far as the isolation of the host allows.
     cpu: _Natural
+    #: Bytes of memory; 0: no limit. Enforced as far as the isolation of the host allows.
     memory_bytes: _Natural
-    #: Bytes kept of stdout and of stderr each; older output is rotated away. 0: the runner's own setting.
+    #: Largest number of bytes of the log of stdout, and of that of stderr; older output is rotated away. 0: the runner's own setting.
     log_cap_bytes: _Natural = 0
     #: The agent's own note about the job, returned unchanged in the full report.
     note: bytes = b""
-    #: True if the job understands the signal, so that its exit code afterwards tells what it did.
+    #: True if the job understands the signal. Its exit code afterwards then says whether it was completed or saved its state.
     interruptible: bool = False
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    #: File that tells the job the time of its kill, written when it gets the signal; empty: none.
+    #: File with the time of the job's kill, which is written for the job when it gets the signal; empty: none.
     deadline_file: str = ""
     #: Folder that is made for the job before it starts, for its account only; empty: none. Its parent is the host's exchange
     #: folder.
     exchange_folder: str = ""
     #: Account of the host that the job runs as; empty: the runner's own.
     account: AccountName = ""
-    #: Smallest uid of an account that may start the job; smaller uids belong to system accounts. 0: any except the superuser's.
+    #: Smallest uid of an account that may start the job; smaller uids belong to system accounts. 0: any uid except the superuser's.
     lowest_uid: _Natural = 0
     #: Why the job cannot be started, so that it only ends; empty: it can be started.
     not_started_for: Annotated[str, msgspec.Meta(max_length=4096)] = ""
@@ -89,8 +92,9 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     gpus: tuple[str, ...] = ()
     #: Device files that the job must not open: those of all other GPUs. Enforced with `cgroup2` if the runner is root.
     closed_files: list[str] = []
-    #: Milliseconds from the start of the program until the job is interrupted; null: no limit. And from that signal to SIGKILL.
+    #: Milliseconds from the start of the program until the job is interrupted; null: no limit.
     time_limit_ms: UnixMillis | None = None
+    #: Milliseconds from the signal of that interruption to SIGKILL.
     interruption_timeout_ms: UnixMillis = 10_000
     #: True if the job gets a terminal instead of an empty stdin and logged output.
     terminal: bool = False
@@ -181,8 +185,9 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
 
     job: JobKey
     pid: int
-    #: Unix time in milliseconds, and CLOCK_BOOTTIME in nanoseconds of the same instant.
+    #: Unix time in milliseconds at which the process started.
     started_at_ms: int
+    #: CLOCK_BOOTTIME in nanoseconds of the same instant.
     started_boottime_ns: int
     #: Account of the host that the job runs as; empty: the runner's own.
     account: AccountName = ""
@@ -218,8 +223,9 @@ class FullReport(msgspec.Struct, frozen=True, tag="picture"):
 
     running: list[KeptJob]
     ended: list[JobEnd]
-    #: `cgroup2`, `rlimit` or `none`, and a text on why it is not stronger.
+    #: `cgroup2`, `rlimit` or `none`.
     isolation: str
+    #: Why the isolation is not stronger.
     isolation_detail: str
     pid: int
     #: Present faults (ends that cannot be written, files that could not be read); empty: nothing.

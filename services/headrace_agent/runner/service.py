@@ -59,11 +59,11 @@ from headrace_agent.runner.protocol import (
 from headrace_agent.runner.sessions.relay import MOST_COMMANDS, Sessions
 from headrace_agent.runner.settings import Settings
 
-#: Messages of the agent that are obeyed before the jobs' output is read again.
+#: Number of messages of the agent that are obeyed before the jobs' output is read again.
 _MESSAGES_A_TURN = 32
 _TICK_MS = 1_000
 _FIGURES_MS = 60_000
-#: Milliseconds after the last job in which the agent may read the last messages, and unwritten ends are tried again.
+#: Milliseconds after the end of the last job in which the agent may read the last messages, and unwritten ends are tried again.
 _LEAVE_MS = 2_000
 #: File descriptors of one job: two pipes, three files, one pidfd. While its process starts: both ends of two pipes, a third
 #: pipe and one file.
@@ -128,7 +128,7 @@ class Runner:
         """Wait for events, at most `most_ms`, and handle them. Return True if the runner may end."""
         for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
             self._on_event(fd, mask)
-        # Ends come before messages: the next job waits for the resources that an end makes free.
+        # Ends are handled before messages: the next job waits for the resources that an end makes free.
         self._look()
         for run, refusal in self._jobs.late_starts(self._host.processes.now()):
             self._on_start(run, refusal)
@@ -202,7 +202,7 @@ class Runner:
         self._log.info("recovered", ends=len(kept.ends), lost=len(kept.leftovers), processes_killed=killed)
 
     def _survey_logs(self) -> None:
-        """Record the existing logs. If the logs folder cannot be used, the jobs fail with that reason, and the runner goes on."""
+        """Record the existing logs. If the logs folder cannot be used, the jobs fail with that reason, and the runner continues."""
         try:
             self._host.files.make_folder(self._settings.logs)
             self._jobs.retention.survey(self._host.files, self._settings.logs)
@@ -216,7 +216,7 @@ class Runner:
         theirs.setblocking(False)
         self._wakeup = theirs
         signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-        # The handler does nothing. SIG_IGN would not do: the jobs would inherit an ignored signal.
+        # The handler does nothing. SIG_IGN is not used, because the jobs would inherit an ignored signal.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
         self._poll.register(ours, select.EPOLLIN)
@@ -230,7 +230,8 @@ class Runner:
         due += [self._link.due_ns, self._sessions.next_ns()]
         if self._alone_ns is not None and self._settings.abandoned_after_ms:
             due.append(self._alone_ns + self._settings.abandoned_after_ms * NS_PER_MS)
-        # A lease runs on while the host sleeps, but the poll's timeout does not, so with jobs there is a turn every second.
+        # A lease runs on while the host sleeps, but the timeout of the poll does not. So while there are jobs, the poll returns at least
+        # once a second.
         if len(self._jobs) or self._kept.unwritten or self._jobs.untidy:
             due.append(self._tick_ns)
         return max(0.0, (min(due_ns for due_ns in due if due_ns is not None) - now_ns) / NS_PER_MS)
@@ -310,7 +311,7 @@ class Runner:
                     self._log.debug("job signal", **job_fields(job), number=number)
                     self._jobs.signal(job, number)
                 case TellDeadline(path, at_ms):
-                    # The job gets the signal in any case.
+                    # The job gets the signal even if the file cannot be written.
                     with contextlib.suppress(OSError):
                         self._host.files.leave_word(path, f"{at_ms / 1000:.3f}\n".encode())
                 case Keep(end):
@@ -358,7 +359,7 @@ class Runner:
         self._take(self._engine.on_failure(job, reason, self._host.processes.now()))
 
     def _settle(self, jobs: list[JobKey]) -> None:
-        """Notice all main processes that have ended by now, before anything is decided about their jobs."""
+        """Take in the ends of all main processes that have ended by now, before anything is decided about their jobs."""
         for pidfd in self._jobs.ended_unseen(jobs):
             self._jobs.on_main_ended(pidfd, self._host.processes.now())
         self._look()

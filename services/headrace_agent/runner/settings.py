@@ -28,11 +28,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     isolation: IsolationChoice = "auto"
     #: A cgroup v2 folder that is delegated to this user; empty: none.
     cgroup: str = ""
-    #: Bytes added to a job's memory for RLIMIT_DATA, since stacks of threads and reserved memory count there.
+    #: Bytes added to a job's memory for RLIMIT_DATA, because that limit also counts stacks of threads and reserved memory.
     memory_headroom_bytes: _Bytes = 256 * 1024 * 1024
     #: Upper bound of processes and threads of one job at a time, where cgroups count them. 0: no limit.
     job_pids: Annotated[int, msgspec.Meta(ge=0, le=2**22)] = 4_096
-    #: Milliseconds after SIGTERM to the runner, when all jobs are interrupted, until the remaining jobs are killed.
+    #: Milliseconds from SIGTERM to the runner, which interrupts all jobs, until the remaining jobs are killed.
     end_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 10_000
     #: Milliseconds from the start of a job until its program must run. A slower job has failed, and its process is killed.
     start_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 30_000

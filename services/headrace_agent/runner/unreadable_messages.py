@@ -133,7 +133,7 @@ def report_instead_of(frame: bytes, why: str) -> ToAgent | None:
 
 
 def _kept_in(raw: msgspec.Raw, why: str) -> KeptJob | None:
-    """Return a running job of the report. An unreadable job goes on: its end, or an interruption, needs only its name."""
+    """Return a running job of the report. An unreadable job continues, since its end or an interruption needs only its name."""
     kept = _decoded(_kept, raw)
     if kept is not None:
         return kept

@@ -13,7 +13,8 @@ from headrace_agent.host import facts
 from headrace_agent.install import units
 from headrace_agent.settings import AgentSettings
 
-#: Prefixes of unit settings that are not copied: what is run, how often and how long. The rest is about account and limits.
+#: Prefixes of unit settings that are not copied: they say what is run, how often and how long. The other settings are about account and
+#: limits.
 _OF_RUNNING: Final = ("Exec", "Type", "Restart", "Timeout", "KillMode")
 
 

@@ -27,11 +27,12 @@ _LEASE_NS: Final = 600 * 10**9
 _LOOK_AGAIN_S: Final = 0.05
 _GONE_S: Final = 5.0
 _LIMIT_BYTES: Final = 64 * 2**20
-#: Python code that takes more memory than the limit, and more than a limit of single processes leaves above it.
+#: Python code that takes more memory than the job's limit, and more than `rlimit` adds to it.
 _GREED: Final = "data = bytearray(512 << 20); data[::4096] = bytes(len(data) // 4096)"
 #: Python code that leaves a process in a session of its own, and prints its pid.
 _LEAVER: Final = "import subprocess as s; print(s.Popen(['sleep', '600'], start_new_session=True, stdout=-3).pid)"
-#: Shell code that checks the account, and that a file is not readable. Gets the names of both.
+#: Shell code that checks the account, and that a file is not readable. Its arguments are the name of the account and the path of the
+#: file.
 _AS_ACCOUNT: Final = (
     'test "$(id -un)" = "$0" || exit; test ! -f "$1" -o ! -r "$1" || { echo "it can read $1" >&2; exit 1; }'
 )
@@ -42,7 +43,7 @@ class TrialResult(msgspec.Struct, frozen=True):
 
     trial: str
     passed: bool
-    #: The finding, in words.
+    #: What the trial found, in words.
     found: str
 
 

@@ -37,7 +37,7 @@ class Finding(enum.Enum):
 
 
 class RunnerSilence:
-    """Counts the looks in a row at which a runner owed an answer and had sent nothing since the look before. Pure."""
+    """Counts the looks in a row at which a runner owed an answer but had sent nothing since the previous look. Pure."""
 
     def __init__(self) -> None:
         self._looks = 0

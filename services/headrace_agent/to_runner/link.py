@@ -49,7 +49,7 @@ _READ_BYTES = 256 * 1024
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 10.0
 #: Seconds after which a connection counts as settled. After a shorter connection the pause before reconnecting grows, because the next
-#: connection would most likely end as soon.
+#: connection would most likely end just as soon.
 _SETTLED_S = 1.0
 _GONE = "the runner is gone and is being restarted"
 
@@ -126,7 +126,7 @@ class RunnerLink:
             self._outbox.append(frame)
 
     def flush(self) -> None:
-        """Write all queued messages at once, because jobs may wait to start. What the runner does not take now follows later."""
+        """Write all queued messages at once, because jobs may wait to start. What the runner does not take now is written later."""
         if self._told_by is None or not self._outbox or self._behind.is_set():
             return
         together = b"".join(self._outbox)
@@ -136,7 +136,7 @@ class RunnerLink:
         except BlockingIOError:
             sent = 0
         except OSError:
-            # The reader notices the end of the connection too.
+            # The task that reads notices the end of the connection, too.
             return
         if sent < len(together):
             self._outbox.append(together[sent:])
@@ -149,7 +149,9 @@ class RunnerLink:
         return self._told_by is not None and self._turns is None
 
     async def turn(self, user: str, turn: SessionTurn) -> bytes | None:
-        """Send a person's turn of a session, and return the answer. None if the runner cannot be reached, or has too many turns."""
+        """Send a person's turn of a session, and return the answer. Return None if the runner cannot be reached, or too many turns
+        wait for it.
+        """
         turns = self._turns
         if self._told_by is None or turns is None or turns.is_full:
             return None
@@ -182,7 +184,7 @@ class RunnerLink:
                 if self._conversation is not None:
                     await self._gone.wait()
                 elif (connection := self._connect()) is not None:
-                    # The runner lives and was away when it was ordered to end. It gets the order when it sends its full report.
+                    # The runner lives, and was not connected when it was ordered to end. It gets the order when it sends its full report.
                     await self._converse(connection)
                 elif self._child is not None:
                     # The runner was started a moment ago, and there is no connection to it yet.
@@ -209,7 +211,7 @@ class RunnerLink:
                 try:
                     await self._read(connection)
                 finally:
-                    # This is cleared before the other tasks have ended, so that messages sent meanwhile are dropped.
+                    # The connection is cleared before the other tasks have ended, so that messages sent meanwhile are dropped.
                     had_picture, self._told_by = self._told_by is not None, None
                     if self._turns is not None:
                         self._turns.give_up_all()
@@ -253,7 +255,7 @@ class RunnerLink:
                     self._on_message(message)
             except Exception as error:
                 failure = error
-                # One message may have ended the connection before a later message failed.
+                # The outcome may be set already: one message may have ended the connection before a later message failed.
                 if not over.done():
                     over.set_result(None)
 
@@ -286,9 +288,9 @@ class RunnerLink:
         return report
 
     async def _write(self, connection: socket.socket) -> None:
-        """Send `Hello`, then write whatever the runner did not take at once."""
+        """Send `Hello`, then write the bytes that the runner did not accept at once."""
         loop = asyncio.get_running_loop()
-        # The reader notices the end of the connection too.
+        # The task that reads notices the end of the connection, too.
         with suppress(OSError):
             await loop.sock_sendall(connection, self._hello)
             while True:
@@ -357,11 +359,11 @@ class RunnerLink:
             return None
 
     def _has_jobs(self) -> bool:
-        """True if an earlier runner may have left jobs that are not accounted for."""
+        """True if an earlier runner may have left jobs whose end no agent has recorded."""
         try:
             return has_jobs(LinuxFiles(), self._state)
         except (FileNotFoundError, NotADirectoryError):
-            # No runner has made the folder, or none could.
+            # The folder does not exist: no runner has made it, or none could.
             return False
         except OSError:
             # The folder cannot be read, so there may be jobs.

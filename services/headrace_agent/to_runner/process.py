@@ -17,14 +17,14 @@ from headrace_agent.settings import AgentSettings
 #: Exit status of a runner that found another runner in its state folder.
 IN_USE = 3
 _START_TIMEOUT_S = 20.0
-#: Size from which on the runner's own log is set aside when a runner is started.
+#: Size of the runner's own log above which the log is moved aside when a runner is started.
 _LARGEST_LOG_BYTES = 16 * 1024 * 1024
 #: Variables of the agent's environment that a runner gets, which Python needs to find it.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR")
 
 
 class NoRunner(HeadraceError):
-    """No runner could be started. `status` is the exit status of the runner that was tried; None: it may still be alive."""
+    """No runner could be started. `status` is the exit status of the runner that was tried; None: that runner may still be alive."""
 
     def __init__(self, why: str, status: int | None) -> None:
         self.status = status

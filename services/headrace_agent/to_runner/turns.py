@@ -23,7 +23,9 @@ class Turns:
         return len(self._waiting) >= MOST_TURNS
 
     def begin(self) -> tuple[int, asyncio.Future[bytes | None]]:
-        """Return the number of a new turn, and its answer: the message for the person, or None if the connection ends before."""
+        """Return the number of a new turn, and its answer: the message for the person, or None if the connection ends before the
+        runner answers.
+        """
         self._number += 1
         answer = self._waiting[self._number] = asyncio.get_running_loop().create_future()
         return self._number, answer

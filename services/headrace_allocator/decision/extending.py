@@ -47,7 +47,8 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
         jobs = _more_jobs(overlay, operation, allocation)
         if jobs <= 0 and not allocation.unstarted:
             continue
-        # A reserved node drains: what its allocations leave is for the operation that has the reservation.
+        # Jobs of other operations drain from a reserved node: the resources that they leave are for the operation that has the
+        # reservation.
         drains = overlay.reserved not in (None, operation) or overlay.view.allowed.drains(operation.id)
         if drains or gives_back(overlay, operation, allocation):
             if allocation.unstarted:
@@ -59,7 +60,9 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
 
 
 def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -> int:
-    """Return how many further jobs the allocation gets: jobs that end before the next answer and fit into no free resources."""
+    """Return how many further jobs the allocation gets: as many as end before the next answer, without those that fit into free
+    resources.
+    """
     if overlay.view.allowed.one_job_of(operation.id):
         return 0
     ahead = jobs_ahead(operation, overlay.view.pace_ms)

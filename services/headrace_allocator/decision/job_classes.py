@@ -24,7 +24,7 @@ from headrace_allocator.facts.operations import Operation
 
 #: The set of all classes, future classes included.
 ALL_CLASSES: Final = -1
-#: Up to this number of classes, asking them one by one is quicker than the table.
+#: Up to this number of classes, checking the classes one by one is quicker than the table.
 _FEW: Final = 64
 #: Upper bound of the remembered answers. The nodes of a cluster run short of the same resources again and again.
 _MOST_KEPT: Final = 512
@@ -32,7 +32,7 @@ _NOWHERE: Final = np.iinfo(np.int64).max
 
 
 class JobClass(NamedTuple):
-    """All that decides on which nodes a job may run, and when."""
+    """The facts that decide on which nodes a job may run, and when."""
 
     size: Resources
     #: Tag filters of the operation and of all pools above it. A node must match each.
@@ -44,7 +44,7 @@ class JobClass(NamedTuple):
     high: bool = False
     #: True if the operation is a gang that waits until no other gang gathers resources.
     waits_for_a_turn: bool = False
-    #: Milliseconds after which every job has ended at the latest; 0: not known, or of no use in the tree.
+    #: Milliseconds after which every job has ended at the latest; 0: not known, or not used by the tree.
     lasts_ms: int = 0
 
 
@@ -80,7 +80,7 @@ class JobClasses:
         self.waiting_gangs = 0
         #: Sizes by resource and class number. An unused number has the largest amounts, which fit nowhere.
         self._sizes = np.full((5, 16), _NOWHERE)
-        #: `_least`: the least of each resource that any class needs. `_most`: the most of each resource that any class needs.
+        #: `_least` and `_most`: the smallest and the largest amount of each resource that any class needs.
         self._least = self._most = ZERO
         #: Remembered answers of `fitting`, by free resources; dropped when a class is added.
         self._fitting: dict[Resources, int] = {}
@@ -210,8 +210,8 @@ def is_high_priority(operation: Operation) -> bool:
     if item is None:
         return False
     short = [promised - used > EPS for promised, used in zip(item.promised_fair_share, item.usage_share, strict=True)]
-    # The operation must be short of every resource of which more would help: its fair share does not cover its demand there. If more of
-    # no resource would help, one resource that it is short of is enough.
+    # The operation must be short of every resource of which more would help it, that is, where its fair share does not cover its demand.
+    # If more of no resource would help, being short of one resource is enough.
     pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
     unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
     return all(unblocked) if unblocked else any(short)
@@ -228,7 +228,9 @@ def _union(sets: Iterable[int]) -> int:
 
 
 def _corner(job_class: JobClass) -> object:
-    """Return the upper corner of a bucket: 4 log2 of each amount and of the length, rounded up. Sizes in it differ by less than a fifth."""
+    """Return the upper corner of a bucket: 4 log2 of each amount and of the length, rounded up. The sizes in one bucket differ by less
+    than a fifth.
+    """
     size, *others, lasts_ms = job_class
     return (
         math.ceil(4 * math.log2(lasts_ms)) if lasts_ms else -1,

@@ -71,7 +71,7 @@ class _Place(msgspec.Struct, eq=False):
 
     entry: Entry
     pool: PoolOrder
-    #: The values from which the class of the operation's jobs is computed. An operation with limits of its own has a class of its own.
+    #: The values from which the class of the operation's jobs is computed. They include the operation itself if it has limits of its own.
     made_of: _MadeOf
     job_class: JobClass
     number: int
@@ -86,14 +86,14 @@ class LeastSatisfied:
         self.root = PoolOrder(pools.root.name, None)
         self._facts = pools
         self._pools: dict[PoolName, PoolOrder] = {self.root.name: self.root}
-        #: The same pools by plain text: the walk reads their names from entries.
+        #: The same pools, typed with plain text as their key: the walk reads the names of pools from entries.
         self.orders: Mapping[str, PoolOrder] = cast("Mapping[str, PoolOrder]", self._pools)
         self._places: dict[OperationId, _Place] = {}
         #: Pools whose position must be computed again.
         self._stale: set[PoolOrder] = set()
-        #: Operations with limits of their own that entered the order. The code that nudges nodes for them removes them.
+        #: Operations with limits of their own that entered the order. Removed by the code that nudges nodes for them.
         self.came_in: dict[OperationId, None] = {}
-        #: By pool, the classes of jobs that the pool's limit stopped holding back. The code that nudges nodes for them removes them.
+        #: By pool, the classes of jobs that the pool's limit stopped holding back. Removed by the code that nudges nodes for them.
         self.opened: dict[PoolName, int] = {}
         #: Number of classes held back by limits of pools, summed over the pools.
         self.shut_classes = 0
@@ -157,12 +157,13 @@ class LeastSatisfied:
         self._facts.changed.clear()
         while self._stale:
             self._place(self._stale.pop())
-        # A set that was large keeps its memory until it is cleared, and taking an element scans that memory.
+        # The set is cleared and not emptied one by one: a set that was large keeps its memory until it is cleared, and taking an element
+        # scans that memory.
         self._stale.clear()
 
     @property
     def some_starve(self) -> bool:
-        """True if an operation in the order starves, so that allocations of others may have to be preempted."""
+        """True if an operation in the order starves, so that allocations of other operations may have to be preempted."""
         return bool(self.classes.starving & self.root.classes)
 
     def entry(self, operation: OperationId) -> Entry | None:
@@ -223,7 +224,7 @@ class LeastSatisfied:
         high = self._facts.options.enable_guarantee_priority_scheduling and is_high_priority(operation)
         priority = operation.preemption_priority
         own = only_by_preemption(operation)
-        # Elsewhere the length would only make more classes.
+        # In all other trees the length is left out, since it would only make more classes.
         length_ms = lasts_ms(operation) if self._facts.options.node_reservation_time else 0
         return JobClass(operation.min_needed, filters, priority, own, high, waits_for_a_turn(operation), length_ms)
 
@@ -262,7 +263,7 @@ class LeastSatisfied:
             pool.above.below.add(pool)
             pool.enter_above(pool.counts)
             self._count_above(pool, 1)
-            # A parent that this loop entered for one pool is empty if that pool moved on later in the loop.
+            # A parent that an earlier step of this loop entered is empty if its only pool moved on in a later step.
             left += list(pool.path())[1:]
         for pool in left:
             if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:
@@ -344,7 +345,7 @@ class LeastSatisfied:
             broken.append("its job classes differ from the job classes of the operations below it")
         by_class = {number: {each for each in pool.below if number in each.counts} for number in pool.below_by_class}
         if by_class != pool.below_by_class or counted_below != by_class.keys():
-            broken.append("its child pools are indexed by other job classes than wait there")
+            broken.append("its child pools are listed under job classes that differ from those of their pending jobs")
         if {below.entry for below in pool.below} - {None} != set(pool.children):
             broken.append("its listed child pools differ from the pools below it")
         if pool.above is not None and self._pools.get(pool.above.name) is not pool.above:

@@ -19,9 +19,10 @@ from headrace_allocator.facts.operations import Operation
 _MOST_NUDGES: Final = 200
 #: Upper bound of the operations that are considered when limits stop blocking jobs.
 _MOST_ASKED: Final = 200
-#: Upper bound of the operations among them from one list, whose jobs are nearly alike.
+#: Upper bound of these operations that come from the same list, since their jobs are nearly alike.
 _MOST_ALIKE: Final = 8
-#: Upper bound of the operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat waits for it.
+#: Upper bound of these operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat waits for
+#: it.
 _MOST_LOOKS: Final = 16
 
 
@@ -43,7 +44,7 @@ def nudge_below_limits(order: LeastSatisfied, facts: Facts, *, is_late: bool) ->
     """
     if not (order.came_in or order.opened):
         return []
-    # Decisions made meanwhile may have used up the free resources.
+    # Positions must be up to date: decisions made meanwhile may have used up the free resources.
     order.settle()
     nudged: list[Node] = []
     fruitless: set[int] = set()
@@ -65,8 +66,8 @@ def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
     nudged: list[Node] = []
     if wanted <= 0:
         return nudged
-    # A node with fewer free resources than the tree's minimum starts nothing. Were it nudged, nudges would cause most of a full cluster's
-    # heartbeats.
+    # A node with fewer free resources than the tree's minimum starts nothing. If such nodes were nudged, nudges would cause most of a
+    # full cluster's heartbeats.
     for node in facts.rooms.fitting(size.or_more(facts.pools.min_spare), filters):
         if node.is_reserved_for_another(operation, size) or facts.failing.turns_away(node, operation):
             continue
@@ -86,7 +87,9 @@ def _held_back_no_more(order: LeastSatisfied) -> Iterator[OperationId]:
 
 
 def _open_below(order: LeastSatisfied, pool: PoolOrder, classes: int) -> Iterator[OperationId]:
-    """Yield operations below a pool with jobs of these classes, if one more such job stays within the limits down to the operation."""
+    """Yield operations below a pool with jobs of these classes if one more such job stays within all limits from the pool down to the
+    operation.
+    """
     classes &= pool.classes & pool.open
     if not classes:
         return
@@ -99,7 +102,7 @@ def _open_below(order: LeastSatisfied, pool: PoolOrder, classes: int) -> Iterato
 
 
 def _wanted(operation: Operation, facts: Facts) -> int:
-    """Return the number of ready jobs of the operation that all limits together let start."""
+    """Return how many ready jobs of the operation may start within all limits together."""
     wanted, needed = operation.slots.ready_count, operation.min_needed
     if operation.limited:
         wanted = _below(operation.spec.resource_limits, operation.charged, needed, wanted)

@@ -49,9 +49,9 @@ def place(
     A preemptive stage passes its `priority`, so that only operations of that priority take part. It passes in `discount` the most that
     preemption can free for any operation, and in `most` the number of starts after which to stop. If preemption frees less for some
     operations, `there` returns the resources that are available to an operation, free resources included, and None if the operation may
-    have none of them. After `most_refused` such operations nothing more is tried.
+    have none of them. After `most_refused` operations with none of them, nothing more is tried.
 
-    Nothing starts while fewer resources than `spare` are available. Without `spare` the tree's minimum holds.
+    Nothing starts while fewer resources than `spare` are available. If `spare` is not given, the tree's minimum applies.
     """
     spare = overlay.view.min_spare if spare is None else spare
     placed: list[Placement] = []
@@ -83,7 +83,7 @@ def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources, *, l
     if reserved is not None and reserved is not operation and not (lends and borrows(overlay, operation)):
         room = room - reserved.spec.resources
     if not operation.task_groups:
-        # The walk has compared this size with the limits.
+        # The walk down the order has compared this size with the limits already.
         return operation.spec.resources if room.dominates(operation.spec.resources) else None
     most = room.within(_headroom(overlay, operation))
     for group in operation.task_groups:
@@ -105,7 +105,7 @@ def _headroom(overlay: Overlay, operation: Operation) -> Resources:
 
 
 def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartStage) -> Placement:
-    # The next job of the allocation would not end in time.
+    # An allocation gets a single job if the next job would not end before the node is needed for its reservation.
     is_single = overlay.view.allowed.one_job_of(operation.id) or borrows(overlay, operation)
     jobs = 1 if is_single else jobs_ahead(operation, overlay.view.pace_ms)
     if jobs > 1:
@@ -129,7 +129,7 @@ def start_regularly(overlay: Overlay) -> list[Placement]:
 
 
 def _stage(overlay: Overlay, before: int, *, high: bool) -> list[Placement]:
-    """Run one regular stage. Once it has started something, the batches that follow leave more resources free."""
+    """Run one regular stage. Once a batch has started something, the batches that follow must leave more resources free."""
     view, spare = overlay.view, overlay.view.min_spare
     options, most = view.pools.options.batch_operation_scheduling, view.most_starts
     stage = StartStage.REGULAR_HIGH_PRIORITY if high else StartStage.REGULAR_MEDIUM_PRIORITY

@@ -18,8 +18,8 @@ Entry = tuple[float, float, int, int, str]
 _FEW_POOLS: Final = 4
 #: With more than this number of wanted classes, looking at each pool in turn is quicker, too.
 _MANY_CLASSES: Final = 16
-#: If at least one in this number of child pools has a wanted class, walking through all of them in order is quicker than sorting the
-#: pools that have such a class.
+#: If at least one in this many child pools has a wanted class, walking through all of them in order is quicker than sorting the pools
+#: that have such a class.
 _LARGE_PART: Final = 4
 
 
@@ -96,7 +96,7 @@ class PoolOrder:
         there: set[PoolOrder] = set()
         while waiting:
             some = self.below_by_class.get(waiting.bit_length() - 1, ())
-            # Checked before the pools are taken, so that a large set is not copied.
+            # The number of pools is compared before the pools are collected, so that a large set is not copied.
             if _LARGE_PART * (len(there) + len(some)) > len(children):
                 return children
             there.update(some)
@@ -110,5 +110,5 @@ class PoolOrder:
 
 
 def remove_entry(entries: list[Entry], entry: Entry) -> None:
-    """Remove an entry from a sorted list that has it."""
+    """Remove an entry from a sorted list that contains it."""
     del entries[bisect_left(entries, entry)]

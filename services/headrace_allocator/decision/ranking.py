@@ -30,7 +30,7 @@ from headrace_allocator.facts.operations import Operation, take_usage, wants_nod
 from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, fits_somewhere, jobs_at_once, judge_size
 
-#: Reasons in an operation itself that may hold it back, with their names.
+#: Names of the reasons in an operation itself that may hold it back.
 _HELD_BACK: Final = {
     why: str(why.__struct_config__.tag)
     for why in (
@@ -101,7 +101,9 @@ class Ranking:
             self.refresh(operation, overlay.entry_applied(operation))
 
     def bring_in(self, operations: Iterable[OperationId]) -> list[Operation]:
-        """Enter the operations that are not in the order. Returns the other operations, which keep their position until a refresh."""
+        """Enter the operations that are not in the order. Returns those that were in the order already; they keep their position until
+        a refresh.
+        """
         left = []
         for name in operations:
             operation = self._facts.operations.get(name)
@@ -127,7 +129,7 @@ class Ranking:
         self._shares = shares
         if first := sorted(self._shareless.intersection(changed)):
             self._marked = dict.fromkeys(first, False) | self._marked
-        # Pools are skipped: a marked pool would take an operation's turn in `refresh_marked`.
+        # The keys of pools are skipped: a marked pool would take an operation's turn in `refresh_marked`.
         for key in changed:
             if key[:1] != "/":
                 self._marked.setdefault(OperationId(key), False)
@@ -158,7 +160,8 @@ class Ranking:
         """Reposition up to `most` marked pools and up to `most` marked operations. Returns the operations that entered the order."""
         came_in = []
         if self._all_marked and not self._marked and not self._marked_pools:
-            # All are marked only when nothing else is marked. So each operation gets its turn, even if the nodes change all the time.
+            # A request to mark all operations waits until nothing else is marked. So each operation gets its turn, even if the nodes
+            # change all the time.
             self._all_marked = False
             self._marked = dict.fromkeys(self._facts.operations, True)
             self._marked_pools = dict.fromkeys(self.order.pools())
@@ -170,14 +173,15 @@ class Ranking:
         for name in list(islice(self._marked, most)):
             is_more = self._marked.pop(name)
             operation = self._facts.operations.get(name)
-            # For many of the operations that a snapshot names, only the usage changed.
+            # Nothing is done if only the usage changed, as for many of the operations that a snapshot names.
             if operation is not None and (is_more or not self._has_newest_share(operation)):
                 was_out = name in self._shareless or name not in self.order
                 if is_more:
                     judge_size(self._facts, operation)
                 self.refresh(operation)
                 if some_starve and operation.allocations:
-                    # Computed now, or the next heartbeat that looks for victims among these allocations would have to.
+                    # The groups are computed here. Otherwise the next heartbeat that looks for victims among these allocations would
+                    # compute them.
                     operation.cut_groups(self._facts.pools).first_preemptible()
                 if was_out and name in self.order:
                     came_in.append(operation)
@@ -214,7 +218,9 @@ class Ranking:
         ]
 
     def _has_newest_share(self, operation: Operation) -> bool:
-        """True if the operation's position follows from the newest snapshot already. Takes the item over if only its usage changed."""
+        """True if the operation's position follows from the newest snapshot already. If only the usage changed, the operation takes
+        over its new item here.
+        """
         item = self._shares.get(operation.id)
         if item is operation.share:
             return True

@@ -1,4 +1,4 @@
-"""Scheduling order: the operations as they would be served one after the other, each once.
+"""Scheduling order: the order in which the operations would be served if each were served once.
 
 Regular stages go through this order in batches if the tree says so. Each snapshot of shares makes the order anew.
 
@@ -20,7 +20,7 @@ from headrace_allocator.facts.facts import Facts
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Operations that are looked at together, and all pools above them, the root included."""
+    """Operations that are considered together, and all pools above them, the root included."""
 
     operations: frozenset[OperationId]
     pools: frozenset[PoolName]
@@ -47,7 +47,7 @@ def _leaves(facts: Facts, pool: PoolOrder) -> Iterator[tuple[Entry, OperationId]
 
 
 def _below(facts: Facts, order: PoolOrder) -> Iterator[tuple[Entry, OperationId]]:
-    """Yield the operations below a pool, each with the position that the pool has while this operation is its first."""
+    """Yield the operations below a pool. Each comes with the position that the pool has while the operation is the first in it."""
     pool = facts.pools.pool(order.name)
     entry = entry_of_pool(pool, pool.used, facts.pools.total)
     for leaf, name in _leaves(facts, order):

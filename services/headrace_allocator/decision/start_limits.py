@@ -57,7 +57,7 @@ def held_back(
         return waits
     if (unnamed := no_share_yet(operation)) is not None:
         return unnamed
-    # Reasons that cannot apply to most operations are skipped: this runs for each allocation that a heartbeat gives out.
+    # A reason that cannot apply to the operation is not computed: this runs for each allocation that a heartbeat gives out.
     if operation.is_graceful and (graceful := fair_share_reached(operation)) is not None:
         return graceful
     if (covered := demand_covered(operation, held)) is not None:
@@ -68,7 +68,7 @@ def held_back(
 
 
 def only_by_preemption(operation: Operation) -> bool:
-    """True if the operation's own limits let a job start only with their tolerance, which only preemptive stages apply."""
+    """True if the operation is at its own limits, so that only a preemptive stage, which adds their tolerance, may start a job."""
     return own_limit_reached(operation, operation.held) is not None
 
 
@@ -112,7 +112,9 @@ def gang_never_fits(operation: Operation) -> GangNeverFits | None:
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:
-    """Return the reason if one more job exceeds the operation's demand at the last snapshot. New demand counts from the next one."""
+    """Return the reason if one more job exceeds the operation's demand at the last snapshot. Demand that is newer counts from the next
+    snapshot on.
+    """
     most = operation.most_held
     return None if most is None or most.dominates(held) else DemandCovered()
 

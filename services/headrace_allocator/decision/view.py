@@ -39,20 +39,20 @@ Child = TypeVar("Child")
 
 
 def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
-    """Return the allocations of a node that may need an order or more jobs. All other allocations go on unchanged."""
+    """Return the allocations of a node that may need an order or more jobs. All other allocations continue unchanged."""
     picture = node.picture
     if node.record.drained or node.ends_all(facts.timing):
         picture.rests = None
         return list(node.allocations.values())
     ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
     if picture.booked is not None and picture.rests is not None:
-        # Checked by operation: a node has few operations, but too many allocations for the caches of a core.
+        # Whole operations are left out first: a node has few operations, but too many allocations for the caches of a core.
         for rest in picture.rests:
             if rest.job_ms < ahead_ms:
                 break
         else:
             return []
-    # This runs for each allocation, so nothing else is read here. A settled allocation runs the only job that it has.
+    # The loop runs for each allocation, so it reads as little as possible. A settled allocation runs the only job that it has.
     stirring = [
         one
         for one in node.allocations.values()
@@ -60,7 +60,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         or one.take_back is not None
         or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
-    # An allocation that may need an order may be taken back, and `rests` may exist only while no allocation is about to be taken back.
+    # `rests` may exist only while no allocation is about to be taken back, and an allocation that may need an order may be taken back.
     picture.rests = None if stirring or picture.booked is None else rests_of(node.allocations.values())
     return stirring
 
@@ -71,7 +71,7 @@ class View(msgspec.Struct, frozen=True):
     free: Resources
     tags: tuple[str, ...]
     allocations: tuple[Allocation, ...]
-    #: The allocations that may need an order. All others go on unchanged.
+    #: The allocations that may need an order. All other allocations continue unchanged.
     restless: Sequence[Allocation]
     #: Resources of the whole tree that no allocation uses.
     free_in_tree: Resources
@@ -88,7 +88,7 @@ class View(msgspec.Struct, frozen=True):
     pace_ms: int
     #: CLOCK_BOOTTIME of the node's host at this heartbeat, in milliseconds.
     boottime_ms: int = 0
-    #: Operations that this heartbeat changed and that the order still has at their earlier position.
+    #: Operations that this heartbeat changed and that are still at their earlier position in the order.
     moved: Sequence[Operation] = ()
     #: Operations with limits of their own.
     limited: Collection[OperationId] = ()
@@ -98,7 +98,7 @@ class View(msgspec.Struct, frozen=True):
     reserved: Operation | None = None
     #: Milliseconds for which the free resources of the reserved node are lent to jobs that end in time.
     lent_ms: int = 0
-    #: Jobs that may start on the node, given the failures there.
+    #: Jobs that may start on the node, considering the failures of jobs there.
     allowed: Allowed = ANYTHING
     #: Batches that regular stages go through, by whether they are of high priority; empty if the tree has no batches.
     batches: Mapping[bool, Sequence[Batch]] = {}
@@ -148,7 +148,7 @@ def _least(one: int | None, other: int | None) -> int | None:
 class _Heads:
     """The first operation of each list of a pool, without operations that were passed over.
 
-    Valid as long as no further job class begins to fit: an operation that was passed over is never looked at again.
+    Valid as long as no further job class begins to fit: an operation that was passed over is never considered again.
     """
 
     __slots__ = ("_heap", "fitting")
@@ -160,7 +160,7 @@ class _Heads:
         heapify(self._heap)
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the operations in order. An operation is left behind for good when the next one is taken."""
+        """Yield the operations in order. Taking the next operation passes over the previous one for good."""
         heap = self._heap
         while heap:
             entry, entries = heap[0]
@@ -180,7 +180,7 @@ class _Changed(Generic[Child]):
     def __init__(self) -> None:
         #: Position of each child when it was last computed, by name; None if nothing may start.
         self._places: dict[str, Entry | None] = {}
-        #: The same positions, sorted.
+        #: The positions in `_places`, sorted.
         self._entries: list[Entry] = []
         #: Children whose position must be computed again.
         self.moved: dict[str, Child] = {}
@@ -227,17 +227,18 @@ class Overlay:
         #: The changed pools by their parent, at their new positions.
         self._changed_in: defaultdict[PoolName, _Changed[PoolState]] = defaultdict(_Changed)
         self._heads: dict[PoolName, _Heads] = {}
-        #: Usage below pools that counts as free under their limits, because it may be preempted (older victim rules).
+        #: By pool, usage that limits do not count, because it may be preempted. Set by the older victim rules only.
         self.going = _NONE_GOING
         #: Allocations that are to be taken back and no longer count as used.
         self.freed: set[Allocation] = set()
         #: True in a preemptive stage, which may exceed limits by their tolerance.
         self.passes_limits = False
-        #: True while the decision is a supposition: what would be preempted if the pools that only observe preemption allowed preemption?
+        #: True while the decision computes what would be preempted if the pools that only observe preemption allowed it.
         self.observes = False
         #: True if this decision came across an allocation of a pool that only observes preemption.
         self.met_observing_pool = False
-        #: Operations of which no job fitted although the least that they need of each resource did. Reset when the stage is over.
+        #: Operations of which no job fitted, although each resource alone would have been enough for some job. Reset when the stage is
+        #: over.
         self.refused: set[OperationId] = set()
         #: `refusals`: number of all refusals in this decision. `leafless`: number of times a walk left a pool without an operation.
         self.refusals = self.leafless = 0
@@ -261,7 +262,7 @@ class Overlay:
             self._touch(operation)
         for pool in dict.fromkeys(view.pools.pool(operation.spec.pool) for operation in view.moved):
             for each in pool.path():
-                # Above a pool that is judged by its own satisfaction nothing moves.
+                # Above a pool that is judged by its own satisfaction, no position changes.
                 if each.follows_own_satisfaction:
                     break
                 self._use(each, ZERO)
@@ -284,7 +285,7 @@ class Overlay:
         return satisfaction(operation, self.held(operation))
 
     def held_back(self, operation: Operation) -> Reason | None:
-        """Return the reason for which no more jobs of the operation may start; None if one may."""
+        """Return the reason for which no more jobs of the operation may start; None if another job may start."""
         tolerant_in = self.view.pools if self.passes_limits else None
         own = held_back(operation, self.ready(operation), self.held(operation), tolerant_in=tolerant_in)
         pools = self.view.pools
@@ -333,15 +334,15 @@ class Overlay:
     def use(self, operation: Operation, amount: Resources, jobs: int = 0) -> None:
         """Record that the operation holds `amount` more on this node and that `jobs` more of its jobs are given out.
 
-        This changes the node's free resources, and the usage of the operation and of all pools above it. Which jobs they are is settled
-        when the decision is applied. A negative amount frees resources: the search for victims removes them here and sees what fits then.
+        This changes the node's free resources, and the usage of the operation and of all pools above it. The jobs are chosen when the
+        decision is applied. A negative amount frees resources: the search for victims frees allocations here to see what fits then.
         """
         if jobs:
             if waits_for_a_turn(operation) and self.gang is None:
                 self.gang = operation.id
             self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
             self._starts_of[operation.user] += amount is not ZERO
-            # The node goes on draining for a gang that lacks resources for more jobs.
+            # While the gang still lacks resources for more jobs, the node goes on draining for it.
             if (
                 operation is self.reserved
                 and amount is not ZERO
@@ -367,7 +368,7 @@ class Overlay:
         return operation.cut_groups(self.view.pools).group(allocation, self.freed_of(operation))
 
     def free(self, operation: Operation, allocation: Allocation) -> None:
-        """Free an allocation, so that others may have its resources at once."""
+        """Free an allocation, so that other operations may use its resources at once."""
         self.use(operation, ZERO - allocation.usage)
         self.freed.add(allocation)
 
@@ -414,7 +415,7 @@ class Overlay:
     def refuse(self, operation: Operation, *, counts: bool = True) -> None:
         """Exclude an operation until the stage is over.
 
-        `counts` is False if a job of the operation would fit; such an exclusion does not count as a refusal.
+        With `counts` False the exclusion does not count as a refusal, because a job of the operation would fit.
         """
         self.refused.add(operation.id)
         self.refusals += counts
@@ -424,7 +425,7 @@ class Overlay:
         """Set whether limits may be exceeded by their tolerance from now on, and which usage below pools counts as free under them."""
         self.passes_limits, self.going = passes, going
         for pool in going:
-            # A pool at its limit is not listed in its parent.
+            # A pool at its limit is not listed in its parent, so it is added here.
             self._use(self.view.pools.pool(pool), ZERO)
         self._begin_stage()
 
@@ -465,7 +466,9 @@ class Overlay:
         return entry_of(operation, view.pools, held)
 
     def _earliest(self, pool: PoolState) -> Entry:
-        """Return a lower bound of a pool's position: any operation below it may be chosen, unless its own satisfaction counts."""
+        """Return a lower bound of a pool's position. Unless the pool is judged by its own satisfaction, any operation below it may be
+        chosen.
+        """
         entry = self.entry_of_pool(pool)
         return entry if pool.follows_own_satisfaction else (0.0, *entry[1:])
 

@@ -58,12 +58,14 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
 
 
 def borrows(overlay: Overlay, operation: Operation) -> bool:
-    """True if the node is reserved for another operation, and a job of this operation ends before that operation needs the node."""
+    """True if the node is reserved for another operation, and a job of this operation ends before the other operation needs the node."""
     return overlay.reserved not in (None, operation) and 0 < lasts_ms(operation) <= overlay.view.lent_ms
 
 
 def _fitting(overlay: Overlay, room: Resources, *, lends: bool) -> int:
-    """Return the classes whose jobs fit into `room`. On a reserved node they fit beside the reserved job, or end in time if it `lends`."""
+    """Return the classes whose jobs fit into `room`. On a reserved node these are classes whose jobs fit beside the reserved job or,
+    if `lends` is true, end in time.
+    """
     classes, reserved = overlay.view.order.classes, overlay.reserved
     if reserved is None:
         return classes.fitting(room)
@@ -102,7 +104,7 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
             break
         below = orders[entry[4]]
         if not fitting & below.classes:
-            # Most of many pools are skipped here, so no further function is called for them.
+            # The counter is written here and not in a function, since most of many pools are passed over here.
             overlay.leafless += 1
             continue
         found = _pool(overlay, entry, below, fitting)
@@ -125,7 +127,9 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
 
 
 def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Found | None:
-    """Return a pool's position with the satisfaction that counts for it, and the operation that would be chosen below it."""
+    """Return a pool's position, which contains the satisfaction that counts for the pool, and the operation that would be chosen below
+    it.
+    """
     pool = overlay.view.pools.pool(order.name)
     found = _first(overlay, pool, order, fitting)
     if found is None:
@@ -142,7 +146,9 @@ def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Fo
 
 
 def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
-    """Return why the node's free resources stay free after all that could start has started; None if less than the minimum is free."""
+    """Return why the node's free resources stay free after all that could start has started; None if less than the tree's minimum is
+    free.
+    """
     view, room = overlay.view, overlay.room
     if not room.dominates(view.min_spare):
         return None
@@ -157,7 +163,7 @@ def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
 
 
 def why_nothing_fits(order: LeastSatisfied, room: Resources) -> RoomLeft | None:
-    """Return why no job in the order fits into `room`, whatever else holds; None if a job fits."""
+    """Return why no job in the order fits into `room`, without regard to limits and reservations; None if a job fits."""
     waiting = order.root.classes
     if not waiting:
         return RoomLeft.NO_JOB_WAITS

@@ -45,7 +45,7 @@ Question = ListNodes | ListProgress | WhereRequest | ExplainWaiting | FitOperati
 AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained | OperationFit | NotFound
 
 
-#: State of an online node on which jobs fail that complete on other nodes.
+#: State of an online node on which jobs fail, although jobs of the same operations complete on other nodes.
 _SUSPECT: Final = "suspect"
 #: Upper bound of the allocations in one answer.
 _MOST_PLACES: Final = 1_000
@@ -132,7 +132,9 @@ def list_nodes(facts: Facts, first: int, limit: int, now: Moment) -> NodeList:
 
 
 def _one_node(facts: Facts, name: str, now: Moment) -> NodeList | NotFound:
-    """Return one node with its jobs and the operations that hold an allocation there, also if they are over and their jobs are not."""
+    """Return one node with its jobs and with the operations that hold an allocation there, including operations that are over while
+    their jobs still run.
+    """
     node = facts.nodes.get(NodeName(name))
     if node is None:
         return NotFound("node", name, near=near(name, facts.nodes))

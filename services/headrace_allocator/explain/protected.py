@@ -34,7 +34,7 @@ from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 #: Upper bound of the allocations that are examined for one question: about ten milliseconds of work.
 _MOST_LOOKED_AT: Final = 1_000
 _MOST_POOLS: Final = 5
-#: Rules that are explained by reasons of their own, even if no node was examined.
+#: Rules that are explained as reasons of their own, even if no node was examined.
 _TOLD_APART: Final = frozenset({KeptBy.PREEMPTION, KeptBy.EXEMPT})
 
 
@@ -161,7 +161,7 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
     group = overlay.group(operation, allocation)
     for_few = pools.options.take_excess_for_few_nodes and pools.filters_of(starving.spec)
     if group < least and for_few and operation.cut_groups(pools).is_excess(allocation):
-        # The same rule as in `victims.excess_candidates`.
+        # As in `victims.excess_candidates`, every allocation of the excess counts as preemptible.
         group = Group.PREEMPTIBLE
     at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)
     if group < least and not at_bound:
@@ -230,7 +230,7 @@ def _kept_as_a_whole(
 def _is_held_for(
     overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | PoolState, starving: Operation
 ) -> bool:
-    """True if a pool shields the allocation but `starving` is below that pool, so that `starving` may have the allocation."""
+    """True if a pool shields the allocation, but `starving` is below that pool and so may have the allocation."""
     is_below = any(pool is shield for pool in overlay.view.pools.pool(starving.spec.pool).path())
     return is_below and legacy_victims.may_be_held(overlay, overlay.group(operation, allocation))
 

@@ -41,16 +41,16 @@ class JobSizeRefused(msgspec.Struct, frozen=True, tag="job_size_refused"):
     resource: str
     needed: int
     bound: int
-    #: True if the job needs more than the most, false if it needs less than the least.
+    #: True if the job needs more than the upper bound, false if it needs less than the lower bound.
     is_above: bool
 
 
 class DemandCovered(msgspec.Struct, frozen=True, tag="demand_covered"):
-    """The operation has all that it wanted when shares were last computed. It has wanted more since."""
+    """The operation has all that it wanted when shares were last computed. Its demand has grown since."""
 
 
 class FifoCountReached(msgspec.Struct, frozen=True, tag="fifo_count_reached"):
-    """The operation is owed nothing, and as many operations of its fifo pool as may take part stand before it."""
+    """The operation is owed nothing, and as many operations of its fifo pool come before it as may take part."""
 
 
 class FairShareReached(msgspec.Struct, frozen=True, tag="fair_share_reached"):
@@ -92,7 +92,7 @@ class GangNeverFits(msgspec.Struct, frozen=True, tag="gang_never_fits"):
 
     jobs: int
     most: int
-    #: The pool whose limit bounds the jobs. Empty if the operation's own limit does; None if the resources of all nodes do.
+    #: The pool whose limit bounds the jobs. Empty: the operation's own limit bounds them; None: the resources of all nodes do.
     limit_of: PoolName | None
 
 
@@ -156,9 +156,9 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     image: str = ""
     #: Number of enrolled nodes that match and accept no jobs now.
     away: int = 0
-    #: One of these nodes; empty if there is none.
+    #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
-    #: The condition of that node, in a word.
+    #: The condition of that node, in one word.
     condition: str = ""
 
 
@@ -195,9 +195,9 @@ class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_no
     largest_total: Resources
     #: Number of enrolled nodes that are large enough and accept no jobs now.
     away: int = 0
-    #: One of these nodes; empty if there is none.
+    #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
-    #: The condition of that node, in a word.
+    #: The condition of that node, in one word.
     condition: str = ""
 
 
@@ -212,17 +212,17 @@ class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
     free: Resources
     #: Number of enrolled nodes that match, are large enough, and accept no jobs now.
     away: int = 0
-    #: One of these nodes; empty if there is none.
+    #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
-    #: The condition of that node, in words.
+    #: The condition of that node, in one word.
     condition: str = ""
 
 
 class RoomUnheard(msgspec.Struct, frozen=True, tag="room_unheard"):
-    """Nodes have free resources for a job of the operation, but a heartbeat of each of them is overdue."""
+    """Nodes have free resources for a job of the operation, but the heartbeats of all of these nodes are overdue."""
 
     nodes: int
-    #: The node that was heard last.
+    #: The node whose last heartbeat is the newest.
     last: NodeName
     #: Seconds since its last heartbeat.
     silent_s: float
@@ -239,18 +239,18 @@ class SharesOld(msgspec.Struct, frozen=True, tag="shares_old"):
 
 
 class PreemptionPaused(msgspec.Struct, frozen=True, tag="preemption_paused"):
-    """The operation could preempt allocations of others, but an operator has paused preemption in the tree."""
+    """The operation could preempt allocations of other operations, but an operator has paused preemption in the tree."""
 
 
 class PlacesKept(msgspec.Struct, frozen=True, tag="places_kept"):
-    """The operation could preempt allocations of others, but the pools that hold some do not allow it."""
+    """The operation could preempt allocations of other operations, but the pools of some of these allocations do not allow it."""
 
     #: The first few pools with their `preemption` switch. Of pools below each other with the same switch only the highest is listed.
     pools: tuple[tuple[PoolName, PreemptionSwitch], ...]
 
 
 class PlacesExempt(msgspec.Struct, frozen=True, tag="places_exempt"):
-    """The operation could preempt allocations of others, but their jobs began too recently."""
+    """The operation could preempt allocations of other operations, but the jobs in these allocations began too recently."""
 
     places: int
     nodes: int
@@ -267,7 +267,7 @@ class KeptBy(enum.StrEnum):
     #: The switch `preemption` of the allocation's pool is off or observe.
     PREEMPTION = "preemption"
     ALLOW_NORMAL_PREEMPTION = "allow_normal_preemption"
-    #: Applies under a YARN policy.
+    #: The option `allow_preemption_from` is false for the allocation's pool or a pool above it. Applies under a YARN policy only.
     ALLOW_PREEMPTION_FROM = "allow_preemption_from"
     USAGE_THRESHOLD = "non_preemptible_resource_usage_threshold"
     #: The allocation's operation is owed all that it wants.
@@ -286,7 +286,9 @@ class KeptBy(enum.StrEnum):
 
 
 class PlacesProtected(msgspec.Struct, frozen=True, tag="places_protected"):
-    """The operation could preempt allocations of others, but a rule protects some allocations on the nodes that were examined for it."""
+    """The operation could preempt allocations of other operations, but a rule protects some allocations on the nodes that were
+    examined for it.
+    """
 
     kept_by: KeptBy
     #: Number of these allocations.

@@ -54,10 +54,10 @@ _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters that a reason quotes of the text about a node's problem.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
-#: Upper bound of the held back nodes that are examined.
+#: Upper bound of the nodes that are examined among those that are held back because jobs fail on them.
 _MOST_HELD: Final = 64
 _MOST_AHEAD: Final = 3
-#: Upper bound of the nodes whose preemptive stages are examined. They are the nodes that were heard last.
+#: Upper bound of the nodes whose preemptive stages are examined: those with the newest heartbeats.
 MOST_TRIED: Final = 500
 
 
@@ -75,8 +75,8 @@ def reasons_in_turn(
     if not_running is not None:
         yield not_running
         if operation.suspended and operation.slots.pending_count:
-            # The operation would wait for these reasons after a resume. Reasons about its share are left out: it has none because it is
-            # suspended.
+            # The operation would wait for these reasons after a resume. It has no share while it is suspended, so reasons about its share
+            # are left out.
             yield from reasons_before_start(facts, operation, now)
         return
     has_holds = operation.gang is not None and operation.gang.holds
@@ -97,13 +97,13 @@ def reasons_in_turn(
     yield from pool_limits_reached(operation, facts.pools)
     yield own_limit_reached(operation, operation.held)
     no_room = _no_room(facts, operation, now)
-    # `no_room` is also needed for the reason `_places_exempt`: if a job fits, the operation does not wait for young jobs to become
+    # The result is also needed for the reason `_places_exempt`: if a job fits, the operation does not wait for young jobs to become
     # preemptible.
     yield _node_reserved(facts, operation, now)
     yield from _failing_nodes(facts, operation)
     yield _places_exempt(facts, operation, now) if may_preempt and no_room is not None else None
     yield no_room
-    # This reason says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand.
+    # The reason says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand.
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)
     yield fair_share_reached(operation)
@@ -325,7 +325,7 @@ def count_without_runtime(facts: Facts, spec: OperationSpec) -> int:
 
 def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeReserved | None:
     if operation.gang is not None or operation.id not in facts.reservations.of:
-        # The reason of a gang names its reserved nodes.
+        # No reason of its own: the reason of a gang names its reserved nodes.
         return None
     (reservation,) = facts.reservations.of[operation.id].values()
     now_s, node = now.steady_s, reservation.node.record.node
@@ -364,8 +364,8 @@ def matching_nodes_owed(
 ) -> Iterator[why.MatchingNodesShared | why.MatchingNodesOwed]:
     """Yield the reasons why the nodes that match tag filters have too little.
 
-    Either the operation wants more there than operations that can run nowhere else leave, or it or a pool above it wants more than all
-    these nodes have.
+    Either other operations that can run nowhere else leave the operation less than it wants, or the operation or a pool above it wants
+    more than all these nodes have.
     """
     item, filters = operation.share, facts.pools.filters_of(operation.spec)
     if item is not None and item.tag_filter_limits is not None and item.short_of:

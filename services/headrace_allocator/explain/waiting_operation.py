@@ -48,7 +48,7 @@ _MOST_TRIES: Final = 3
 def explain_waiting(
     facts: Facts, order: LeastSatisfied, operation: Operation, preempted: Mapping[int, int], now: Moment
 ) -> WaitingExplained:
-    """Explain why an operation waits. `preempted` has how often each of its jobs was preempted lately.
+    """Explain why an operation waits. `preempted` says how often each of its jobs was preempted lately.
 
     Cost: a look at the newest preemptive stages, and at the operations that come before this one in its pools.
     """
@@ -138,24 +138,26 @@ def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, now: Mom
     """
     for reason in waiting_reasons(facts, order, operation, now):
         yield reason
-        # If a job fits on a node, protected allocations are not what it waits for.
+        # If a job fits on a node, protected allocations are no reason to wait.
         if isinstance(reason, why.NoRoomOnAnyNode):
             yield from places_protected(facts, order, _nodes_tried_in_vain(facts, operation), operation)
 
 
 def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """Yield the nodes whose newest stage of the operation's priority found too little to preempt, the node heard last first."""
+    """Yield the nodes whose newest stage of the operation's priority found too little to preempt, the node with the newest heartbeat
+    first.
+    """
     size, priority = operation.spec.resources, operation.preemption_priority
     by_yarn = is_due_something(operation)
     for node in _matching_nodes(facts, operation):
         made = node.tries.get(priority)
-        # A pass of a YARN policy examines all nodes.
+        # A pass of a YARN policy examines all nodes, so they all count.
         if by_yarn or not (made is None or made.started or made.room.dominates(size)):
             yield node
 
 
 def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """Yield the nodes that were heard last and whose tags match the operation's filters, the newest first."""
+    """Yield the nodes with the newest heartbeats whose tags match the operation's filters, the newest first."""
     filters = facts.pools.filters_of(operation.spec)
     for node in islice(facts.last_heard.newest(), MOST_TRIED):
         if all(matches(formula, node.record.tags) for formula in filters):
@@ -180,7 +182,7 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, now: Momen
     newest = islice(facts.last_heard.newest(), MOST_TRIED)
     tries = [(node, made) for node in newest if (made := node.tries.get(priority)) is not None]
     matching = [one for one in tries if all(matches(formula, one[0].record.tags) for formula in filters)]
-    # There may be a stage for each node of a large cluster, so the figures are computed as one table.
+    # One table for all stages: there may be one for each node of a large cluster.
     rooms = np.array([made.room.as_tuple() for _, made in matching]).reshape(-1, len(RESOURCE_NAMES))
     needed = np.array(size.as_tuple())
     missing = (1 - np.minimum(rooms / np.maximum(needed, 1), 1))[:, needed > 0].max(axis=1, initial=0.0)

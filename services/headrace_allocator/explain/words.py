@@ -21,7 +21,7 @@ from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSil
 from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.gangs.gang import GangPhase
 
-#: The text for nodes whose agent is of an older release.
+#: The text for a node whose agent is of an older release and does not report this.
 _UNSAID: Final = "its agent does not say who can reach its key"
 
 
@@ -157,7 +157,7 @@ def _words_of_gathering(reason: why.GangWaits, left: str) -> str:
 
 
 def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
-    """Return the text of why a gang cannot start, whatever other jobs end."""
+    """Return the text of why a gang could not start even if all other jobs ended."""
     words = f"a gang of {reason.jobs} jobs that cannot start, even if all other jobs end"
     if reason.limit_of is None:
         return f"{words}: all nodes that take its jobs together have resources for {reason.most} of its jobs"

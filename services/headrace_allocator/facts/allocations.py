@@ -30,9 +30,9 @@ NO_RULES_YET: Final = -1
 
 
 class Rest:
-    """The facts about an operation by which heartbeats skip its allocations.
+    """The facts about an operation by which a heartbeat can tell that its allocations need no order.
 
-    It is a small object of its own, because every heartbeat reads it.
+    They are in a small object of their own, because every heartbeat reads them.
     """
 
     __slots__ = ("cut_at", "job_ms", "preemptible_from")
@@ -40,15 +40,15 @@ class Rest:
     def __init__(self, job_ms: float) -> None:
         #: Mean length of the operation's jobs in milliseconds; 0 if any of its allocations may need an order.
         self.job_ms = job_ms
-        #: Value of `PoolStates.rules` when the allocation groups were last cut; `NO_RULES_YET` if the operation's share or
-        #: options changed since.
+        #: Value of `PoolStates.rules` when the operation's allocations were last divided into groups; `NO_RULES_YET` if the operation's
+        #: share or options changed since.
         self.cut_at = NO_RULES_YET
         #: First position that the normal preemptive stage may take while nothing is freed: `NO_POSITION` for none, None until it is
         #: computed.
         self.preemptible_from: Position | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:
-        """True if `newest` and all older allocations of the operation are known to be protected under the present rules."""
+        """True if `newest` and all older allocations of the operation are known to be protected under the rules numbered `rules`."""
         first = self.preemptible_from
         # `NO_POSITION` is checked first, so that the allocation itself need not be read: it is in no CPU cache.
         return first is not None and self.cut_at == rules and (first is NO_POSITION or newest.place < first)
@@ -82,7 +82,7 @@ class AgreedReport:
 class Allocation:
     """An amount of resources that an operation holds on a node. Its jobs run in it one after another."""
 
-    # There are very many allocations, and a heartbeat looks at each allocation of its node.
+    # The slots save memory: there are very many allocations, and a heartbeat looks at each allocation of its node.
     __slots__ = (
         "confirmed",
         "id",
@@ -125,13 +125,14 @@ class Allocation:
         self.rest = _NO_REST
         #: Position among the allocations of the operation.
         self.place = FIRST_POSITION
-        #: Amount that counts as used; zero once it is decided that other operations get these resources.
+        #: Amount that counts as used; zero once other operations are to get these resources.
         self.usage = resources
         #: Jobs given to the allocation that have not ended, the running job included, by index.
         self.slots: dict[int, JobSlot] = {}
-        #: True while the allocation is known to run the only job that it has. Then a report is compared with that job alone.
+        #: True while the allocation is known to run its only job. Then a report is compared with that job alone.
         self.settled = False
-        #: The last report that showed nothing new, while that still holds. The same report object need not be compared again.
+        #: The last report that showed nothing new, as long as nothing has changed since. A report that is the same object need not be
+        #: compared again.
         self.shown: AllocationReport | None = None
         #: False until a heartbeat shows the allocation; until then it counts as precommit.
         self.confirmed = False
@@ -241,7 +242,8 @@ class Allocation:
     @property
     def unstarted(self) -> int:
         """Number of the allocation's jobs that have not begun."""
-        # The node may run a job in this allocation that is booked elsewhere or belongs to an operation that is over.
+        # The job that the node runs in this allocation may be booked in another allocation, or belong to an operation that is over; then
+        # it is not among `slots`.
         return len(self.slots) - (self.job is not None and self.job.index in self.slots)
 
 

@@ -26,14 +26,14 @@ from typing import Final
 
 from headrace.ids import NodeName
 
-#: Upper bound of the bytes of all names in the record, quotes and commas included. Nodes beyond it are waited for.
+#: Upper bound of the bytes of all names in the record, quotes and commas included. New allocators wait for nodes that do not fit.
 _MOST_BYTES: Final = 128 * 1024
 #: Bytes that the quotes and the comma of one name take.
 _BYTES_BESIDE: Final = 3
 
 
 class EmptyNodes:
-    """The names that the record shall contain, and the names that it may contain now."""
+    """The names that the record should contain, and the names that it may contain now."""
 
     def __init__(self) -> None:
         self._wanted: set[NodeName] = set()
@@ -42,7 +42,7 @@ class EmptyNodes:
         self._changed = False
         #: Names in the last record that is known to be durable.
         self._recorded: frozenset[NodeName] = frozenset()
-        #: Names written since then with an unknown outcome.
+        #: Names that were written since then by writes whose outcome is unknown.
         self._unsure: frozenset[NodeName] = frozenset()
         #: Names of the write under way; None if no write is under way.
         self._writing: frozenset[NodeName] | None = None
@@ -53,12 +53,12 @@ class EmptyNodes:
         """Start with the names in the record, which carries this allocator's term by now."""
         for name in names:
             self.add(name)
-        # All names, though `add` may have kept fewer of them.
+        # All names count, although `add` may have accepted fewer of them.
         self._recorded = self.names = frozenset(names)
         self._changed = self._wanted != self.names
 
     def add(self, name: NodeName) -> None:
-        """Want a node in the record, because it runs nothing. Ignored if the record is full."""
+        """Add a node that runs nothing to the wanted names. Ignored if the record is full."""
         more = len(name) + _BYTES_BESIDE
         if name not in self._wanted and self._bytes + more <= _MOST_BYTES:
             self._wanted.add(name)
@@ -66,14 +66,14 @@ class EmptyNodes:
             self._changed = True
 
     def discard(self, name: NodeName) -> None:
-        """Take a node that is back, or no longer known, out of the wanted names."""
+        """Remove a node that is back, or no longer known, from the wanted names."""
         if name in self._wanted:
             self._wanted.remove(name)
             self._bytes -= len(name) + _BYTES_BESIDE
             self._changed = True
 
     def holds(self, name: NodeName) -> bool:
-        """True if the record shall contain the node."""
+        """True if the record should contain the node."""
         return name in self._wanted
 
     def next_write(self) -> list[NodeName] | None:
@@ -86,7 +86,7 @@ class EmptyNodes:
         return sorted(self._writing)
 
     def written(self, *, durable: bool) -> Collection[NodeName]:
-        """End a write that is durable or has an unknown outcome. Returns the names that the record can no longer contain."""
+        """Note that a write has ended, durably or with an unknown outcome. Return the names that the record can no longer contain."""
         assert self._writing is not None
         before, written, self._writing = self.names, self._writing, None
         if durable:

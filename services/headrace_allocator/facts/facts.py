@@ -36,7 +36,7 @@ from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.reservations import ReservationEnd, Reservations
 from headrace_allocator.gangs.book import Gangs
 
-#: Nodes judged in one call after the tree's node rules changed; they take about 1 ms.
+#: Number of nodes judged in one call after the tree's node rules changed; 50 take about 1 ms.
 _FILTERED_AT_ONCE: Final = 50
 
 K = TypeVar("K", NodeName, OperationId)
@@ -49,8 +49,8 @@ class Facts:
         self.tree = tree
         #: Term of this allocator; 0 while another allocator leads.
         self.term = term
-        #: True once the ledger reports job indexes leased for a later term: another allocator leads and gives out the jobs. Also true
-        #: while this allocator stops.
+        #: True once the ledger has leased job indexes for a later term: another allocator leads and gives out the jobs. Also true while
+        #: this allocator stops.
         self.superseded = False
         #: True while an operator has paused starts, or preemption, in the tree.
         self.starts_paused = self.preemption_paused = False
@@ -60,7 +60,7 @@ class Facts:
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}
-        #: The same operations by pool.
+        #: The live operations by pool.
         self.in_pool: defaultdict[PoolName, dict[OperationId, Operation]] = defaultdict(dict)
         #: Operations named by the pages of live operations read so far; cleared after the last page.
         self.told: set[OperationId] = set()
@@ -97,7 +97,7 @@ class Facts:
         self.gangs = Gangs()
         self.reservations = Reservations()
         self._node_rules = NodeRules()
-        #: Nodes that must still be judged by the current node rules.
+        #: Nodes that have not been judged yet by the current node rules.
         self.unfiltered: deque[NodeName] = deque()
         #: Tags and sizes of the nodes that accept jobs.
         self.shapes = NodeShapes()
@@ -332,7 +332,7 @@ class Facts:
         yield from self.last_heard.checks()
         yield from (self._check_online, self._check_used, self._check_limited)
         yield from (self.gangs.check, self.reservations.check)
-        # One resource per check: at 10,000 nodes the sum of one resource takes some 3 ms.
+        # One resource per check: with 10,000 nodes the sum of one resource takes some 3 ms.
         yield from (partial(self._check_total, resource) for resource in RESOURCE_NAMES)
         for pool, resource in product(self.pools.known, RESOURCE_NAMES):
             yield partial(self._check_pool, pool, resource)
@@ -346,7 +346,7 @@ class Facts:
         return [] if self.limited == limited else ["limited differs from the operations with limits"]
 
     def _check_used(self) -> list[str]:
-        # Read from the table of free resources, in which each node is checked: reading each of 10,000 nodes takes 9 ms.
+        # The sums are read from the table of free resources, in which each node is checked: reading each of 10,000 nodes takes 9 ms.
         sums = zip(RESOURCE_NAMES, self.rooms.online().as_tuple(), (self.total - self.used).as_tuple(), strict=True)
         return [
             f"used {resource} differs from the sum over the online nodes"
@@ -383,7 +383,9 @@ class Facts:
     def _set_room(
         self, node: Node, *, online: bool | None = None, reported: Resources | None = None, empty: bool | None = None
     ) -> bool:
-        """Update what a node offers; None keeps the present value. Returns True if the tree's total or the node shapes changed."""
+        """Update the resources that a node offers; None keeps the present amount. Returns True if the tree's total or the node shapes
+        changed.
+        """
         online = node.online if online is None else online
         empty = node.drained_empty if empty is None else empty
         reported = node.reported if reported is None else reported

@@ -44,31 +44,32 @@ _MOST_OPERATIONS: Final = 32
 _MOST_NODES: Final = 64
 #: Upper bound of the retries of one operation that avoid one node.
 _MOST_RETRIES: Final = 16
-#: Seconds for which these retries avoid the node.
+#: Seconds for which the retry of a failed job avoids the node.
 _RETRIES_AVOID_S: Final = 300.0
-#: Failures of one operation that count against a node.
+#: Upper bound of the failures of one operation that count against a node.
 _MOST_COUNTED: Final = 3
 #: Least number of operations whose failures hold back a node.
 _LEAST_OPERATIONS: Final = 2
-#: An operation that fails elsewhere in more than one of this number of jobs is no evidence against a node.
+#: If an operation fails in more than one of this many jobs on other nodes, its failures are no evidence against a node.
 _ONE_OF: Final = 10
-#: Jobs that start at first on a node that has completed nothing.
+#: Number of jobs of each user that start at first on a node that has completed nothing.
 _FIRST_STARTS: Final = 2
 
 
 class Allowed(msgspec.Struct, frozen=True):
     """The jobs that may start on a node on one heartbeat."""
 
-    #: Upper bound of the allocations that start, and of those of one user; None: no bound.
+    #: Upper bound of the allocations that start; None: no bound.
     most_starts: int | None = None
+    #: Upper bound of the allocations of one user that start; None: no bound.
     most_of_a_user: int | None = None
-    #: True if the node is held back. Then its allocations give back the jobs that did not begin.
+    #: True if the node is held back. Then its allocations give back the jobs that have not begun.
     is_held: bool = False
     #: True if each allocation gets one job at a time.
     one_job: bool = False
     #: Operations of which nothing may start.
     avoided: Collection[OperationId] = ()
-    #: Operations of which one allocation may start.
+    #: Operations of which one allocation at most may start.
     once: Collection[OperationId] = ()
     #: Ready jobs by operation that may not start here, because they failed here.
     elsewhere: Mapping[OperationId, int] = {}
@@ -78,7 +79,7 @@ class Allowed(msgspec.Struct, frozen=True):
         return self.one_job or operation in self.once
 
     def drains(self, operation: OperationId) -> bool:
-        """True if the allocations of the operation give back the jobs that did not begin."""
+        """True if the operation must give back those jobs in its allocations on the node that have not begun."""
         return self.is_held or operation in self.avoided or operation in self.once
 
 
@@ -131,7 +132,7 @@ class FailingNodes:
     # --- what happens ---------------------------------------------------------------------------------------------
 
     def note_end(self, node: Node, operation: Operation, end: JobEnd) -> None:
-        """Take over the end of a job. Jobs that were aborted or lost say nothing about the node."""
+        """Count the end of a job. A job that was aborted or lost says nothing about the node, so it does not count."""
         if not self.is_on or end.result not in (JobResult.COMPLETED, JobResult.FAILED):
             return
         if node.failures is None:
@@ -186,7 +187,7 @@ class FailingNodes:
                     del failures.of[operation.id]
 
     def clear(self, node: Node) -> None:
-        """Forget all failures on a node, because a person or a new enrolment says that it is in order."""
+        """Forget all failures on a node, because a person undrained the node or the node was enrolled anew."""
         if node.failures is None:
             return
         for name in node.failures.pairs:
@@ -238,7 +239,7 @@ class FailingNodes:
         return None if self._gangs else max(_FIRST_STARTS, 2 * len(node.allocations))
 
     def turns_away(self, node: Node, operation: Operation) -> bool:
-        """True if no job of the operation may start on the node now."""
+        """True if no job of the operation may start on the node now, because jobs fail there."""
         failures = node.failures
         if failures is None or not self.is_on:
             return False
@@ -352,7 +353,7 @@ class FailingNodes:
         self._settle(node)
 
     def _settle(self, node: Node) -> None:
-        """List the node among those that are held back or suspect, or remove it, and note what is to be reported."""
+        """Add the node to the lists of held back and suspect nodes or remove it, and note the change that is to be reported."""
         name, failures = node.record.node, node.failures
         if failures is not None and not failures.of:
             failures.is_suspect, failures.counted = False, 0
@@ -366,11 +367,11 @@ class FailingNodes:
             self.changes.append(SuspectChange(name, is_suspect, dict(failures.of) if failures is not None else {}))
 
     def _is_proof(self, operation: Operation, name: NodeName, here: int) -> bool:
-        """True if an operation completes its jobs on other nodes, so that its failures on this node are the node's."""
+        """True if an operation completes its jobs on other nodes, so that the node is to blame for the operation's failures there."""
         outcomes = operation.outcomes
         if outcomes is None or not outcomes.completes_beside(name):
             return False
-        # Other nodes may be to blame as well.
+        # Nodes other than this one may be to blame for the failures as well.
         blamed = sum(pair.failures for other, pair in outcomes.failing_on.items() if pair.is_held and other != name)
         failed = max(0, outcomes.failed - here - blamed)
         return failed * _ONE_OF <= outcomes.completed + failed
@@ -413,6 +414,6 @@ class FailingNodes:
 
 
 def _is_open(operation: Operation, here: int) -> bool:
-    """True if the operation ended no job on any other node, so that its failures may be the node's."""
+    """True if the operation has ended no job on any other node, so that the node may be to blame for its failures."""
     outcomes = operation.outcomes
     return outcomes is not None and not outcomes.completed_on and outcomes.failed <= here

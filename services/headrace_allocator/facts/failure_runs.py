@@ -24,7 +24,7 @@ from typing import Final
 
 #: Failures in a row after which a node that completed nothing before is suspect.
 _LEAST: Final = 4
-#: A node is held back this number of failures before the run is too long.
+#: A node is held back as soon as its run of failures is only this much shorter than a run that is too long.
 _HELD_BEFORE: Final = 2
 #: Pause after a failure on a node that has completed nothing yet, in seconds: the jobs that began together with it may fail, too.
 _DOUBT_S: Final = 1.0
@@ -32,14 +32,14 @@ _DOUBT_S: Final = 1.0
 FIRST_PAUSE_S: Final = 30.0
 #: Factor by which each pause is longer than the pause before it.
 _GROWTH: Final = 4
-#: Number of times that a pause grows until it is the longest.
+#: Number of times that the pause grows before it is the longest.
 _MOST_GROWTHS: Final = 4
 #: Seconds of the longest pause.
 _LONGEST_PAUSE_S: Final = 3600.0
 
 
 class Turn(enum.Enum):
-    """The number of jobs that may start."""
+    """The number of jobs that may start on the node now."""
 
     #: As many jobs as fit.
     ANY = "any"

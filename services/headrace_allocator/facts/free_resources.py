@@ -13,7 +13,7 @@ from headrace.resources import LARGEST_SUM, Resources
 from headrace_allocator.facts.node_shapes import TagSet, TagSets
 from headrace_allocator.facts.nodes import Node
 
-#: Changed nodes are entered once there are this many; entering them takes some 1 ms.
+#: Changed nodes are entered into the table once there are this many; entering them takes some 1 ms.
 _MOST_CHANGED: Final = 500
 #: Bits in the lower half of an amount.
 _HALF: Final = 32
@@ -30,7 +30,7 @@ class FreeResources:
         self._unused: list[int] = []
         #: Free amounts by resource and column. An unused column has negative amounts, so that no job fits there.
         self._free = np.full((5, 16), -1)
-        #: Number of the node's tags, by column; 0 if no job may start there. A number that no column has may be given to other tags.
+        #: Number of the node's tags, by column; 0 if no job may start there. A number that no column uses may be reused for other tags.
         self._tagged = np.zeros(16, dtype=int)
         #: True if the node of the column is online, so that its resources count in the tree.
         self._online = np.zeros(16, dtype=bool)
@@ -75,7 +75,8 @@ class FreeResources:
         """Return the exact sum of the free resources of all online nodes."""
         self._enter_changed()
         free = self._free[:, self._online]
-        # Added in halves: a few nodes that report the largest amounts that the wire carries would overflow a sum.
+        # The sum is made in halves of each amount: a few nodes that report the largest amounts that the wire carries would overflow a
+        # sum.
         upper, lower = (free >> _HALF).sum(axis=1).tolist(), (free & (1 << _HALF) - 1).sum(axis=1).tolist()
         u, c, g, m, n = ((more << _HALF) + less for more, less in zip(upper, lower, strict=True))
         return Resources(u, c, g, m, n)

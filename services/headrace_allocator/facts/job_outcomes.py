@@ -1,4 +1,4 @@
-"""How the jobs of an operation ended, and where; and the failures on a node."""
+"""How the jobs of an operation ended and on which nodes, and the failures on each node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class PairFailures(FailureRun):
         super().__init__()
         #: Time of the last failure (steady-clock seconds).
         self.failed_s = 0.0
-        #: Indexes of the jobs whose last attempt failed on the node.
+        #: Indexes of the jobs whose newest attempt failed on the node.
         self.retries: dict[int, None] = {}
 
 
@@ -41,7 +41,7 @@ class Outcomes:
             self.completed_on = (node, *self.completed_on[:1])
 
     def completes_beside(self, node: NodeName) -> bool:
-        """True if a job was completed on another node."""
+        """True if a job was completed on another node than this one."""
         return any(other != node for other in self.completed_on)
 
     def note_retry(self, index: int, node: NodeName, most: int) -> None:

@@ -1,4 +1,4 @@
-"""The jobs of one operation, by job index: which may be given out now, which are out, which are in doubt.
+"""The jobs of one operation, by job index: which may be given out now, which an allocation holds, and which are in doubt.
 
 At any time every index of the operation is in exactly one state:
 
@@ -49,7 +49,7 @@ class JobSlots:
         self.job_count = job_count
         #: True if all jobs of the operation start together.
         self.is_of_gang = False
-        #: False while another allocator leads: jobs that it leases, or that are retried, may be out on any node.
+        #: False while another allocator leads: each job that it leases, and each retried job, may then run on a node unknown here.
         self.are_ours = True
         #: The state of each leased index, one byte each: a million jobs take a megabyte.
         self._places = bytearray()
@@ -157,7 +157,7 @@ class JobSlots:
                 self._put(slot.index, _READY)
 
     def may_hold(self, slot: JobSlot, *, ready: bool = False) -> bool:
-        """True if a node may run this job although no allocation is booked with it: the job is in doubt in this very attempt.
+        """True if a node may run this attempt of the job although no allocation is booked with it, because the job is in doubt.
 
         With `ready`, a job that is ready counts as well.
         """
@@ -169,7 +169,7 @@ class JobSlots:
     def adopt(self, slot: JobSlot, *, ready: bool = False) -> bool:
         """Mark a job as out, because an allocation that is not booked with the job holds it.
 
-        Returns False if that cannot be (`may_hold`). Then the job must end in that allocation.
+        Returns False if the node cannot hold the job (`may_hold`). Then the allocation must end the job.
         """
         if not self.may_hold(slot, ready=ready):
             return False
@@ -215,7 +215,7 @@ class JobSlots:
                 self._put(index, self._let_out)
 
     def lose(self, index: int) -> None:
-        """Record that, according to the ledger, a job does not belong to this tree."""
+        """Record that the ledger has given a job to no tree or to another tree."""
         self._put(index, _ELSEWHERE)
 
     def return_ready(self, most: int) -> list[IndexRun]:
@@ -301,7 +301,9 @@ def has_ended(slots: JobSlots, index: int, attempt: int) -> bool:
 
 
 def not_ended(slots: JobSlots, done: bytes) -> list[int]:
-    """Return the leased indexes whose jobs are done according to the ledger but have not ended here. `done` has one bit per index."""
+    """Return the leased indexes whose jobs are done according to the ledger, but whose end is not recorded here. `done` has one bit
+    per index.
+    """
     places = _places_of(done)[: slots.block].translate(_IS_ENDED)
     here = slots._places[: len(places)].translate(_NOT_ENDED)
     both = int.from_bytes(places) & int.from_bytes(here)
@@ -324,7 +326,7 @@ def _places_of(done: bytes) -> bytes:
 
 
 def _positions(places: bytes | bytearray, place: int) -> Iterator[int]:
-    """Yield each position of a byte. Bytes in between cost next to nothing."""
+    """Yield each position of a byte. Other bytes between these positions cost next to nothing."""
     at = places.find(place)
     while at >= 0:
         yield at

@@ -44,11 +44,11 @@ class OperationNews:
     def __init__(self) -> None:
         #: In the order of the first change. Some of the operations may be over by now.
         self.changed: dict[OperationId, None] = {}
-        #: Nodes that hold something that must be taken back.
+        #: Nodes that hold an allocation or a job that must be taken back.
         self.holders: set[NodeName] = set()
 
     def hold(self, operation: Operation) -> None:
-        """Add the nodes that hold something of the operation."""
+        """Add the nodes that hold an allocation of the operation."""
         self.holders.update(each.node for each in operation.allocations.values())
 
 
@@ -113,7 +113,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
                 _forget(facts, operation, news)
                 return
             if operation.slots.free is not None and event.state is OperationState.RUNNING:
-                # `OperationPlaced` events say in which of its trees the operation runs.
+                # Nothing to do here: `OperationPlaced` events say in which of its trees the operation runs.
                 return
             operation.set_state(event.state, suspended=operation.suspended)
             if operation.taken_back is not None:
@@ -131,7 +131,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
             operation.block_term = event.term
         case JobsEnded():
             if all(_is_known(operation, one) for one in event.ends):
-                # Nodes report ends first, so that most of these events say nothing new.
+                # Nodes report ends before the ledger does, so that most of these events say nothing new.
                 return
             for one in event.ends:
                 _end(operation, one.end.index, one.end.attempt)
@@ -172,13 +172,13 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
         operation.slots.share(event.below, event.runs if is_ours else (), event.free)
         operation.drawing &= not is_ours
     elif is_ours and not event.runs:
-        # The tree released all indexes that it had: the operation has ended here.
+        # If the tree released all indexes that it had, the operation has ended here.
         _forget(facts, operation, news)
         return
     else:
         operation.slots.free = event.free
         if is_ours and not operation.slots.are_ours:
-            # A leader takes the indexes out itself before it releases them.
+            # This process follows another allocator. A leader has taken out these indexes itself before it released them.
             for run in event.runs:
                 for index in range(run.first, run.below):
                     operation.slots.lose(index)

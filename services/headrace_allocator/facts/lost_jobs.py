@@ -70,7 +70,7 @@ class LostJob(msgspec.Struct, frozen=True):
 
 
 def lost_in(allocation: Allocation, slot: JobSlot, why: LossReason) -> LostJob:
-    """Return a lost job with all that is known of its allocation."""
+    """Return a lost job with the facts about its allocation."""
     told = allocation.preemption, allocation.start
     return LostJob(allocation.node, allocation.operation, slot, allocation.id, why, *told)
 
@@ -120,7 +120,7 @@ def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob
         if operation.waits_for_lost_nodes and facts.recovery.some_may_return:
             continue
         node = next(iter(facts.recovery.lost_nodes))
-        # Very many jobs may be unconfirmed. Jobs beyond the bound stay unconfirmed until the next call.
+        # There may be very many unconfirmed jobs. Those beyond the bound stay unconfirmed until the next call.
         for slot in operation.slots.in_doubt(_MOST_LOST - len(lost)):
             lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))
             facts.recovery.unrecorded_losses.add(lost[-1].key)

@@ -23,7 +23,7 @@ TagSet = tuple[str, ...]
 Shape = tuple[TagSet, Resources]
 #: Nodes of one shape.
 Nodes = dict[NodeName, Node]
-#: Stands for "no bound": more jobs than fit on any node.
+#: Number that stands for no bound. It is larger than the number of jobs on any node.
 _UNBOUNDED: Final = 1 << 31
 #: Upper bound of the remembered answers. There are few sizes of jobs, and each operation asks for the same ones.
 _MOST_KEPT: Final = 512
@@ -77,7 +77,7 @@ class NodeShapes:
         #: Nodes by shape number; empty for an unused number.
         self._nodes: list[Nodes] = []
         self._answers: dict[tuple[Resources, tuple[str, ...]], bool] = {}
-        #: Rises whenever a node is listed or removed.
+        #: Counter that rises whenever a node is listed or removed.
         self.changes = 0
 
     def note(self, node: Node) -> bool:
@@ -107,7 +107,7 @@ class NodeShapes:
         return int(self._counts[self._matching(filters) & self._at_least(size)].sum())
 
     def jobs_at_once(self, filters: tuple[str, ...], size: Resources, spare: Resources) -> int:
-        """Return the number of jobs of this size that the matching nodes could run at once if they were empty.
+        """Return the number of jobs of this size that the nodes which match all filters could run at once if they were empty.
 
         No job starts on a node with fewer free resources than `spare`.
         """
@@ -183,7 +183,8 @@ class NodeShapes:
 
 
 class TaggedRooms:
-    """Sums of resources over the online nodes with the same tags. Fair share limits elements with a scheduling tag filter by them.
+    """Sums of resources over the online nodes that have the same tags. Fair share limits elements with a scheduling tag filter by these
+    sums.
 
     Invariant (`check`): each node is counted under its tags with all that the tree may use of it.
     """

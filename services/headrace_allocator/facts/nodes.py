@@ -46,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True):
     gang_hold_s: float = 30.0
     #: Shortest time between two heartbeats of a node, in milliseconds.
     shortest_pace_ms: int = 1_000
-    #: Heartbeats per second of all nodes together; above it the pace slows down.
+    #: Heartbeats per second of all nodes together. If there were more, the pace would be made slower.
     heartbeats_per_s: int = 2_000
 
 
@@ -65,7 +65,7 @@ class NodeCondition(enum.StrEnum):
     OUTSIDE = "outside"
     #: Jobs on the node can reach the key of its agent, and the tree requires that they cannot.
     UNISOLATED = "unisolated"
-    #: The node reports this condition itself, as it does `STOPPING`.
+    #: The agent of the node drains it.
     DRAINING = "draining"
     STOPPING = "stopping"
 
@@ -83,7 +83,7 @@ class NodeRules(msgspec.Struct, frozen=True):
 _OPEN: Final = NodeState.OPEN
 #: How far an incarnation number may be ahead of the clock, in milliseconds: ten years. An honest host's clock is not wrong by that much.
 _MOST_AHEAD_MS: Final = 10 * 366 * 86_400_000
-#: Characters of a foreign text that a refusal repeats.
+#: Upper bound of the characters that a refusal quotes of a text from a node.
 _TOLD_LETTERS: Final = 40
 #: Number of nodes whose order one check covers.
 _CHECKED_AT_ONCE: Final = 2_000
@@ -105,7 +105,7 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     exempt_until_s: float = 0.0
 
 
-#: Seconds that are left for the start of a job on a reserved node and for the report of its end.
+#: Seconds that a job must end before the reserved node is needed: time for its start and for the report of its end.
 _START_S: Final = 1.0
 
 
@@ -118,13 +118,13 @@ class Reservation:
         self, operation: OperationId, job: Resources, node: Node, expected_s: float, since_s: float, until_s: float
     ) -> None:
         self.operation = operation
-        #: Resources of the job that shall start on the node.
+        #: Resources of the job that is to start on the node.
         self.job = job
         self.node = node
         #: Time at which the job is expected to fit, judged by what runs on the node.
         self.expected_s = expected_s
-        #: Time until which other jobs may use what is free on the node. It is `expected_s`, but as if a running job whose length is not
-        #: known lasted only as long again as it has run.
+        #: Time until which other jobs may use what is free on the node. It is computed like `expected_s`, except that a running job of
+        #: unknown length is expected to last only as long again as it has run.
         self.lent_until_s = 0.0
         #: Time at which this node was chosen.
         self.since_s = since_s
@@ -137,7 +137,7 @@ class Reservation:
 class Node:
     """A node that is enrolled, or was and may still hold something."""
 
-    # Each heartbeat is about another node. The less memory a node takes, the sooner it is in the CPU cache.
+    # The slots save memory: each heartbeat is about another node, and a node that takes less memory is sooner in the CPU cache.
     __slots__ = (
         "allocations", "boottime_ms", "drained_empty", "enrolled", "failures", "gpus", "has_no_slots", "heard_s", "holds", "incarnation",
         "limits", "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
@@ -165,7 +165,7 @@ class Node:
         self.reported = ZERO
         #: The part of `reported` that the tree may use.
         self.total = ZERO
-        #: The rule of the tree that excludes the node, so that it gets nothing new; None if no rule does.
+        #: The rule of the tree that excludes the node, so that no job starts on it; None if no rule does.
         self.outside: NodeCondition | None = None
         #: True once the node reported that it holds nothing while an administrator drains it.
         self.drained_empty = False
@@ -214,7 +214,9 @@ class Node:
 
     @property
     def lent_ms(self) -> int:
-        """Milliseconds from its last heartbeat for which jobs that end in time may use what is free; 0 without a reservation."""
+        """Milliseconds from the node's last heartbeat for which its free resources are lent to jobs that end in time; 0 if the node is
+        not reserved.
+        """
         if self.reserved is None:
             return 0
         return max(0, int((self.reserved.lent_until_s - _START_S - self.heard_s) * 1000))
@@ -247,8 +249,8 @@ class Node:
 
     @property
     def accepts_jobs(self) -> bool:
-        """True if jobs may start on the node."""
-        # Written out in full, because each heartbeat asks twice.
+        """True if jobs may start on the node, as far as the node itself is concerned."""
+        # The conditions are written out, because each heartbeat asks twice.
         is_open = self.online and self.enrolled and not self.record.drained and self.outside is None
         return is_open and self.state is _OPEN and not self.trouble
 
@@ -308,7 +310,9 @@ class Node:
         self.gpus = heartbeat.gpus
 
     def shows_nothing_new(self, reports: Collection[AllocationReport]) -> bool:
-        """True if a node report shows just what is booked, in the same order. Then it names no allocation twice."""
+        """True if a node report shows exactly the booked allocations and jobs, in the same order. Such a report names no allocation
+        twice.
+        """
         if len(reports) != len(self.allocations):
             return False
         for report, known in zip(reports, self.allocations.values(), strict=True):
@@ -337,7 +341,8 @@ class Node:
         if self.used != Resources.sum(one.usage for one in (*self.allocations.values(), *self.holds.values())):
             broken.append("used differs from the sum of its allocations")
         if self.sent is not None and not self.allocations:
-            # Otherwise a node that may still obey an order would count as a node that runs nothing (`lost_nodes.runs_nothing`).
+            # The orders are checked because a node that may still obey an order would otherwise count as a node that runs nothing
+            # (`lost_nodes.runs_nothing`).
             broken.append("orders that it may still obey belong to no known allocation")
         if self.picture.booked is not None and not self.shows_nothing_new(self.picture.booked):
             broken.append("its allocations differ from the last node report that was recorded")
@@ -413,7 +418,7 @@ class LastHeard:
 
     def check(self, first: int = 0) -> list[str]:
         """Return a text for each broken invariant of some nodes from `first` on; empty if all hold."""
-        # The first node behind them is included, so that no pair of neighbours is left out.
+        # The first node of the next part is included, so that each pair of neighbours is compared.
         heard_s = [node.heard_s for node in islice(self._nodes.values(), first, first + _CHECKED_AT_ONCE + 1)]
         if heard_s == sorted(heard_s):
             return []

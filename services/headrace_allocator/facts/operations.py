@@ -66,7 +66,7 @@ class Operation:
     Invariants (`check`): `held` is the sum over its allocations, and the jobs that are out are the jobs in its allocations.
     """
 
-    # There are very many operations, and a heartbeat looks at each operation that holds something on its node.
+    # The slots save memory: there are very many operations, and a heartbeat looks at each operation that holds something on its node.
     __slots__ = (
         "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
@@ -77,7 +77,7 @@ class Operation:
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
-        #: The facts by which heartbeats skip the allocations of the operation.
+        #: The facts by which a heartbeat can tell that the allocations of the operation need no order.
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
         self.id, self.user = live.operation, live.user
@@ -92,39 +92,39 @@ class Operation:
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Term of the allocator that last leased indexes, as far as the ledger reported it; 0 in several trees: each has its own.
+        #: Term of the allocator that last leased indexes, if the ledger has reported it; 0 in several trees, whose terms differ.
         self.block_term = live.block_term if live.free is None else 0
         #: `held`: all that the operation holds on nodes; `total`: the cluster total that the shares of the snapshot are fractions of.
         self.held = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
-        #: `charged_doubt`: number of unconfirmed jobs that limits are charged for, since these jobs may run.
+        #: `charged_doubt`: number of unconfirmed jobs that count under limits, since these jobs may run.
         self.charged_doubt = self.running_jobs = 0
         #: Number of running jobs that report progress, and the sum of their progress in thousandths.
         self.progress = (0, 0)
         #: By node and id, since two nodes may report allocations with the same id.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
         self.groups = AllocationGroups(self.rest)
-        #: The newest item of the operation in a snapshot of shares that was taken over.
+        #: The operation's item in the newest snapshot of shares that it has taken over.
         self.share: ShareItem | None = None
         self.fair_share = self.demand_share = ZERO_SHARE
-        #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool: position in the pool's order.
+        #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool it is the position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
         #: The starvation of the operation, by the time that it has been below its fair share.
         self.starvation = StarvationStatus.NON_STARVING
-        #: The total with the shares, prepared when the operation's position is first computed from them.
+        #: The total with the shares. It is prepared when the operation's position is first computed from these shares.
         self.owed: Owed | None = None
         self._options = EffectiveOptions()
         #: The inputs from which `_options` was computed.
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
-        #: The inputs by which the groups were cut.
+        #: The inputs by which the allocations were divided into groups.
         self._cut_by: tuple[object, ...] = ()
         #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
         self.changes = live.changes
         self.returning: Returning | None = None
-        #: `drawing`: True while a block of indexes is being leased. `yields`: in several trees, True if this tree leases no indexes until
-        #: the next tick, because another tree wanted jobs or no index was free.
+        #: `drawing`: True while a block of indexes is being leased. `yields`: True if this tree leases no indexes until the next tick,
+        #: because another tree wanted jobs of the operation or no index was free.
         self.drawing = self.yields = False
         #: How its jobs ended; None before the first job has ended.
         self.outcomes: Outcomes | None = None
@@ -134,7 +134,7 @@ class Operation:
         self.refused_size: RefusedSize | None = None
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
-        #: True once it is being reported to the ledger that no node holds anything of the operation.
+        #: True once a report to the ledger is under way that no node holds anything of the operation.
         self.release_told = False
 
     def set_spec(self, spec: OperationSpec) -> None:
@@ -157,14 +157,14 @@ class Operation:
         """Set the groups of jobs of several sizes. Without groups all jobs have the size in the spec, the only size on the wire."""
         self.task_groups = groups
         waiting = [group.job for group in groups if group.pending] or [self.spec.resources]
-        #: The least of each resource that any pending job needs. It may be less than any single job needs.
+        #: The smallest amount of each resource that any pending job needs. No single job need be that small in all resources.
         self.min_needed = reduce(Resources.within, waiting)
         self._most_held: Resources | None = None
 
     def set_share(self, item: ShareItem, total: Resources) -> None:
         """Take over the operation's item in a snapshot of shares. The shares are fractions of `total`."""
         if item.demand_share != self.demand_share or total is not self.total:
-            # Most snapshots change only the fair share, of thousands of operations.
+            # Computed on demand: most snapshots change only the fair share, of thousands of operations.
             self._most_held = None
         self.share = item
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
@@ -238,13 +238,13 @@ class Operation:
 
     @property
     def in_doubt(self) -> Resources:
-        """The most that the operation's unconfirmed jobs may hold. Limits are charged for it."""
+        """The largest amount that the operation's unconfirmed jobs may hold. It counts under limits."""
         return self.spec.resources * self.charged_doubt if self.charged_doubt else ZERO
 
     @property
     def charged(self) -> Resources:
         """All that counts towards limits."""
-        # Every heartbeat asks for the sum, and jobs are unconfirmed only after a restart.
+        # Without unconfirmed jobs nothing is added: every heartbeat asks for this sum, and jobs are unconfirmed only after a restart.
         return self.held + self.in_doubt if self.charged_doubt else self.held
 
     @property
@@ -370,7 +370,7 @@ def lasts_ms(operation: Operation) -> int:
 
 
 def is_starving(operation: Operation) -> bool:
-    """True if the operation starves according to the last snapshot, or a pool above it lends it its starvation."""
+    """True if the operation starves according to the last snapshot, or may preempt because a pool above it starves."""
     return (
         operation.starvation is not StarvationStatus.NON_STARVING
         or operation.preemption_priority is not PreemptionPriority.NONE
@@ -379,12 +379,12 @@ def is_starving(operation: Operation) -> bool:
 
 
 def is_owed_a_job(operation: Operation, held: Resources) -> bool:
-    """True if the operation's fair share covers one more job beside `held`, in every resource that the job needs."""
+    """True if the operation's fair share covers `held` and one more job, in every resource that the job needs."""
     return covers_a_job(operation.fair_share, operation.total, held, operation.spec.resources)
 
 
 def covers_a_job(fair_share: Share, total: Resources, held: Resources, job: Resources) -> bool:
-    """True if a fair share of `total` covers one more job beside `held`, in every resource that the job needs."""
+    """True if a fair share of `total` covers `held` and one more job, in every resource that the job needs."""
     figures = zip(held.as_tuple(), job.as_tuple(), fair_share, total.as_tuple(), strict=True)
     return all(there + more * _NEARLY_A_JOB <= share * whole for there, more, share, whole in figures if more)
 
@@ -414,7 +414,7 @@ def never_fits(operation: Operation) -> bool:
 
 
 def can_ever_start(operation: Operation) -> bool:
-    """True if a job of the operation could start if nothing else ran. Other jobs do not count as demand."""
+    """True if a job of the operation could start if nothing else ran. Jobs that could never start do not count as demand."""
     return operation.refused_size is None and operation.fits_somewhere and not never_fits(operation)
 
 
@@ -424,7 +424,7 @@ def together(operation: Operation) -> int:
 
 
 def break_up(operation: Operation) -> None:
-    """Break up a gang that runs, because one of its jobs is or will be missing: all its other jobs are taken back."""
+    """Break up a gang that runs, because one of its jobs is missing or will be: all other jobs of the gang are taken back."""
     if operation.gang is not None and operation.gang.phase in TOGETHER:
         set_phase(operation, GangPhase.BREAKING)
 

@@ -3,8 +3,8 @@
 A snapshot is taken over as a whole: all its changes since the last snapshot, or none of them. A pool's limit bounds what all jobs below
 the pool may use together. A pool that no snapshot has named stands below the root.
 
-Unconfirmed jobs are counted apart. Limits are charged for them, so that nothing else starts in the resources that they may use. But no
-allocation is preempted because of jobs that may not run at all.
+Unconfirmed jobs are counted apart. They count under limits, so that nothing else starts in the resources that they may use. But no
+allocation is preempted because of them, since they may not run at all.
 
 Invariant (`check`): a pool's usage, and what its unconfirmed jobs may use, are sums over the operations below it.
 """
@@ -75,12 +75,12 @@ class PoolState:
         self.above = above
         #: Resources that the operations below the pool hold.
         self.used = ZERO
-        #: The most that their unconfirmed jobs may hold in addition.
+        #: The largest amount that the unconfirmed jobs of these operations may hold in addition.
         self.in_doubt = ZERO
         self.set_item(None)
 
     def set_item(self, item: ShareItem | None) -> None:
-        """Take over what a snapshot says of the pool; None if no snapshot names it."""
+        """Take over the item of the pool in a snapshot; None if no snapshot names the pool."""
         self.item = item
         #: The pool's shares with the cluster total, prepared when its position was last computed.
         self.owed: Owed | None = None
@@ -101,7 +101,7 @@ class PoolState:
     def takes_shares_of(self, item: ShareItem) -> bool:
         """Take over a snapshot's item if only the pool's shares changed. Returns False if anything else did.
 
-        Each snapshot changes only the shares of thousands of pools.
+        Each snapshot changes the shares of thousands of pools, and nothing else of most of them.
         """
         known = self.item
         if known is None or item.parent != known.parent:
@@ -121,7 +121,7 @@ class PoolState:
     @property
     def charged(self) -> Resources:
         """All that counts towards the pool's limit when a job is to start."""
-        # Jobs are unconfirmed only after a restart.
+        # Nothing is added without unconfirmed jobs, which exist only after a restart.
         return self.used if self.in_doubt is ZERO else self.used + self.in_doubt
 
     def add(self, used: Resources, in_doubt: Resources) -> None:
@@ -182,9 +182,11 @@ class PoolStates:
         for key in cut.changed:
             if key[:1] == "/" and (told := items.get(key)) is not None:
                 changed[PoolName(told.name)] = told
-        # The tree's policy says which operations may pass a limit and which have high priority. Every share is a fraction of the total.
+        # The tree's policy says which operations may pass a limit and which have high priority. Every share is a fraction of the total,
+        # so a new total changes all positions, too.
         everywhere = has_other_rules = cut.options != self.options or cut.total != self.total
-        # Unless they changed, the objects stay the same, so that results computed from them can be reused after an identity check.
+        # If the total and the options did not change, the objects stay the same, so that results computed from them can be reused after
+        # an identity check.
         if cut.total != self.total:
             self.total = cut.total
         if cut.options != self.options:
@@ -243,7 +245,7 @@ class PoolStates:
         return found
 
     def above(self, pool: PoolName) -> list[PoolState]:
-        """Return the pools with a limit, from this pool up."""
+        """Return the pools that have a limit, from this pool up to the root."""
         return [each for each in self.pool(pool).path() if each.limited]
 
     def use(self, pool: PoolName, amount: Resources, in_doubt: Resources = ZERO) -> None:
@@ -266,7 +268,7 @@ class PoolStates:
     ) -> list[str]:
         """Return a text for each broken invariant of one resource of one pool; empty if the pool is unknown.
 
-        `held` and `in_doubt` are the amounts of the pool's own operations: what they hold, and what their unconfirmed jobs may hold.
+        `held` is the amount that the pool's own operations hold, and `in_doubt` the amount that their unconfirmed jobs may hold.
         """
         pool, amount = self._known.get(name), attrgetter(resource)
         if pool is None:
@@ -298,7 +300,7 @@ class PoolStates:
             pool.above = self.root
         for pool in pools:
             parent = self.pool(pool.item.parent) if pool.item is not None else self.root
-            # A cycle would be a defect of the sender.
+            # A pool below itself would be a defect of the sender. Such a pool stays below the root.
             if pool not in parent.path():
                 pool.above = parent
             for above in list(pool.path())[1:]:
@@ -342,7 +344,7 @@ def _options(item: ShareItem | None) -> EffectiveOptions:
 
 
 def _of_operations(item: ShareItem | None) -> tuple[object, ...]:
-    """Return the options on which it depends whether, and at which position, a pool's operations may start jobs."""
+    """Return the options that decide whether a pool's operations may start jobs, and in which order."""
     options = _options(item)
     return (
         options.fifo_pool_scheduling_order,

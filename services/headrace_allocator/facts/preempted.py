@@ -46,6 +46,6 @@ def _record_and_stop_counting(facts: Facts, allocation: Allocation, record: Pree
 
 
 def undo_preemption(facts: Facts, allocation: Allocation) -> None:
-    """Book a preempted allocation as before, since the node never got the order."""
+    """Book a preempted allocation as it was before its preemption, since the node never got the order."""
     allocation.take_back = allocation.preemption = None
     facts.set_usage(allocation, allocation.resources)

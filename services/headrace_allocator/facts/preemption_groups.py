@@ -4,9 +4,9 @@
     non_preemptible │ aggressively_preemptible │ preemptible
                     first border               second border
 
-An allocation is left of a border while all allocations before it together use less than a bound: threshold * fair share, or the usage
-threshold. So the allocation that crosses the bound is protected, however large it is. Borders are compared as shares, never as amounts
-computed before.
+Each border has a bound: threshold * fair share, or the usage threshold. An allocation is left of the border if all allocations before it
+together use less than the bound. So the allocation that crosses the bound is protected, however large it is. Usages and bounds are
+compared as shares of the present total.
 
 The usage before an allocation is counted by the sizes of the allocations before it. That costs next to nothing, whatever the size of the
 operation. The position of the second border is remembered until usage or shares change.
@@ -52,7 +52,7 @@ _PREEMPTIBLE: Final = Group.PREEMPTIBLE
 
 
 class Protection(msgspec.Struct, frozen=True, gc=False):
-    """The part of an operation's usage that others may not take, according to the last snapshot of shares."""
+    """The part of an operation's usage that other operations may not take, according to the last snapshot of shares."""
 
     fair_share: Share = ZERO_SHARE
     demand_share: Share = ZERO_SHARE
@@ -62,8 +62,8 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
     aggressive_threshold: float = 0.5
     #: Fraction of the fair share that is protected from starving operations.
     threshold: float = 1.0
-    #: The oldest allocations that together stay below this amount are protected, whatever the fair share is. A resource that is left out
-    #: is not bounded; `NOTHING` protects no allocation.
+    #: The oldest allocations that together stay below this amount are protected, regardless of the fair share. A resource that is left
+    #: out is not bounded; `NOTHING` protects no allocation.
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is right of the border.
     crossing_is_preemptible: bool = False
@@ -77,7 +77,7 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_nested(self) -> bool:
-        """True if every allocation left of the first border is left of the second border too, whatever is in use."""
+        """True if the second border never lies left of the first one, whatever is in use."""
         return self.threshold >= self.aggressive_threshold and not self.crossing_is_preemptible
 
     def bound(self, border: Group) -> Share:
@@ -89,14 +89,14 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
         return (times * u, times * c, times * g, times * m, times * n)
 
     def covers(self, border: GroupBorder, before: Resources, own: Resources) -> bool:
-        """True if an allocation that uses `own` is left of a border, when the allocations before it use `before`."""
+        """True if an allocation is left of a border: it uses `own`, and the allocations before it use `before`."""
         usage = before + own if self.crossing_is_preemptible else before
         return border.protects(usage) or self.is_near(border, usage)
 
     def is_near(self, border: GroupBorder, usage: Resources) -> bool:
         """True if a usage is protected although it equals the bound of the border, within `EPS`.
 
-        This is so only if the allocation that crosses a bound is preemptible: its own usage is then included in `usage`.
+        It can be true only if the allocation that crosses a bound is preemptible, since `usage` then includes its own usage.
         """
         return self.crossing_is_preemptible and _near(border.bound, usage.share_of(self.total))
 
@@ -143,14 +143,14 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
 
 
 def _near(one: Share, other: Share) -> bool:
-    # A loop and not a generator: it runs for each operation that takes over a share.
+    # This is a loop and not a generator because it runs for each operation that takes over a share.
     for a, b in zip(one, other, strict=True):  # noqa: SIM110
         if abs(a - b) >= EPS:
             return False
     return True
 
 
-#: Protection of all operations that no snapshot has named yet. They share it, since very many may start at once.
+#: Protection of all operations that no snapshot has named yet. They share one object, since very many operations may start at once.
 _UNTOLD: Final = Protection()
 
 
@@ -163,7 +163,7 @@ class AllocationGroups:
     )  # fmt: skip
 
     def __init__(self, rest: Rest) -> None:
-        """Create empty groups. They keep the position of the second border in `rest`."""
+        """Create empty groups. The position of the second border is kept in `rest`, which belongs to the operation."""
         self._rest = rest
         self._allocations: dict[Allocation, None] = {}
         #: Positions of the allocations by the amount that they use, sorted. Most operations have jobs of one size only.
@@ -171,11 +171,11 @@ class AllocationGroups:
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
         #: Borders by the group behind each, made when needed: with each snapshot the borders of thousands of operations change.
         self._borders: dict[Group, GroupBorder] = {}
-        #: For jobs of one size: number of allocations left of the border `_kept_by`.
+        #: For jobs of one size: number of allocations before the border `_kept_by`.
         self._kept = 0
         self._kept_by: GroupBorder | None = None
         self._kept_size = ZERO
-        #: False if the allocation after these is known to be right of the border.
+        #: False if the next allocation after those is known to be behind the border.
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
@@ -200,7 +200,7 @@ class AllocationGroups:
         self._enter(allocation.place, allocation.usage)
 
     def may_be_preemptible(self, allocation: Allocation) -> bool:
-        """False if normal preemption cannot take the allocation, whatever else is freed.
+        """False if normal preemption cannot take the allocation, no matter which other allocations are freed.
 
         The border's position is remembered, since heartbeats ask for each allocation of a node.
         """
@@ -217,8 +217,8 @@ class AllocationGroups:
 
     def _find_preemptible(self) -> Position:
         by_usage, first = self._by_usage, NO_POSITION if self._is_nested else FIRST_POSITION
-        # The usage before an allocation grows with its position, so a binary search finds the border. Most operations have jobs of one
-        # size only.
+        # The usage before an allocation grows with its position, so a binary search finds the border. In most operations all jobs have
+        # the same size, so one search is enough.
         for usage, places in by_usage.items() if self._is_nested else ():
             border = self._border(_PREEMPTIBLE)
             if len(by_usage) == 1:
@@ -240,7 +240,7 @@ class AllocationGroups:
 
         if self._kept_by is not border or self._kept_size != usage:
             self._kept_by, self._kept_size, self._is_next_kept = border, usage, True
-            # In most cases the number is the same as before: the border moves by less than a job.
+            # The search begins at the last result: in most cases the border moves by less than a job.
             self._kept = min(self._kept, most)
             if self._kept and is_right(self._kept - 1):
                 self._kept = bisect_left(range(most), True, 0, self._kept - 1, key=is_right)
@@ -255,7 +255,7 @@ class AllocationGroups:
         """Return the group of an allocation, as if the `freed` allocations used nothing."""
         place = allocation.place
         before = self._before(place, freed)
-        # Most allocations asked about are right of both borders; then the first border need not be computed.
+        # If the borders are nested, the first border is computed only if needed: most allocations are right of both borders.
         is_nested = self._is_nested
         if is_nested and not self._border(_PREEMPTIBLE).protects(before):
             return _PREEMPTIBLE
@@ -365,7 +365,7 @@ class AllocationGroups:
         self, border: GroupBorder, place: Position, usage: Resources, freed: Collection[Allocation] = ()
     ) -> bool:
         before = self._before(place, freed)
-        # An allocation that ends exactly at the bound does not cross it.
+        # An allocation whose end is exactly at the bound does not cross the bound.
         return border.protects(before) and not border.protects(before + usage, -EPS)
 
     def _border(self, behind: Group) -> GroupBorder:
@@ -396,7 +396,7 @@ class AllocationGroups:
         while not border.protects(usage):
             if not protection.is_near(border, usage):
                 return False
-            # An allocation that only reaches the bound is left of the border if the allocation before it is left of the border.
+            # An allocation that only reaches the bound is left of the border exactly if the allocation before it is.
             previous = self._previous(place)
             if previous is None:
                 return True

@@ -1,4 +1,4 @@
-"""Reconciling the books with a heartbeat: which orders were obeyed, which jobs ended, what is there and what is gone.
+"""Reconciling the books with a heartbeat: which orders were obeyed, which jobs ended, which allocations exist, and which are gone.
 
 A heartbeat carries the whole node report. So an allocation that is booked and missing in the report does not exist on the node. The only
 exception are ends that did not fit into the heartbeat (`ends_waiting`). While there are any, a job missing from the report may be among
@@ -38,7 +38,7 @@ from headrace_allocator.facts.preempted import settle_preemption, undo_preemptio
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.gangs.holds import restore_hold
 
-#: Results of jobs that were not interrupted for others, so that their run times say how long such jobs run.
+#: Results of jobs that were not interrupted for other operations, so that their run times show how long such jobs run.
 _WHOLE_RUNS: Final = (JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT)
 
 
@@ -109,7 +109,8 @@ class _Reconciliation:
                 if not one.shows_nothing_new(report):
                     self._take_report(report)
             if self._node.shows_nothing_new(reports):
-                # The next heartbeat most likely shows the same, and the allocations are in the CPU cache now.
+                # The report is remembered here: the next heartbeat most likely shows the same, and the allocations are in the CPU cache
+                # now.
                 self._node.picture.book(reports)
         else:
             self._take_picture()
@@ -119,7 +120,7 @@ class _Reconciliation:
         """Compare a node report that lists other allocations than booked, or lists them in another order."""
         allocations = self._node.allocations
         shown = 0
-        # If an allocation is listed twice, the last report counts. Otherwise the count would hide a missing allocation.
+        # If an allocation is listed twice, the last report counts. If both counted, the number would hide a missing allocation.
         for report in self._picture.values():
             known = allocations.get(report.id)
             if known is not None and known.shows_nothing_new(report):
@@ -152,8 +153,8 @@ class _Reconciliation:
                     continue
                 node.reporting.add(key)
                 if holder is not None and holder.start is not None and end.start != holder.start:
-                    # The runner is of an older version or did not see the job end. Also, the allocator's own record counts more than the
-                    # node's.
+                    # The end may lack the record, because the runner is of an older version or did not see the job end. The allocator's
+                    # own record also counts more than the node's.
                     end = msgspec.structs.replace(end, start=holder.start)
                 self._findings.ends.append(end)
                 self._book_end(end, holder)
@@ -189,7 +190,7 @@ class _Reconciliation:
     def _book_end(self, end: JobEnd, holder: Allocation | None) -> None:
         if holder is not None:
             holder.drop(end.index)
-        # An earlier allocator may have preempted the allocation. Then only the end says so.
+        # An earlier allocator may have preempted the allocation. Then only the end has the record of the preemption.
         record = end.preemption if holder is None else holder.preemption
         if record is not None and end.result is JobResult.ABORTED:
             self._findings.preempted.append(end.key)
@@ -229,11 +230,13 @@ class _Reconciliation:
                 self._give_back(allocation, list(allocation.slots.values()))
                 self._remove(allocation)
         for take_back in sent.take_back if not obeyed else ():
-            # The beneficiary of the preemption did not start either. If an earlier incarnation obeyed, the allocation is closing or gone.
+            # The start for which the allocation was preempted did not happen either. If an earlier incarnation obeyed, the allocation is
+            # closing or gone.
             allocation = self._node.allocations.get(take_back.allocation)
             if allocation is None or allocation.preemption is None or self._is_going(allocation):
                 continue
-            # For a gang, resources are freed on all its nodes at once, wherever an answer was lost. So the order is sent again.
+            # For a gang, resources are freed on all its nodes at once. So the order is sent again, even if the answer to one of the nodes
+            # was lost.
             if not _gathers_all(self._facts, allocation.preemption.beneficiary):
                 undo_preemption(self._facts, allocation)
                 self._findings.undone += 1
@@ -246,11 +249,11 @@ class _Reconciliation:
                 self._give_back(allocation, [slot for slot in extend.slots if slot.index not in shown])
 
     def _is_going(self, allocation: Allocation) -> bool:
-        """True if the node report shows the allocation as preempted, as ended, or not at all."""
+        """True if the node report shows the allocation as preempted or ended, or does not show it."""
         report = self._picture.get(allocation.id)
         if report is None or report.state is AllocationState.ENDED or report.preemption is not None:
             return True
-        # Its preemption record may be missing because the heartbeat was full. The order is repeated until the record fits.
+        # The preemption record may be missing because the heartbeat was full. The order is repeated until the record fits.
         return report.state is AllocationState.CLOSING and self._lacks_records
 
     def _take_report(self, report: AllocationReport) -> None:
@@ -258,7 +261,7 @@ class _Reconciliation:
         ended, start = report.state is AllocationState.ENDED, self._heartbeat.starts.get(report.id)
         is_orphan = allocation is not None and self._is_orphan_of(allocation, report.operation)
         if allocation is not None and is_orphan:
-            # The operation is known by now, or has come back to this tree.
+            # The operation is known by now, or has come back to this tree, so the allocation is booked anew.
             self._facts.remove(allocation)
             start, allocation = allocation.start, None
         if allocation is None:
@@ -285,7 +288,7 @@ class _Reconciliation:
             settle_preemption(self._facts, allocation, report.preemption)
             self._findings.operations.add(allocation.operation)
         elif allocation.usage == ZERO and allocation.preemption is None and not self._lacks_records:
-            # The report has all preemption records, and none for this allocation.
+            # The node does not know of the preemption: the report has all preemption records, and none for this allocation.
             self._facts.set_usage(allocation, allocation.resources)
             self._findings.operations.add(allocation.operation)
         if allocation.slots and self._heartbeat.ends_waiting == 0:
@@ -319,9 +322,10 @@ class _Reconciliation:
             self._touch(one.operation)
 
     def _is_orphan_of(self, allocation: Allocation, name: OperationId) -> bool:
-        """True if the allocation was of this operation, which was unknown then, and an earlier allocator leased the operation's jobs.
+        """True if the allocation belonged to this operation while the operation was unknown, and an earlier allocator leased the
+        operation's jobs.
 
-        A node can name an operation before it is started, if the operation's id can be guessed. The node must not get a job by this.
+        A node can name an operation before it is started, if the operation's id can be guessed. The node must not get a job in this way.
         """
         operation = self._facts.operations.get(name)
         is_nobodys = allocation.operation == NO_OPERATION and allocation.orphan_of == name
@@ -340,7 +344,7 @@ class _Reconciliation:
             or (self._facts.recovery.awaits(node) and not any(_is_foreign(operation, slot) for slot in slots))
         )
         size = report.resources if operation is None or operation.task_groups else operation.spec.resources
-        # A node cannot report more than a node can have, so that no sum exceeds what messages and tables can hold.
+        # The size is cut so that the node does not exceed what a node can have, and no sum exceeds what messages and tables can hold.
         size = size.within(MOST_OF_A_NODE - self._node.used)
         allocation = Allocation(report.id, report.operation if may_hold else NO_OPERATION, node, size)
         allocation.confirmed = True
@@ -357,14 +361,15 @@ class _Reconciliation:
         if operation is None or operation.ending or not may_hold:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         if report.state is AllocationState.CLOSING and report.preemption is None and self._lacks_records:
-            # An earlier allocator preempted so many allocations at once that it most likely preempted this one too, and gave its
-            # resources to others.
+            # An earlier allocator preempted so many allocations at once that most likely this one was preempted, too, and its resources
+            # went to others.
             self._facts.set_usage(allocation, ZERO)
         return allocation
 
     def _adopt_slots(self, allocation: Allocation, report: AllocationReport, *, ready: bool = False) -> None:
         """Book the jobs that an allocation holds and the books do not show there: an earlier allocator gave them out."""
-        # Not the operation of the report: if the node named another operation, its jobs would be booked for the wrong operation.
+        # The operation comes from the booked allocation and not from the report: if the node named another operation, the jobs would be
+        # booked for that one.
         operation = self._facts.operations.get(allocation.operation)
         if operation is None:
             return
@@ -375,7 +380,8 @@ class _Reconciliation:
                 allocation.hold([slot])
                 self._touch(operation.id)
             elif report.state in (AllocationState.WAITING, AllocationState.RUNNING) and allocation.take_back is None:
-                # This attempt was given up, its job is done, or the job runs elsewhere. Two attempts of a job must not run side by side.
+                # The job is not run here: the attempt was given up, the job is done, or it runs elsewhere. Two attempts of a job must not
+                # run side by side.
                 allocation.take_back = TakeBackReason.OPERATION_ENDED
                 self._note_refused(operation, allocation, slot)
 
@@ -392,7 +398,7 @@ class _Reconciliation:
 
     def _give_back(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
         """Make slots that never ran ready again at once, with the same attempt."""
-        # A node may list a slot twice.
+        # Duplicates are dropped: a node may list a slot twice.
         returned = [slot for slot in dict.fromkeys(slots) if allocation.slots.get(slot.index) == slot]
         if not returned:
             return
@@ -404,7 +410,7 @@ class _Reconciliation:
             self._touch(operation.id)
 
     def _lose_slots(self, allocation: Allocation, slots: Iterable[JobSlot], ran: RunningJob | None) -> None:
-        """End the slots that the node no longer shows as lost. `ran` is the job that the node showed in the allocation before."""
+        """End those slots as lost that the node no longer shows. `ran` is the job that the node showed in the allocation before."""
         began = JobSlot(ran.index, ran.attempt) if ran is not None and ran.started_at_ms else None
         lost = []
         for slot in list(slots):
@@ -432,6 +438,6 @@ def _is_foreign(operation: Operation, slot: JobSlot) -> bool:
 
 
 def _gathers_all(facts: Facts, beneficiary: OperationId) -> bool:
-    """True if the beneficiary is a gang that has not started yet and for which all that it needs is preempted at once."""
+    """True if the beneficiary is a gang that has not started yet, in a tree where everything that a gang needs is preempted at once."""
     gang = None if beneficiary not in facts.operations else facts.operations[beneficiary].gang
     return gang is not None and facts.pools.options.preempt_gangs_whole and gang.phase is GangPhase.GATHERING

@@ -19,15 +19,15 @@ from headrace.wire.heartbeat import JobKey
 
 
 class Recovery:
-    """Facts that this allocator does not know yet, by the nodes that have not reported since its start."""
+    """Facts that this allocator does not know yet, as nodes that have not reported since its start."""
 
     def __init__(self) -> None:
         self.operations_known = False
         self.nodes_known = False
         #: Time at which the last unconfirmed job was settled (steady clock, seconds); None before.
         self.over_s: float | None = None
-        #: Nodes that lost their lease before they reported, and have not reported since, so that it is unknown what they ran. True for a
-        #: node that may come back, False for a node that was removed.
+        #: Nodes that lost their lease before they reported, and have not reported since, so that their jobs are unknown. True for a node
+        #: that may come back, False for a node that was removed.
         self.lost_nodes: dict[NodeName, bool] = {}
         #: Lost jobs of the nodes in `lost_nodes` whose end the ledger has not recorded yet.
         self.unrecorded_losses: set[JobKey] = set()

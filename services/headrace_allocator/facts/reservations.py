@@ -52,7 +52,9 @@ class Reservations:
         self.enter(reservation)
 
     def note(self, operation: OperationId, *, wants_node: bool) -> None:
-        """Record whether the operation's own state lets a node be reserved for it."""
+        """List the operation among those that want a node if its own state lets a node be reserved for it, else remove it from the
+        list.
+        """
         if wants_node:
             self.wanting.setdefault(operation)
         else:

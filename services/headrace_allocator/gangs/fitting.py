@@ -16,7 +16,7 @@ from headrace_allocator.gangs.gang import JobsAtOnce
 
 
 def judge_size(facts: Facts, operation: Operation) -> None:
-    """Compute whether its pools accept jobs of this size, and whether some node could ever run one.
+    """Compute whether the pools of an operation accept its job size, and whether some node could ever run such a job.
 
     For a gang, also compute how many of its jobs could run at once.
     """
@@ -46,14 +46,14 @@ def jobs_at_once(facts: Facts, spec: OperationSpec) -> JobsAtOnce | None:
     pools = facts.pools
     if not (pools.limits_known and facts.recovery.complete and len(facts.shapes)):
         return None
-    # A start by a YARN plan needs no spare resources on the node.
+    # A start by a YARN plan need not leave spare resources on the node.
     spare = pools.min_spare if pools.options.preemption_policy is PreemptionPolicy.YTSAURUS else ZERO
     on_nodes = JobsAtOnce(facts.shapes.jobs_at_once(pools.filters_of(spec), spec.resources, spare))
     return min([on_nodes, *_by_limits(facts, spec)], key=lambda bound: bound.most)
 
 
 def bounds_of_gangs(facts: Facts) -> tuple[int, ...]:
-    """Return numbers that differ from before if nodes or limits may bound gangs differently."""
+    """Return numbers that change whenever nodes or limits may bound gangs differently."""
     return facts.shapes.changes, facts.pools.limits_changes, facts.pools.rules, int(facts.recovery.complete)
 
 

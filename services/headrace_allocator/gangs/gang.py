@@ -74,10 +74,10 @@ class Gang:
         self.until_s: float | None = None
         #: The number of jobs that can run at once; None if nothing bounds them or the bound is not known.
         self.at_once: JobsAtOnce | None = None
-        #: How often in a row the gang found too few resources in time.
+        #: Number of times in a row that the gang found too few resources in time.
         self.pauses = 0
-        #: Preemption priority under `preempt_gangs_whole`. The priority as an operation is none then, so that no heartbeat preempts for
-        #: the gang.
+        #: Preemption priority under `preempt_gangs_whole`. The operation of the gang itself then has no priority, so that no heartbeat
+        #: preempts for it.
         self.priority = PreemptionPriority.NONE
         #: Steady-clock seconds of the last search for resources that preemption could free for the gang.
         self.tried_s: float | None = None

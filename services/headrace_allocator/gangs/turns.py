@@ -38,9 +38,9 @@ from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, rel
 
 #: Seconds from the start order until every node must have shown its jobs.
 _START_S: Final = 10.0
-#: Seconds within which a heartbeat of a node is recent enough to start on the node without nudging it first.
+#: Seconds for which a heartbeat of a node counts as recent: jobs then start on the node without a nudge.
 _FRESH_S: Final = 1.0
-#: Seconds that gangs of a pool yield, within which gangs of other pools get their turn.
+#: Seconds for which the gangs of a pool yield, so that gangs of other pools get their turn.
 _YIELD_S: Final = 5.0
 #: Upper bound of the gangs that are examined to find the gang whose turn is next.
 _MOST_LOOKED_AT: Final = 100
@@ -63,7 +63,7 @@ class GangStarts:
     # --- on a heartbeat -------------------------------------------------------------------------------------------
 
     def hear(self, node: Node, now: Moment) -> None:
-        """Check, on a heartbeat, whether there are still enough resources for what is held on the node."""
+        """Check, on a heartbeat, whether the node still has enough free resources for those that are held on it."""
         if not node.holds:
             return
         concerned = [self._facts.operations[name] for name in {one.operation for one in node.holds.values()}]
@@ -104,7 +104,9 @@ class GangStarts:
         take_up(node, operation, allocation)
 
     def judge_anew(self) -> None:
-        """Mark all gangs if nodes or limits have changed since it was computed which gangs can ever fit."""
+        """Mark all gangs to be judged again if nodes or limits have changed since the number of jobs that can run at once was last
+        computed.
+        """
         gangs, now = self._facts.gangs, bounds_of_gangs(self._facts)
         if now != gangs.judged_by:
             gangs.judged_by = now
@@ -160,7 +162,7 @@ class GangStarts:
             return
         release_ended(self._facts, operation)
         if gang.phase in (GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING) and members(operation):
-            # A former allocator started the gang.
+            # An allocator before this one started the gang.
             self._enter(operation, GangPhase.RUNNING)
         self._release_spare_nodes(operation)
         match gang.phase:
@@ -185,7 +187,9 @@ class GangStarts:
         self._ranking.refresh(operation)
 
     def _has_all_places(self, operation: Operation, gang: Gang, now: Moment) -> None:
-        """Start a gang whose jobs all have an allocation, or nudge those of its nodes that have not shown enough free resources lately."""
+        """Start a gang whose jobs all have an allocation. If some of its nodes have not shown enough free resources lately, nudge
+        these nodes instead.
+        """
         if not gang.asked:
             gang.asked = True
             gang.awaited = {one.node for one in gang.holds if not self._is_ready(one.node, now)}
@@ -197,7 +201,7 @@ class GangStarts:
         self._enter(operation, GangPhase.STARTING, now.steady_s + _START_S)
 
     def _release_spare_nodes(self, operation: Operation) -> None:
-        """End the reservations of a gang beyond one for each job without resources, those that are expected to take longest first."""
+        """Keep one reservation for each job of a gang without resources, and end the others: those that are expected to take longest."""
         book = self._facts.reservations
         there = sorted(book.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
         for reservation in there[operation.slots.ready_count :]:
@@ -272,7 +276,9 @@ class GangStarts:
         self._ranking.refresh(operation)
 
     def _next_in_turn(self) -> Iterator[OperationId]:
-        """Yield one gang that may gather resources now: its nodes are asked for heartbeats. Whichever gang is owed most gets the turn."""
+        """Yield one gang that may gather resources now, so that its nodes are asked for heartbeats. On these heartbeats the gang that
+        is owed most gets the turn.
+        """
         some = islice(self._facts.gangs.of.items(), _MOST_LOOKED_AT)
         yield from islice((name for name, each in some if self._may_take_its_turn(each)), 1)
 

@@ -6,7 +6,8 @@ import gc
 from typing import Final
 
 _YOUNGEST: Final = 0
-#: Messages between two runs. The objects that a few messages made are still in the core's caches, so that examining them is cheap.
+#: Number of messages between two runs. The objects that a few messages made are still in the core's caches, so that examining them is
+#: cheap.
 _EVERY: Final = 4
 
 

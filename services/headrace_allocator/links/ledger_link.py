@@ -33,8 +33,8 @@ _RETRY_S: Final = 0.25
 #: Upper bound of the ends in one report.
 _ENDS_PER_REPORT: Final = 500
 _REPORT_BYTES: Final = 256 * 1024
-#: Pause after a report, so that ends which arrive meanwhile go together in the next report: seconds for each reported end beyond the
-#: first.
+#: Seconds of the pause after a report, for each reported end beyond the first, so that ends which arrive meanwhile go together in the
+#: next report.
 _GATHER_EACH_S: Final = 0.005
 #: Upper bound of that pause, in seconds.
 _GATHER_MOST_S: Final = 0.02
@@ -61,13 +61,13 @@ class LedgerLink:
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
         self._report_wanted = anyio.Event()
-        #: Number of ends still to report, by operation.
+        #: Number of ends that are still to be reported, by operation.
         self._unreported: Counter[OperationId] = Counter()
-        #: By operation, an event that is set once no end of it is left to report. Requests wait for it.
+        #: By operation, an event that is set once all ends of the operation are reported. Requests wait for it.
         self._all_reported: dict[OperationId, anyio.Event] = {}
 
     async def attach(self) -> Term:
-        """Ask until the ledger answers that this term may lease indexes. Returns the term of admission."""
+        """Send the request to attach until the ledger answers that this term may lease indexes. Returns the term of admission."""
         while True:
             answer = await self._ask("attach", wire.Attach(self._tree, self._term), wire.Attached)
             if answer is not None:
@@ -75,7 +75,7 @@ class LedgerLink:
             await anyio.sleep(_RETRY_S)
 
     async def draw(self, effect: Draw) -> None:
-        """Ask once for job indexes."""
+        """Request job indexes once."""
         request = wire.DrawBlock(self._tree, self._term, effect.operation, effect.below, effect.more)
         answer = await self._ask("draw", request, wire.DrawAnswer, operation=effect.operation)
         self._take(self._engine.on_drawn(effect.operation, answer, self._now()))
@@ -144,7 +144,7 @@ class LedgerLink:
             self._log.info("ledger does not answer", verb=verb, error=str(error), **what)
             return None
         if isinstance(answer, StaleTerm):
-            # This has no effect unless another allocator has taken that term: one forged answer deposes no leader.
+            # The call deposes the allocator only if another one has really taken that term, so one forged answer deposes no leader.
             self._role.on_term(answer.known, "the ledger")
             return None
         if isinstance(answer, Refusal):
@@ -154,7 +154,7 @@ class LedgerLink:
 
 
 def seconds_to_gather(reported: int) -> float:
-    """Return the seconds to gather ends after a report of `reported` ends. A lone end must not wait, so they are 0 for 1.
+    """Return the seconds to gather ends after a report of `reported` ends. A single end must not wait, so the result is 0 for 1.
 
     Example: 1 end: 0 s; 3 ends: 0.01 s; 5 and more: 0.02 s.
     """

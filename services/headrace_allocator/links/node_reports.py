@@ -16,7 +16,7 @@ from headrace.runtime.endpoints import Caller
 from headrace.wire.codec import BadMessage, decode
 from headrace.wire.heartbeat import MOST_REPORTS, AllocationReport, Heartbeat
 
-#: Upper bound of the bytes kept for all nodes together. With the decoded objects it is ten times as much: 150 MB for 10,000 nodes with 20
+#: Upper bound of the bytes kept for all nodes together. The decoded objects take ten times as much: 150 MB for 10,000 nodes with 20
 #: allocations each.
 _MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
 #: Upper bound of the allocation reports that may be missing between two that were neighbours. If more are missing, all further reports
@@ -66,7 +66,7 @@ class PictureReader:
         else:
             known = _read(picture, known)
             self._keep(caller.name, known)
-        # The heartbeat was just decoded, and nothing else refers to it yet.
+        # Changing the heartbeat is safe: it was just decoded, and nothing else refers to it yet.
         msgspec.structs.force_setattr(heartbeat, "allocations", known.reports)
         return heartbeat
 
@@ -86,8 +86,8 @@ def _read(data: bytes, before: _Picture) -> _Picture:
         parts: list[msgspec.Raw] = decode(data, _Reports)
         known, most, at = before.parts, len(before.parts), 0
         for part in parts:
-            # A node lists its allocations from the oldest to the newest. So the search goes on from the last known report: every report
-            # that it passes over is of an allocation that is gone.
+            # A node lists its allocations from the oldest to the newest. So the search continues after the last known report. Every
+            # report that it passes over is of an allocation that is gone.
             passed = at
             while passed < most and known[passed] != part:
                 passed += 1

@@ -1,8 +1,8 @@
 """The record that a tree's allocator keeps for the next one: the longest lease, empty nodes, and jobs that were never given out.
 
 A runner remembers the longest lease that it was ever sent, and may keep its jobs running for that long without a message. So jobs of a
-silent node may be given out again only after that lease. The only other source for the longest lease would be the silent node itself, so
-the record has a copy. Empty nodes are explained in `facts.empty_nodes`.
+silent node may be given out again only after that lease. Only the silent node itself also knows the longest lease, so the record has a
+copy. Empty nodes are explained in `facts.empty_nodes`.
 
 An allocator that stops in order writes the jobs that it never gave out as its last step: it gives out nothing afterwards. The next
 allocator takes the jobs out of the record when it claims the record for its own term, before it gives anything out. So only one successor
@@ -74,7 +74,9 @@ class LongestLease:
 
 
 async def term_of_longest_lease(bus: Bus, tree: TreeName) -> Term:
-    """Return the highest term of an allocator that may have sent a node anything; 0 if there is none. Raises `BusError`."""
+    """Return the highest term of an allocator that has claimed the record and so may have sent leases to nodes; 0 if there is none.
+    Raises `BusError`.
+    """
     bucket = await _bucket_with_copies(bus)
     await bucket.write_lost_again()
     entry = await bucket.get(tree)
@@ -86,7 +88,9 @@ async def _bucket_with_copies(bus: Bus) -> CopiedBucket:
 
 
 def _read(value: bytes) -> LongestLeaseRecord:
-    """Decode a record. A record that cannot be decoded counts as lost, and an empty record is returned: there is no second copy to read."""
+    """Decode a record. A record that cannot be decoded counts as lost, and an empty record is returned: the record has no second copy
+    to read.
+    """
     try:
         return msgspec.json.decode(value, type=LongestLeaseRecord)
     except msgspec.DecodeError as error:

@@ -27,9 +27,9 @@ from headrace_allocator.usage_changes import UsageChanges, usage_changed
 
 T = TypeVar("T")
 
-#: Operations whose usage is collected between two turns of the event loop; some 2 ms.
+#: Number of operations whose usage is collected between two turns of the event loop; 100 take some 2 ms.
 _SLICE: Final = 100
-#: From this number on, items are compared and encoded in a thread. A thread costs as much as some fifty items.
+#: Number of items from which on they are compared and encoded in a thread. A thread costs as much as some fifty items.
 _MANY: Final = 500
 
 
@@ -46,7 +46,7 @@ class UsagePublisher:
         self._engine = engine
         self._shell = shell
         self._changed = anyio.Event()
-        #: Held by the task that works on the publisher; no other task may access it meanwhile.
+        #: Held by the task that works on the publisher. No other task may access the publisher meanwhile.
         self._publishing = anyio.Lock()
 
     def lead(self, term: Term) -> None:
@@ -73,7 +73,7 @@ class UsagePublisher:
                 await anyio.sleep(settings.usage_interval_ms / 1000)
 
     async def on_whole(self, request: WholeRequest, _caller: Caller) -> bytes:
-        """Return a page of everything that was published."""
+        """Return a page of all usage that was published."""
         async with self._publishing:
             return await _beside(len(self._publisher.items), partial(self._publisher.page, request))
 

@@ -19,7 +19,7 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-#: Upper bound of the operations that one stage tests: whether the allocations that cross a bound free enough resources for a job.
+#: Upper bound of the operations for which one stage tests whether the allocations that cross a bound free enough resources for a job.
 MOST_ASKED: Final = 8
 
 

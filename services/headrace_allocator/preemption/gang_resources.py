@@ -32,9 +32,9 @@ from headrace_allocator.preemption.gang_victims import is_owed_room_of, may_go_w
 from headrace_allocator.preemption.stages import STAGES, PreemptiveStage
 from headrace_allocator.preemption.victims import candidates, keep_order
 
-#: Nodes that are examined on one tick; some milliseconds.
+#: Number of nodes that are examined on one tick; 100 take some milliseconds.
 _NODES_A_TICK: Final = 100
-#: Gangs among which one tick chooses the next one; some milliseconds.
+#: Number of gangs among which one tick chooses the next one; 100 take some milliseconds.
 _MOST_GANGS: Final = 100
 #: Upper bound of the gangs that are preempted as a whole for one starving gang.
 _MOST_GOING: Final = 8
@@ -133,7 +133,7 @@ class GangResourceSearch:
     def _look_at(
         self, name: NodeName, gang: Operation, stage: PreemptiveStage, most: int, going: Collection[Operation]
     ) -> Places | None:
-        """Return resources for up to `most` jobs of the gang on a node, as if the gangs in `going` had left it.
+        """Return resources for up to `most` jobs of the gang on a node, as if the gangs in `going` had already left the node.
 
         Return None if no job fits.
         """
@@ -179,7 +179,7 @@ class GangResourceSearch:
         going: list[Operation] = []
         places = self._places(gang, stage, going)
         has = gang.held + gang.spec.resources * sum(one.jobs for one in self._found.values())
-        # The smallest gang first.
+        # The smallest gangs are tried first.
         for other in sorted(self._gangs, key=lambda one: (part_of(one, self._facts.pools), one.id)):
             if places is not None or len(going) == _MOST_GOING:
                 break
@@ -230,7 +230,7 @@ class GangResourceSearch:
         for one in sorted(known.values(), key=lambda one: len(one.victims) / one.jobs):
             if not left:
                 break
-            # The node was examined some time ago, or for more jobs than are left.
+            # The node is examined again: the search examined it some time ago, or for more jobs than are left.
             now = self._look_at(one.node.record.node, gang, stage, min(left, one.jobs), going)
             if now is not None:
                 places.append(now)

@@ -22,7 +22,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.gangs.gang import TOGETHER
 
-#: Upper bound of the operations that are tested for one gang: whether an operation is owed the gang's resources.
+#: Upper bound of the operations for which one search tests whether they are owed the resources of a gang.
 _MOST_ASKED: Final = 8
 
 
@@ -39,9 +39,9 @@ def may_go_whole(operation: Operation) -> bool:
 def is_owed_room_of(
     gang: Operation, starter: Operation, pools: PoolStates, held: Resources, freed: float = 0.0
 ) -> bool:
-    """True if a gang may be preempted for the operation `starter`, which holds `held`.
+    """True if a gang may be preempted for the operation `starter`, which now holds `held`.
 
-    `freed` is the fraction of the cluster that other gangs have already freed for it.
+    `freed` is the fraction of the cluster that other gangs have already freed for the operation.
     """
     has = part_of(gang, pools)
     loses = min(has, gang.fair_share[_dominant(gang)])

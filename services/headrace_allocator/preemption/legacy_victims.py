@@ -20,7 +20,7 @@ from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.preemption_groups import Group
 
-#: Margin of satisfaction above the threshold within which an element is still shielded.
+#: Margin of satisfaction: an element is still shielded up to this much above the threshold.
 _NEARLY: Final = 1e-4
 
 
@@ -56,7 +56,7 @@ def _blocks(overlay: Overlay, element: Operation | PoolState, least: Group) -> b
     threshold = policy.preemption_satisfaction_threshold
     if is_aggressive:
         threshold = policy.aggressive_preemption_satisfaction_threshold
-    # The shares are fractions of the cluster at the time of the snapshot; the cluster may have grown or shrunk since then.
+    # The total is that of the snapshot, since the shares are fractions of it. The cluster may have grown or shrunk since then.
     satisfied = local_satisfaction(used.share_of(pools.total), fair, demand)
     return policy.preemption_check_satisfaction and satisfied < threshold + _NEARLY
 

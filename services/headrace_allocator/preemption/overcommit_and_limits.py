@@ -67,7 +67,7 @@ def needs_repair(overlay: Overlay) -> bool:
     view = overlay.view
     if view.pools.exceeded or not overlay.room.dominates(ZERO):
         return True
-    # Most trees have no operation with limits of its own.
+    # This list is empty on most nodes: few trees have operations with limits of their own.
     limited = [one.operation for one in view.allocations if one.operation in view.limited] if view.limited else ()
     return any(is_above_a_limit(overlay, view.operations[name]) for name in limited)
 
@@ -86,7 +86,7 @@ def _some_limit_is_passed(overlay: Overlay, allocations: Iterable[Allocation]) -
 def is_above_a_limit(overlay: Overlay, operation: Operation) -> bool:
     """True if the operation or a pool above it uses more of a resource than its limit allows.
 
-    The overcommit tolerance does not count here.
+    Limits count here without their overcommit tolerance.
     """
     if operation.limited and exceeds(overlay.held(operation), operation.spec.resource_limits):
         return True

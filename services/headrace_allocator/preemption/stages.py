@@ -109,13 +109,13 @@ def may_have_work(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
 def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     """True if the node has free resources for a pending job, or an allocation that may be preempted for one.
 
-    This is so on few of many nodes.
+    It is true on few nodes of a busy cluster.
     """
     waiting, classes = order.root.classes, order.classes
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
-    # For an operation that can run on few nodes, an allocation may be preempted as excess even if its own operation has newer ones
-    # elsewhere.
+    # For an operation that can run on few nodes, an allocation may be preempted as excess even if its operation has newer allocations on
+    # other nodes.
     few = waiting & classes.starving & classes.filtered if facts.pools.options.take_excess_for_few_nodes else 0
     few = few and few & classes.matching(tuple(node.record.tags))
     operations, pools, picture = facts.operations, facts.pools, node.picture
@@ -123,13 +123,13 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     if picture.booked is None or picture.rests is None:
         of_rest = ((one.rest, one) for one in node.allocations.values())
     else:
-        # If the newest allocation of an operation is protected, all its allocations are.
+        # Only the newest allocation of each operation is examined: if it is protected, all allocations of the operation are.
         of_rest = picture.rests.items()
     rules = pools.rules
     for rest, allocation in of_rest:
         if few and rest.preemptible_from is not NO_POSITION:
             return True
-        # This answers for most allocations, without a look at the operation.
+        # For most allocations this test is enough, and the operation need not be read.
         if rest.keeps(allocation, rules):
             continue
         operation = operations.get(allocation.operation)
@@ -141,12 +141,13 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
 def run_stages(overlay: Overlay, *, may_start: bool = True) -> Iterator[StageOutcome]:
     """Run the stages until one starts a job. The normal stage also repairs violated limits, even if no operation starves or may start."""
     order = overlay.view.order
-    # A class keeps its number for reuse after its last operation has left, so a priority may have classes without operations.
+    # A class keeps its number for reuse after its last operation has left, so classes of the priority may exist although no operation
+    # starves.
     starving = [
         stage for stage in STAGES if may_start and order.classes.of_priority(stage.priority) & order.root.classes
     ]
     if not (starving or needs_repair(overlay)):
-        # A run that could change nothing counts as a run of the stages, too.
+        # A run that could change nothing is reported, too, since it counts as a run of the stages.
         yield StageOutcome(_NORMAL, False, None, [], 0, ZERO, overlay.room, ZERO, {})
         return
     # Under the older rules there is no tolerance. Instead, usage that may be preempted counts as free under a limit.
@@ -260,7 +261,7 @@ def _start(
         placement, of_gang = start_in_room_of_gang(overlay, found.gangs, stage.priority, discount, stage.name)
         if placement is not None:
             return placement, of_gang, []
-    # Allocations at bounds are considered only if no job can start without them.
+    # The allocations at bounds follow only if no job can start without them.
     return (None, [], []) if not found.crossing else _start_at_bound(overlay, stage, found, discount)
 
 
@@ -302,7 +303,7 @@ def _place_one(
 
 
 def starves_itself(starter: Operation, priority: PreemptionPriority) -> bool:
-    """True if the operation has the stage's priority through its own starvation and not only through a pool above it."""
+    """True if the operation itself starves with the stage's priority, and not only a pool above it."""
     if priority is PreemptionPriority.AGGRESSIVE:
         return starter.starvation is StarvationStatus.AGGRESSIVELY_STARVING
     return starter.starvation is StarvationStatus.STARVING

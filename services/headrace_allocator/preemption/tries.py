@@ -21,5 +21,5 @@ def try_of(stage: StageOutcome, started: Sequence[Start], now: Moment) -> Preemp
 
 
 def try_without_candidates(free: Resources, now: Moment) -> PreemptiveTry:
-    """Return the result for a node on which nothing may be preempted. This is known without running a stage."""
+    """Return the result for a node on which nothing may be preempted. It is made without running a stage."""
     return PreemptiveTry(now.steady_s, 0, free.within_wire(), OperationId(""), 0, now.steady_s)

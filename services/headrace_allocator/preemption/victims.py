@@ -47,7 +47,7 @@ class Preemption(msgspec.Struct, frozen=True):
     reason: PreemptionReason
     #: The group of the allocation at the time of the decision.
     group: Group
-    #: The operation that gets the freed resources; None if the preemption is for no start.
+    #: The operation that gets the freed resources; None if no start needs the preemption.
     beneficiary: Operation | None = None
     #: True if the beneficiary starves itself; false if only a pool above it starves.
     properly: bool = False
@@ -87,7 +87,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
 
     Allocations of gangs that are preempted as a whole are listed apart.
     """
-    # This loop runs for each allocation on the node, so it makes few calls.
+    # The loop makes few calls, since it runs for each allocation on the node.
     found = Candidates([], {}, {}, {})
     view, pools = overlay.view, overlay.view.pools
     rules = pools.rules
@@ -110,7 +110,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
             continue
         group = overlay.group(operation, allocation)
         is_shielded = group is _AGGRESSIVELY_PREEMPTIBLE and not options.allow_aggressive_preemption
-        # A single allocation of a gang that is preempted as a whole is never a victim.
+        # A single allocation of a gang that is preempted as a whole is never a victim, so it does not count as crossing.
         is_crossing = (
             at_bound and group < least and not goes_whole(operation, pools) and crosses_bound(overlay, allocation)
         )
@@ -187,7 +187,9 @@ def pool_allows_preemption(overlay: Overlay, options: EffectiveOptions) -> bool:
 
 
 def shielded_by(overlay: Overlay, operation: Operation, least: Group) -> Operation | PoolState | None:
-    """Return what shields all allocations of an operation from a stage: the operation itself, or a pool above it. None if nothing does."""
+    """Return what shields all allocations of an operation from a stage: the operation itself, or a pool above it. None if there is no
+    shield.
+    """
     options = overlay.view.pools.options
     if options.victim_rules is VictimRules.LEGACY:
         return legacy_victims.shield_of(overlay, operation, least)
@@ -221,7 +223,7 @@ def victims_until_it_fits(overlay: Overlay, kept: list[Allocation]) -> Iterator[
 
 
 def spare_needless(overlay: Overlay, victims: list[Allocation]) -> list[Allocation]:
-    """Give back each victim that the node does not need to free, the earliest start first. Return the victims given back."""
+    """Take those allocations back out of `victims` that need not be freed for the node to fit, the earliest start first. Return them."""
     spared = []
     for victim in sorted(victims, key=_began_ms):
         if overlay.room.dominates(victim.usage):

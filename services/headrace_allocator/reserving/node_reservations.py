@@ -1,7 +1,7 @@
 """Choose the nodes that are reserved, and end reservations.
 
 An operation looks for a node if it starves, if it or a pool above it is owed another whole job, and if its job fits on no node. Each
-heartbeat tells when the job would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The
+heartbeat shows when the job would fit on its node. After one round of heartbeats the node where it fits soonest is reserved. The
 reservation moves if another node is clearly better. It moves only a few times, so the wait is bounded by the jobs on the chosen nodes.
 Reservations are not saved: after a restart nodes are chosen anew.
 
@@ -42,22 +42,22 @@ from headrace_allocator.reserving.expected import expected_wait_s
 
 #: Upper bound of the operations of a tree that have a reserved node or look for one.
 MOST_RESERVED: Final = 64
-#: Operations that may begin to look for a node on one tick; some 0.2 ms each with 10,000 nodes.
+#: Number of operations that may begin to look for a node on one tick; each takes some 0.2 ms with 10,000 nodes.
 _MOST_NEW: Final = 8
-#: Operations for which one heartbeat computes when a job would fit.
+#: Number of operations for which one heartbeat computes when a job would fit.
 _MOST_LOOKS: Final = 2
-#: Gangs that one tick examines.
+#: Number of gangs that one tick examines.
 _MOST_GANGS: Final = 100
-#: Shortest length of a round of heartbeats, in which the best node is sought: seconds.
+#: Shortest length in seconds of a round of heartbeats, in which the best node is sought.
 _ROUND_S: Final = 2.0
-#: The same length in heartbeat paces; the longer of both counts.
+#: Shortest length of a round in heartbeat paces. The longer of this and `_ROUND_S` applies.
 _ROUND_PACES: Final = 2
-#: A reservation moves to another node only if the wait there is at most this fraction of the wait that is left here. It stays once more
-#: than half of the wait is over.
+#: A reservation moves to another node only if the wait there is at most this fraction of the wait that is left here. So it never moves
+#: once more than half of the wait is over.
 _MOVES_BELOW: Final = 0.5
 #: A reservation moves only if the wait at the other node is shorter by at least this many seconds.
 _MOVES_SOONER_S: Final = 10.0
-#: How often a reservation may move.
+#: Upper bound of the moves of one reservation.
 MOST_MOVES: Final = 3
 #: Pause after a reservation that timed out, as a fraction of the longest reservation time. Nothing is reserved for the operation
 #: meanwhile.
@@ -158,7 +158,7 @@ class NodeReservations:
                 book.move(reservation, node, expected_s, now.steady_s)
 
     def _enter(self, operation: Operation, best: Mapping[NodeName, float], now: Moment) -> None:
-        """Reserve nodes for an operation. If it is a gang, its turn begins."""
+        """Reserve nodes for an operation. If the operation is a gang, its turn begins."""
         if operation.gang is not None:
             self._gangs.gather(operation, now)
         facts, job, now_s = self._facts, operation.spec.resources, now.steady_s
@@ -190,7 +190,7 @@ class NodeReservations:
         """The longest time for which a node may be reserved, in seconds; 0 if no node may be reserved."""
         facts = self._facts
         options = facts.pools.options
-        # A YARN policy has its own rules for starving operations and preempts outside of heartbeats.
+        # Under a YARN policy nothing is reserved: it has its own rules for starving operations and preempts outside of heartbeats.
         is_on = facts.term and not facts.superseded and options.preemption_policy is PreemptionPolicy.YTSAURUS
         return options.node_reservation_time / 1000 if is_on and not facts.starts_paused else 0.0
 
@@ -221,7 +221,8 @@ class NodeReservations:
         return max(0, min(jobs - book.count(name), MOST_RESERVED - sum(1 for _ in book)))
 
     def _pool_is_owed(self, operation: Operation) -> bool:
-        """True if the fair share of a pool above the operation covers its job beside the pool's usage and the jobs promised there.
+        """True if the fair share of a pool above the operation covers its job in addition to the pool's usage and the jobs promised
+        there.
 
         If the operation is a gang, all its jobs without resources must be covered.
         """
@@ -281,9 +282,9 @@ class NodeReservations:
             self._some_gang_is_due = True
 
     def _look_for_gang_passed_over(self, node: Node, now: Moment) -> None:
-        """Let a gang look for nodes if it comes first for the free resources of a node, and its job does not fit in them.
+        """Let a gang look for nodes if it comes first for the free resources of a node, but its job does not fit into them.
 
-        Other operations would get these resources whenever they become free.
+        Without a reservation other operations would always get these resources.
         """
         facts, free = self._facts, node.free
         if not free.dominates(facts.pools.min_spare) or free == ZERO:
@@ -335,8 +336,8 @@ def _serves(facts: Facts, node: Node, name: OperationId) -> bool:
 def _is_clearly_better(reservation: Reservation, wait_s: float, now: Moment) -> bool:
     left_s = reservation.expected_s - now.steady_s
     if now.steady_s - reservation.since_s >= left_s:
-        # At least half of the wait is over, so that a move would lose what has drained so far. An estimate that turned out late says
-        # little.
+        # The reservation stays: at least half of the wait is over, so that a move would lose what has drained so far. An estimate that
+        # turned out late says little.
         return False
     is_sooner = wait_s <= _MOVES_BELOW * left_s and wait_s <= left_s - _MOVES_SOONER_S
     return is_sooner and reservation.moves < MOST_MOVES

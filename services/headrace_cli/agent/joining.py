@@ -96,9 +96,9 @@ async def _ask(token: JoinToken, urls: list[str], ca_file: str, key: SigningKey,
 
 @contextlib.contextmanager
 def _told(where: str, expired_since_ms: Callable[[], int]) -> Iterator[None]:
-    """Turn an error of the connection or the request into `NotAdmitted` or `NotRunning` with an explanation.
+    """Turn an error of the connection or the request into `NotAdmitted` or `NotRunning`, with an explanation.
 
-    An `Unanswered` is raised unchanged if the join may have happened or the token has not expired.
+    An `Unanswered` is raised unchanged if the join may have happened, or if the token has not expired.
     """
     try:
         yield

@@ -57,6 +57,7 @@ def _shown_by(url: str) -> list[str]:
         socket.create_connection(where, timeout=_ANSWER_S) as plain,
         context.wrap_socket(plain, server_hostname=address.hostname) as secure,
     ):
-        # The public `SSLSocket.get_unverified_chain` exists only from Python 3.13 on, and returns bytes instead of certificate objects.
+        # The private attribute is used because the public `SSLSocket.get_unverified_chain` exists only from Python 3.13 on, and returns
+        # bytes instead of certificate objects.
         inner: Any = secure._sslobj  # type: ignore[attr-defined]
         return [certificate.public_bytes() for certificate in inner.get_unverified_chain() or ()]

@@ -136,8 +136,8 @@ class Operator:
         )
 
     def finish(self) -> None:
-        # While this file exists, an interrupted `cluster rekey --end-old` can be repeated. Without the repetition, servers whose
-        # configuration was not written would go on to accept the former keys.
+        # While this file exists, an interrupted `cluster rekey --end-old` can be repeated. Without this, servers whose configuration was
+        # not written would continue to accept the former keys.
         if not self._former_of(_OPERATOR_SIGNING):
             (self._folder / _FORMER_ADMISSION).unlink(missing_ok=True)
 

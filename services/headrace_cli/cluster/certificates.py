@@ -83,7 +83,7 @@ def _server_files(
         .public_key(server_key.public_key())
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        # The servers of a cluster are also clients of each other.
+        # The certificate is also valid for clients: the servers of a cluster are clients of each other.
         .add_extension(
             x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False
         )

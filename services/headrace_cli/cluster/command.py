@@ -186,7 +186,7 @@ def install(
     """
     screen = Screen()
     if not dry_run:
-        # First, because other accounts cannot even see which services the folder has.
+        # Root is required before anything else, because other accounts cannot even see which services the folder has.
         check_root("install")
     installation = _installation(folder, only, account, unit_folder)
     if dry_run:

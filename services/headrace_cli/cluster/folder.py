@@ -310,7 +310,7 @@ def _check_loopback(health: str) -> None:
 def _give_to_owner_of_folder(path: Path) -> None:
     """Give a file to the owner of its folder.
 
-    In a container, root writes files for other users: each party has a volume that belongs to the party's own user.
+    This matters in a container, where root writes files for other users: each party has a volume that belongs to the party's own user.
     """
     owner = path.parent.stat()
     if owner.st_uid != os.geteuid():

@@ -14,7 +14,7 @@ from headrace_cli.cluster.folder import ClusterFolder
 
 
 async def tell_server(path: Path) -> None:
-    """Send the server the new account JWT. Raises `BadInput`, `ClientError`, `BusError`."""
+    """Send the server the account JWT with the revoked keys. Raises `BadInput`, `ClientError`, `BusError`."""
     folder = ClusterFolder(path)
     if not folder.authority.is_dir():
         raise BadInput(str(folder.authority), "(nothing)", "a cluster made with `headrace cluster init … --operator`")

@@ -29,7 +29,7 @@ from headrace_cli.show.times import parse_timestamp_ms, timestamp
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove them.")
 
-#: Slots of a node whose token names other amounts but no slots: the most that an agent offers.
+#: Number of slots of a node whose token names other amounts but no slots: the largest that an agent offers.
 _MOST_SLOTS: Final = "1000"
 _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and the host cannot verify the server"
 

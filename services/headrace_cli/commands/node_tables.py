@@ -42,7 +42,7 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
     resources = [
         name for name in ("cpu", "memory", "gpu", "user_slots") if any(getattr(node.total, name) for node in nodes)
     ]
-    # The column would say nothing if all nodes keep jobs to the amounts that they asked for.
+    # The column is left out if all nodes keep jobs to the amounts that they asked for.
     limits = ["limits"] if any(node.limits not in ("", "cgroup2") for node in nodes) else []
     made = table(
         "node",
@@ -89,7 +89,7 @@ def node_state(node: NodeView) -> Text:
 
 
 def node_facts(node: NodeView) -> Table:
-    """Return a table of all facts about one node. What its agent claims beyond its token is shown as `cut`."""
+    """Return a table of all facts about one node. Tags and amounts that its agent claims beyond its token are shown as `cut`."""
     facts = facts_table()
     facts.add_row("node", node.node)
     facts.add_row("state", Text(node.state, style=_STYLES.get(node.state, "")))

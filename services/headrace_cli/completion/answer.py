@@ -21,7 +21,7 @@ def answer(shell: str, words: Sequence[str]) -> None:
     From zsh and fish, `words` are the words after `headrace` up to the cursor; the last word is under the cursor. From
     bash, `words` are two parts of the line up to the cursor: the part that stays, and the part that is replaced.
     """
-    # An error message would appear in the middle of the line that the user is typing.
+    # No error may be printed: it would appear in the middle of the line that the user is typing.
     with suppress(Exception):
         line = read_line(*words) if shell == "bash" else None
         slot = find_slot(read_table(), line.words if line is not None else words)
@@ -41,7 +41,9 @@ def _known_names(slot: Slot) -> Sequence[Name]:
 
 
 def _fitting(line: BashLine, candidate: Completion) -> Completion | None:
-    """Return the candidate with the text that bash inserts. None if the candidate does not begin with the word under the cursor."""
+    """Return the candidate with the text that bash inserts for it. None if the candidate does not begin with the word under the
+    cursor.
+    """
     if candidate.mark not in (Mark.WORD, Mark.PART):
         return candidate
     written = line.written(candidate.value)

@@ -17,11 +17,11 @@ class Mark(enum.StrEnum):
 
     #: A whole word; a blank follows.
     WORD = "w"
-    #: The beginning of a word; no blank follows.
+    #: The beginning of a word; no blank follows it.
     PART = "p"
-    #: Not a word: the shell completes file names.
+    #: No word: the shell completes file names.
     FILES = "f"
-    #: Not a word: a command line of its own begins after the number of words in `value`.
+    #: No word: a command line of its own begins after the number of words in `value`.
     COMMAND = "c"
 
 

@@ -18,7 +18,7 @@ from headrace_cli.completion.value_kinds import ValueKind, value_kind
 
 
 def words_of_settings(slot: Slot) -> Iterator[tuple[str, str]]:
-    """Yield words with a description of each. Yield nothing for other kinds of values."""
+    """Yield words with a description of each, if the argument takes such words. Yield nothing for any other kind of value."""
     schema = TREE_ATTRIBUTES if slot.path[0] == "tree" else POOL_ATTRIBUTES
     match value_kind(slot):
         case ValueKind.STATE:

@@ -44,7 +44,7 @@ class Slot:
 
 
 def find_slot(command: Command, words: Sequence[str]) -> Slot:
-    """Return the slot of the last of `words`, the words after the name of the command."""
+    """Return the slot of the last word. `words` are all words after the name of the command."""
     before, word = list(words[:-1]), words[-1] if words else ""
     with suppress(BadInput):
         before = canonical(command, before)

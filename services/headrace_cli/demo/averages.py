@@ -1,8 +1,7 @@
 """Averages over time of what pools used and were owed, from samples. Pure.
 
-Only the time in which all pools have pending jobs counts, because shares matter only then. It begins when jobs of all
-pools run. Until then the first pool has all cores that were free, and gives none back before its first jobs end. A
-sample holds until the next sample.
+Only the time in which all pools have pending jobs counts, because shares matter only then. It begins when jobs of all pools run: before
+that, the first pool has all cores that were free, and gives none back until its first jobs end. A sample holds until the next sample.
 """
 
 from __future__ import annotations

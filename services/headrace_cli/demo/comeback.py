@@ -31,7 +31,7 @@ class GivenUp(msgspec.Struct, frozen=True):
 
 
 class Comeback:
-    """One run of the last act. `troubles` is empty if everything went as it should."""
+    """One run of the last act. `troubles` lists what did not go as it should; it is empty if all is well."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -58,7 +58,7 @@ def demo() -> int:
 
 
 class _Demo:
-    """The callbacks for the supervisor."""
+    """What the supervisor calls: to print a message, and when everything is ready."""
 
     def __init__(self, screen: Screen, state: Path) -> None:
         self._screen = screen

@@ -18,12 +18,12 @@ from headrace_cli.demo.plan import POOLS
 from headrace_cli.demo.show import DemoBars
 
 _POLL_S = 0.1
-#: Least part of its fair share that a pool must use, on average over the time in which all pools wanted more.
+#: Smallest fraction of its fair share that a pool must use, on average over the time in which all pools wanted more.
 _FAIR_ENOUGH = 0.5
 
 
 class Course:
-    """One run of the first act. `troubles` is empty if everything went as it should."""
+    """One run of the first act. `troubles` lists what did not go as it should; it is empty if all is well."""
 
     def __init__(self, client: Client, clock: Clock, bars: DemoBars) -> None:
         self._client = client

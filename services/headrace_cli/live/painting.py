@@ -16,7 +16,7 @@ Cell = tuple[str, Style | None]
 Line = Sequence[Segment]
 
 _BLANK: Final[Cell] = (" ", None)
-#: Number of unchanged characters that are as cheap to write again as to skip by moving the cursor.
+#: If at most this many unchanged characters lie between two changes, writing them again is as cheap as moving the cursor past them.
 _CHEAPER_THAN_A_MOVE: Final = 8
 
 

@@ -22,7 +22,7 @@ from headrace_cli.show.screen import harmless
 _READ_BYTES: Final = 64 * 1024
 #: Bytes that a pipe accepts as a whole once it is writable, so that a write does not block.
 _WRITE_BYTES: Final = 4096
-#: Seconds of silence of the node after which Ctrl-C leaves, and after which the person is told.
+#: Seconds of silence of the node after which the person is told, and Ctrl-C leaves the session.
 _SILENT_S: Final = 8.0
 _INTERRUPT: Final = b"\x03"
 
@@ -46,7 +46,7 @@ def raw_terminal() -> Iterator[None]:
     """Pass every key unchanged inside the block, and restore the terminal after it."""
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)
-    # Keys that were typed while the job was starting are kept.
+    # TCSADRAIN keeps the keys that were typed while the job was starting.
     tty.setraw(fd, termios.TCSADRAIN)
     try:
         yield
@@ -88,7 +88,7 @@ async def converse(session: Session, *, is_terminal: bool) -> int:
 
 async def _carry_input(session: Session, is_terminal: bool, leave: Callable[[], None]) -> None:
     fd = sys.stdin.fileno()
-    # The session may end while input is on its way; the reader of its output says how.
+    # The session may end while input is on its way. The task that reads the output reports how it ended.
     with suppress(Refused, Unanswered):
         while data := await _read(fd):
             if is_terminal and _INTERRUPT in data and session.silent_s > _SILENT_S:
@@ -100,7 +100,7 @@ async def _carry_input(session: Session, is_terminal: bool, leave: Callable[[], 
 
 
 async def _read(fd: int) -> bytes:
-    # Files are always readable, and cannot be waited for.
+    # The poll refuses files, which are always readable and cannot be waited for.
     with suppress(PermissionError):
         await anyio.wait_readable(fd)
     try:
@@ -110,7 +110,7 @@ async def _read(fd: int) -> bytes:
 
 
 def _writer(fd: int, *, is_terminal: bool) -> Callable[[bytes], Awaitable[None]]:
-    """Return a function that writes output. This terminal gets escape sequences only if the person asked for a terminal."""
+    """Return a function that writes output. Escape sequences reach this terminal only if the person asked for a terminal."""
     is_shown = os.isatty(fd) and not is_terminal
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-#: Most pools in a chart. The pools with the most usage are drawn.
+#: Upper bound of the pools in a chart. The pools with the most usage are drawn.
 _MOST_POOLS: Final = 8
 _USAGE, _DEMAND, _FAIR_SHARE, _RECORDED = "#0072B2", "#E69F00", "#009E73", "#333333"
-#: A demand that is more than this multiple of all other figures is cut at the top of the chart.
+#: Demand above this multiple of all other figures is cut at the top of the chart.
 _TOWERING: Final = 1.5
 
 

@@ -30,7 +30,7 @@ from headrace_cli.session import Common, talk
 from headrace_cli.show.configuration_changes import say_plan
 from headrace_cli.show.screen import Screen
 
-#: Percent between two reports of progress if stderr is not a terminal.
+#: Steps of progress, in percent, that are reported if stderr is not a terminal.
 _TOLD_EVERY = 25
 
 
@@ -122,14 +122,14 @@ def _chart_path(plot: str | None) -> Path | None:
 
 def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None:
     """Replay in another process. Return None if the process failed; the end of its stderr has been printed."""
-    # Python iterates sets of strings by their hashes. With a fixed seed the same task always has the same course.
+    # Python iterates sets of strings by their hashes. With a fixed seed, the same task always gives the same replay.
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     argv = [sys.executable, "-P", "-m", "headrace_replay"]
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as answered:
         given.write(msgspec.msgpack.encode(task))
         given.seek(0)
         with ExitStack() as stack:
-            # Otherwise Ctrl-C during the start could leave a process that nothing ends.
+            # Without this, Ctrl-C during the start could leave a process that nothing ends.
             with _interrupts_held():
                 process = stack.enter_context(
                     subprocess.Popen(argv, stdin=given, stdout=answered, stderr=subprocess.PIPE, env=environment)

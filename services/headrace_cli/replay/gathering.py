@@ -20,9 +20,9 @@ from headrace.wire.pools import PoolList
 from headrace.wire.replay import LiveRun, ReplayNode, ReplayTask
 from headrace_cli.replay.needed_log import NeededLog
 
-#: Most operations whose running jobs are requested.
+#: Upper bound of the operations whose running jobs are requested.
 _MOST_LIVE: Final = 1_000
-#: Most updates of the shares in a replay, if changes go on all the time.
+#: Upper bound of the updates of shares in a replay in which changes go on all the time.
 _MOST_STEPS: Final = 10_000
 _SHORTEST_STEP_MS: Final = 200
 _GONE: Final = ("offline", "unheard", "removed")
@@ -34,7 +34,7 @@ class Wished(msgspec.Struct, frozen=True):
     since_ms: int
     until_ms: int
     resource: str
-    #: Milliseconds between two updates of shares; None: as short as possible for a replay that takes minutes.
+    #: Milliseconds between two updates of shares; None: the shortest with which the replay still takes only minutes.
     step_ms: int | None = None
 
 
@@ -88,7 +88,7 @@ async def _running(client: Client, until_ms: int) -> list[LiveRun]:
         try:
             places = await client.places(view.operation, [client.trees.own])
         except Refused:
-            # The operation is over by now.
+            # An operation that is not found is over by now, and has no running jobs.
             continue
         now_ms = SystemClock().wall_ms()
         found += [

@@ -13,7 +13,7 @@ from headrace.wire.log import Event, JobsEnded, OperationStarted, OperationState
 from headrace.wire.operations import FINAL_STATES
 from headrace.wire.replay import ToldEntry
 
-#: Most runs of jobs in a replay. Each takes about a kilobyte of memory, and a millisecond in each of the two replays.
+#: Upper bound of the runs of jobs in a replay. Each takes about a kilobyte of memory, and a millisecond in each of the two replays.
 MOST_RUNS: Final = 300_000
 
 

@@ -21,14 +21,15 @@ from rich.text import Text
 from headrace_cli.show.plain_values import indented_json, plain
 
 _WIDE = 10_000
-#: Control characters that change the direction of writing, so that a text looks different from what it is.
+#: Control characters that change the direction of writing, so that a text is shown in another order than it is stored.
 _DIRECTIONS: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 #: Symbols to show in place of control characters, except line feed and tab.
 _SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
 _SIGNS |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), *_DIRECTIONS], 0xFFFD)
 #: Escapes for the same characters in JSON strings, which the JSON encoder leaves unescaped.
 _JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_DIRECTIONS)}
-#: A terminal sequence that sets colours, bold, italic or underline. Other sequences could hide text or control the terminal.
+#: Pattern of the parts of a terminal sequence that set colours, bold, italic or underline. Other sequences could hide text or control the
+#: terminal.
 _COLOUR: Final = r"0?[0-4]?|7|2[1-47]|39|49|[34][0-7]|9[0-7]|10[0-7]|[34]8[:;](?:5[:;]\d{1,3}|2(?:[:;]\d{1,3}){3})"
 _COLOURS: Final = re.compile(rf"(\x1b\[(?:{_COLOUR})(?:;(?:{_COLOUR}))*m)")
 _COLOURS_END: Final = "\x1b[0m"

@@ -1,4 +1,4 @@
-"""All that fair_share reports of one element, a pool or an operation, for each resource with units. Pure."""
+"""What fair_share reports of one pool or operation, for each resource and with units. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two kinds of tables, rows below heads and facts beside their names, and what their cells contain: branches, bars."""
+"""The two kinds of tables: rows below heads, and facts beside their names. Also the branches and bars that their cells contain."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace_cli.show.amounts import short_name
 
 #: Least width, in characters, of a column that is cut.
 _NARROWEST_CUT: Final = 24
-#: Characters that must be left for the last column before its text may be wrapped between words.
+#: Smallest number of characters for the last column at which its text is wrapped between words.
 _NARROWEST_TEXT: Final = 30
 _BRANCHES: Final = re.compile(r"[│├└─ ]*")
 _NOTHING: Final = ("", "–")
@@ -110,11 +110,11 @@ def _row(columns: Sequence[Column], cells: Sequence[object], blanks: int, style:
 def _line(
     console: Console, columns: Sequence[Column], cells: Sequence[object], blanks: int, style: StyleType
 ) -> RenderResult:
-    """Yield a row. If every cell fits on one line, Rich does not lay the row out, which would take ten times as long."""
+    """Yield a row. If every cell fits on one line, Rich does not lay the row out: that would take ten times as long."""
     texts = [_plain(cell) for cell in cells]
     widths = [column.width or 0 for column in columns]
-    # A character that is not printable may break the line, may be left out by Rich, or may be as wide as its position
-    # makes it (a tab). Rich must lay out such a row.
+    # A character that is not printable may break the line, may be left out by Rich, or may be as wide as its position makes it (a tab).
+    # Rich must lay out a row with such a character.
     if any(not text.isprintable() or cell_len(text) > width for text, width in zip(texts, widths, strict=True)):
         yield _row(columns, cells, blanks, style)
         return

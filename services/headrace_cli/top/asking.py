@@ -33,16 +33,17 @@ from headrace_cli.show.tables import printable
 from headrace_cli.top.cluster_report import MOST_OPERATIONS, ClusterReport
 from headrace_cli.top.view import Action, Opened
 
-#: Most operations whose shares are all requested. With more operations, only the shares of starving operations are requested.
+#: Upper bound of the operations for which all shares are requested. With more operations, only the shares of starving operations are
+#: requested.
 _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
 #: Rows of an answer that is requested at each interval. An answer with twice as many rows is requested at every second interval.
 _ROWS_AN_INTERVAL: Final = 200
-#: Most lines of stdout, and most lines of stderr, on the page of an operation's output.
+#: Upper bound of the lines of stdout, and of those of stderr, on the page of an operation's output.
 _MOST_LINES: Final = 500
 #: Bytes that are read from the end of each log for that page.
 _MOST_BYTES_OF_A_LOG: Final = 16 * 1024
-#: Most seconds of reading for that page: for stdout, and again for stderr.
+#: Upper bound of the seconds of reading for that page: for stdout, and again for stderr.
 _MOST_READING_S: Final = 2.0
 #: Seconds to wait for the progress of jobs. After that, operations are shown without it.
 _PROGRESS_S: Final = 1.0
@@ -70,7 +71,7 @@ class Asking:
         self._progress: dict[OperationId, OperationProgress] = {}
         self._pauses: list[str] = []
         self._preemptions: deque[AllocationPreempted] = deque(maxlen=_MOST_PREEMPTIONS)
-        #: Time of the last answer for each part of the report, in Unix milliseconds.
+        #: Unix time in milliseconds of the last answer for each part of the report.
         self._told_ms: dict[str, int] = {}
         #: Reason why the newest request for a part was not answered. Parts that were answered have no entry.
         self._silent: dict[str, str] = {}
@@ -125,7 +126,7 @@ class Asking:
         return lines + [Text(words, style="yellow") for words in self._client.silence.words()]
 
     async def act(self, action: Action) -> str:
-        """Do what was confirmed. Return what was done. Raises `Unanswered`, `Refused` and `BusError`."""
+        """Carry out a confirmed action. Return what was done. Raises `Unanswered`, `Refused` and `BusError`."""
         if action.verb == "abort":
             aborted = await self._client.abort(action.name)
             return f"operation {aborted.operation}: {aborted.state.value}"
@@ -134,7 +135,7 @@ class Asking:
         return f"node {changed.node}: {'no new jobs start on it' if drained else 'jobs may start on it again'}"
 
     async def _output(self, operation: str, most: int) -> list[RenderableType]:
-        """Return the ends of the outputs, job by job: at most `most` lines of stdout, and as many of stderr."""
+        """Return the ends of the outputs, job by job: at most `most` lines of stdout, and at most `most` lines of stderr."""
         several = (await self._client.get(operation)).spec.job_count > 1
         lines: list[RenderableType] = []
         for stream in LogStream:
@@ -198,8 +199,7 @@ class Asking:
         own = self._client.trees.own
         self._operations = [each for each in listed if any(place.tree == own for place in each.placements)]
         running = [each.operation for each in self._operations if each.state is OperationState.RUNNING]
-        # The allocator knows the progress from heartbeats, so no node is asked. If the allocator is silent, the part
-        # `nodes` says so.
+        # No node is asked: the allocator knows the progress from heartbeats. If the allocator is silent, the part `nodes` says so.
         with suppress(Unanswered, Refused), anyio.move_on_after(_PROGRESS_S):
             told = await self._client.pools.progress(running) if running else []
             self._progress = {each.operation: each for each in told}

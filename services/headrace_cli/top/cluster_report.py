@@ -16,7 +16,7 @@ from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ShareItem
 from headrace_cli.commands.pools.starving import Starving, starving_in
 
-#: Most operations that are requested: the newest that are not over.
+#: Upper bound of the operations that are requested: the newest that are not over.
 MOST_OPERATIONS: Final = 200
 
 

@@ -24,7 +24,8 @@ Layout = Callable[[RenderableType, int], Lines]
 
 #: A width larger than any row. A row that does not fit the screen is cut, and never wrapped.
 _WHOLE: Final = 10_000
-#: Divisor of the number of lines between head and foot. A section that is not chosen gets at least the quotient, if it has so many rows.
+#: A section that is not chosen gets at least this part of the lines between head and foot (the number of lines divided by this), if it
+#: has so many rows.
 _KEPT_PART: Final = 8
 _FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  l output  x abort  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"
@@ -143,7 +144,7 @@ def _section(
 
 
 def _question(view: View) -> Text | None:
-    """Return the question whether to do what a key asked for, or what the last action did; None if there is neither."""
+    """Return the question whether to carry out the action of a key, or else the result of the last action; None if there is neither."""
     if view.asks is not None:
         return Text(
             f"{_ASKED[view.asks.verb].format(view.asks.name)}? y does it, any other key does not", style="bold yellow"

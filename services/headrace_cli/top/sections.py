@@ -51,7 +51,7 @@ class Pen(NamedTuple):
     ascii_only: bool = False
     #: Time zone for times of day; None: the machine's zone.
     zone: tzinfo | None = None
-    #: Most columns of a bar.
+    #: Largest number of columns of a bar.
     longest_bar: int = 24
 
 

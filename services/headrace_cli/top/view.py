@@ -99,7 +99,7 @@ class View(msgspec.Struct, frozen=True):
         return next((place for place, entry in enumerate(entries) if entry.key == key), 0)
 
     def has_lost_its_row(self, section: Section, entries: Sequence[Entry]) -> bool:
-        """True if a row was chosen that is gone."""
+        """True if a row was chosen and that row is gone."""
         key = self.chosen.get(section)
         return key is not None and all(entry.key != key for entry in entries)
 
@@ -120,7 +120,8 @@ def on_key(view: View, key: str, entries: Entries) -> View:
     about = view.opened or _opened_by_row(view, entries)
     if about is not None and (key, about.kind) in _ACTIONS:
         if view.opened is None and view.has_lost_its_row(view.section, entries[view.section]):
-            # While the chosen row is gone, the first row is marked. The user did not choose that row, so no action is offered for it.
+            # While the chosen row is gone, the first row is marked. The user did not choose the first row, so no action is offered for
+            # it.
             return _with(view, note="the chosen row is gone: choose a row")
         return _with(view, asks=Action(_ACTIONS[key, about.kind], about.name))
     if about is not None and (key, about.kind) in _PAGES:
@@ -146,7 +147,7 @@ def on_key(view: View, key: str, entries: Entries) -> View:
             return _with(view, opened=about, first_line=0)
         case "p" if about is not None and about.kind == "pool":
             return _with(view, section=Section.OPERATIONS, filter=about.name)
-        # A superscript two, which some keyboards have, is a digit to Python but no number.
+        # `isdecimal` and not `isdigit`: a superscript two, which some keyboards have, is a digit to Python but no number.
         case _ if key.isdecimal() and 1 <= int(key) <= len(_SECTIONS):
             return _with(view, section=_SECTIONS[int(key) - 1])
         case _:

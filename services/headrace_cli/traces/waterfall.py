@@ -46,7 +46,7 @@ class Waterfall(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """True if the waterfall contains the last job that is traced; the operation may then have more jobs."""
+        """True if the waterfall contains the last job that is traced. The operation may have more jobs, which are missing."""
         return any(row.attributes.get("job") == TRACED_JOBS - 1 for row in self.spans)
 
 

@@ -142,7 +142,7 @@ def _run(options: UpOptions, screen: Screen) -> int:
         return False
 
     def tell(words: str) -> None:
-        # Printing fails if the terminal was closed. The processes are stopped in order all the same.
+        # Printing fails if the terminal was closed. The processes are stopped in order anyway.
         with suppress(OSError):
             screen.say(words)
 
@@ -179,7 +179,7 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
     for warning in ready.warnings:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
-    # Without this variable, commands would use the default state folder or the cluster of a login.
+    # The printed commands then set this variable: without it, they would use the default state folder or the cluster of a login.
     if options.state != state_folder() or SavedServers().names():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)
     name = _own_name()

@@ -118,7 +118,7 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
     found = [(plan, Command(argv=server, log=state.log(plan.name), defaults=cores))]
     for suffix in _suffixes(options):
         for service, group in SERVICES.items():
-            # One admission serves all trees.
+            # Admission serves all trees, so there is only one.
             for tree in options.trees[:1] if service == ADMISSION else options.trees:
                 settings = state.path / f"{process_name('services', tree, options)}{suffix}.toml"
                 argv = [sys.executable, "-m", f"headrace_{service}", "--config", str(settings)]
@@ -155,7 +155,7 @@ def _entry(state: StateFolder, name: str, group: StopGroup, argv: list[str]) -> 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without Headrace's own variables, which would override the settings that `up` writes.
 
-    Variables for a single service or for the agent (`HEADRACE_ALLOCATOR_…`) stay, because users set them on purpose.
+    Variables for a single service or for the agent (`HEADRACE_ALLOCATOR_…`) stay: users who set them want to override the settings.
     """
     meant = tuple(f"HEADRACE_{service.upper()}_" for service in (*SERVICES, "agent"))
     return {

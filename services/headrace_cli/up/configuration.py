@@ -18,11 +18,12 @@ from headrace.pools.new_tree import NEW_TREE_OPTIONS
 from headrace_cli.up.node_option import NodeOption
 from headrace_cli.up.state_folder import StateFolder
 
-#: Most operations and pools. One person's machine need not hold operations back; users can set lower limits with
+#: Largest number of operations and of pools. One person's machine need not hold operations back; users can set lower limits with
 #: `headrace pool set`.
 _MANY_OPERATIONS: Final = 50_000
 _MANY_POOLS: Final = 1_000
-#: Most connections to one server. Each node of a fleet of 10,000 has one, and so has each client. A connection takes about 100 kB.
+#: Largest number of connections to one server. Each node of a fleet of 10,000 has one, and so has each client. A connection takes about
+#: 100 kB.
 _MOST_CONNECTIONS: Final = 50_000
 #: Default port of the server. It differs from the default port of NATS, which a NATS server of the user may have.
 DEFAULT_PORT = 4270

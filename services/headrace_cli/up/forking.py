@@ -1,8 +1,8 @@
 """The nursery: a process that imports all services once, forks a process for each of them, and ends.
 
-A service spends most of its start on imports. Forked services start in half the time and share the memory of the
-imports. They become children of `up`, which adopts the orphans of the nursery. In all other respects they are as if
-`up` had started each service by itself. Services that `up` restarts later are started by themselves.
+A service spends most of its start on imports. Forked services start in half the time and share the memory of the imports. They become
+children of `up`, which adopts the orphans of the nursery. In all other respects they behave as if `up` had started each service on its
+own. When `up` restarts a service later, it does start it on its own.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Nursery:
         )
 
     def claim(self, name: str) -> int | None:
-        """Return the process id of a forked service, once. None if the process was not forked and must be started by itself."""
+        """Return the process id of a forked service, at the first call for it. None if the process was not forked and must be started
+        on its own.
+        """
         if name in self._expected:
             told, _ = self._process.communicate()
             adopt_orphans(False)

@@ -26,7 +26,7 @@ def tail(path: Path, lines: int, *, since: int = 0) -> list[str]:
     try:
         with open(path, "rb") as file:
             end = file.seek(0, os.SEEK_END)
-            # A file that is shorter than `since` was truncated meanwhile.
+            # If the file is shorter than `since`, it was truncated meanwhile, and is read from its beginning.
             file.seek(max(since if since <= end else 0, end - _TAIL_BYTES))
             return file.read().decode(errors="replace").splitlines()[-lines:]
     except OSError:

@@ -42,7 +42,7 @@ def _logs(state: Path) -> Iterator[Path]:
 
 
 def _keep(log: Path, old: Path) -> None:
-    """Copy a log as far as the disk has space. Space for new lines is worth more than old lines."""
+    """Copy a log as far as the disk has space. If the disk is full, old lines are lost, so that new lines have space."""
     with contextlib.suppress(OSError):
         old.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC

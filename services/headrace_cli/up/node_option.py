@@ -87,7 +87,8 @@ def spread(nodes: Sequence[NodeOption], trees: Sequence[TreeName]) -> list[NodeO
 def parse_nodes(texts: list[str]) -> list[NodeOption]:
     """Parse all values of `--node`. Raises `BadInput`, also for a name that is given twice.
 
-    No two nodes offer the same GPU device: devices are numbered on from node to node. With several nodes, a node without `gpu` offers none.
+    No two nodes offer the same GPU device: each node gets the numbers that follow those of the node before it. With several nodes, a node
+    without `gpu` offers none.
     """
     nodes = [parse_node(text) for text in texts]
     names = [node.node for node in nodes]

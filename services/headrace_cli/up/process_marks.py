@@ -52,7 +52,7 @@ def _ours(state: Path) -> list[tuple[psutil.Process, str]]:
 def end_leftovers(state: Path, *, leave_jobs: bool, agents_time_s: float) -> list[Found]:
     """End what a killed `up` left: first agents, which interrupt their jobs, then services, then everything by force.
 
-    Blocks. Returns the processes that were found at first. With `leave_jobs`, runners and jobs are left alone.
+    Blocks. Returns the processes that were found at first. With `leave_jobs`, runners and jobs are not ended.
     """
     spared = {"runner", "job"} if leave_jobs else set()
     everything = [process for process in find(state) if process.role not in spared]

@@ -25,8 +25,8 @@ class Command(msgspec.Struct, frozen=True):
 
     argv: list[str]
     log: Path
-    #: Environment variables for the process unless the user has set them. Only `spawn` applies them: the nursery forks
-    #: all services with one environment.
+    #: Environment variables that the process gets unless the user has set them. Only `spawn` applies them: the nursery forks all services
+    #: with one environment.
     defaults: Mapping[str, str] = {}
 
 

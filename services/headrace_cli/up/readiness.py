@@ -150,7 +150,8 @@ async def _until_answered(ask: Callable[[], Awaitable[object]]) -> None:
         except Unanswered:
             continue
         except Refused as error:
-            # The services of another tree may answer before the services of this tree have made the tree.
+            # `NotFound` does not end the wait: the services of another tree may answer before the services of this tree have made the
+            # tree.
             if not isinstance(error.refusal, NotFound):
                 raise
             await anyio.sleep(_POLL_S)

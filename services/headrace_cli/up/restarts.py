@@ -18,7 +18,7 @@ from headrace.wire.nodes import StopMode
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
-#: Seconds of running after which a process has recovered. Its next pause is the first pause again.
+#: Seconds of running after which a process has recovered. The pause after its next end is the first, shortest pause again.
 STEADY_AFTER_S = 10.0
 #: Seconds from the request to stop until everything that is left is killed. Agents end first, with their jobs, within
 #: `AGENTS_TIME_S`.
@@ -29,7 +29,7 @@ GROUP_TIME_S = 1.0
 LONGEST_RENEWAL_PAUSE_S = 60.0
 #: Seconds that a bus gets to end before its restart. Then it is killed, because its disk may delay the end.
 RENEWAL_TIME_S = 5.0
-#: Exit status of a service that cannot use its settings. Starting the service again would end the same way.
+#: Exit status of a service that cannot use its settings. It is not started again, since it would end in the same way.
 BAD_SETTINGS = 2
 
 
@@ -164,7 +164,9 @@ class SupervisorEngine:
         return [name for name, process in self._processes.items() if process.running]
 
     def next_due_ns(self) -> int | None:
-        """Return the steady time, in nanoseconds, at which to call `on_tick` if no event comes before. None: no need to call it."""
+        """Return the steady time, in nanoseconds, at which to call `on_tick` if no event comes before. None: `on_tick` need not be
+        called.
+        """
         due = [process.due_ns for process in self._processes.values()]
         due += [self._group_deadline_ns, self._deadline_ns, self._renewal_deadline_ns]
         return min((each for each in due if each is not None), default=None)

@@ -155,7 +155,8 @@ def _open_lock(path: Path) -> int:
     """Make the folder private and open its lock. Raises OSError, and `InUse` if the folder or a file in it belongs to another user."""
     link = os.lstat(path)
     is_link = stat.S_ISLNK(link.st_mode)
-    # In a folder such as /tmp another account can make a link to any folder of this account.
+    # Only links of this account and of root are followed: in a folder such as /tmp another account can make a link to any folder of this
+    # account.
     if is_link and link.st_uid not in (os.getuid(), 0):
         raise InUse(f"the state folder {path} is a symbolic link of another user; nothing was changed")
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if is_link else os.O_NOFOLLOW))
@@ -202,7 +203,7 @@ def _lives(pid: int) -> bool:
 def port_is_free(port: int) -> bool:
     """True if a server could listen on this port of the loopback interface now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # The server sets this option too, so remains of closed connections do not block the port.
+        # The server sets this option too, so that remains of closed connections do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

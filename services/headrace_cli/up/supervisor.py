@@ -67,9 +67,9 @@ class Ready(NamedTuple):
 class UpResult(NamedTuple):
     """The result of `headrace up`, when no process runs any more."""
 
-    #: True if everything answered at some time.
+    #: True if at some time everything answered.
     ready: bool
-    #: True if a signal stopped it.
+    #: True if a signal stopped the run.
     interrupted: bool
     #: Number of processes that ended unexpectedly.
     crashes: int
@@ -111,7 +111,7 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             left = process_marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
             if left:
                 tell(f"ended {counted(len(left), 'process')} that a killed `headrace up` had left")
-            # A client of a release without TLS would take a leftover `ca.pem` for that of a cluster.
+            # The certificate is removed as well: a client of a release without TLS would take a leftover `ca.pem` for that of a cluster.
             held.callback(state.withdraw, whole=True)
             write_configuration(state, options, port)
             log = held.enter_context(open_log(state.log("up")))

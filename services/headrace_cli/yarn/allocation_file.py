@@ -1,6 +1,6 @@
 """Read fair-scheduler.xml into queues and values, each with its line.
 
-Values that cannot be read are reported. What the other values mean for pools is decided in `translation`.
+Values that cannot be read are reported. `translation` decides what all other values mean for pools.
 """
 
 from __future__ import annotations
@@ -242,12 +242,12 @@ class _Reading:
                 file.rules = [rule for child in each.children if (rule := self._rule(child)) is not None]
             else:
                 self._value(each, "", _OF_ALL, file.values)
-        # YARN makes this queue if the file does not declare it.
+        # YARN makes this queue if the file does not declare it, so it is added.
         file.root.children.setdefault("default", Queue("root.default", file.root.line, is_declared=False))
         return file
 
     def _refuse_sparks(self, top: Element) -> None:
-        """Refuse Spark's fairscheduler.xml. It has the same top element, and its import would leave no pool in the tree."""
+        """Refuse Spark's fairscheduler.xml, which has the same top element. Its import would leave no pool in the tree."""
         pools = [each for each in top.children if each.name == "pool"]
         inside = {child.name for pool in pools for child in pool.children}
         is_sparks = "minShare" in inside or (
@@ -314,7 +314,7 @@ class _Reading:
             self._warnings.say("W01", child.line, place, f"unknown element <{shown(child.name)}> inside is ignored")
         before = into.get(name)
         if readers is _OF_ALL and before is not None and not known:
-            # An old spelling counts only if the new spelling is absent.
+            # An old spelling is used only if the new spelling is absent.
             self._warnings.say("W18", element.line, place, f"{name} on line {before.line} is used instead")
             return
         is_spelled_twice = readers is _OF_ALL and name in self._spelled_old

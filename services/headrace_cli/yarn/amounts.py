@@ -31,7 +31,7 @@ class Amounts:
 
     figures: Mapping[str, float]
     is_percentage: bool = False
-    #: Parts of the text that were not read, as in YARN. `read` has the parts that were read.
+    #: Parts of the text that were not read, as in YARN. `read` contains the parts that were read.
     unread: str = ""
     read: tuple[str, ...] = ()
 
@@ -67,7 +67,7 @@ def read_amounts(text: str, place: str) -> Amounts:
 
 
 def _beside(matches: Iterable[re.Match[str]], text: str) -> str:
-    """Return the text without the matches, and without the commas and blanks around them."""
+    """Return the text that is left beside the matches, without the commas and blanks around them."""
     for match in sorted(matches, key=re.Match.start, reverse=True):
         text = f"{text[: match.start()]}\n{text[match.end() :]}"
     return ", ".join(part for each in text.split("\n") if (part := each.strip(" ,;")))
@@ -77,7 +77,7 @@ def whole_number(text: str) -> int | None:
     """Parse a whole number of decimal digits. Return `LARGEST_AMOUNT` for any larger number, and None for any other text."""
     if not (text.isascii() and text.isdigit()):
         return None
-    # Python refuses to convert thousands of digits.
+    # Long numbers are not converted: Python refuses to convert thousands of digits.
     digits = text.lstrip("0") or "0"
     return min(int(digits[:20]), LARGEST_AMOUNT)
 

@@ -14,9 +14,9 @@ from defusedxml import DefusedXmlException
 
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
-#: Deepest nesting of elements.
+#: Upper bound of the nesting of elements.
 MOST_NESTED: Final = 100
-#: Most elements in one file.
+#: Upper bound of the elements in one file.
 MOST_ELEMENTS: Final = 200_000
 
 

@@ -14,7 +14,7 @@ from headrace_cli.yarn.warnings import Warnings
 #: Amounts by resource, in units of `Resources`.
 Figures = dict[str, int]
 _MEMORY: Final = "memory"
-#: Most queues that one warning names.
+#: Upper bound of the queues that one warning names.
 _MOST_NAMED: Final = 5
 
 
@@ -45,7 +45,7 @@ class BoundsOf:
         if "queueMaxResourcesDefault" in self._file.values:
             said = self._file.values["queueMaxResourcesDefault"]
             default = self.resolved(said.value, said.line, "queueMaxResourcesDefault")
-            words = "applies to each parent queue too; the root cannot have this limit here, and is not limited"
+            words = "applies to each parent queue too, except the root, which cannot be limited here"
             self._warnings.say("W12", said.line, "queueMaxResourcesDefault", words)
         root = self._file.root
         for key in ("minResources", "maxResources", "maxChildResources"):
@@ -123,7 +123,7 @@ class BoundsOf:
                 "W03", said.line, place, "in YARN, a percentage here sets no minimum, so no guarantee is set"
             )
             return
-        # A minimum that does not name cpu or memory has 0 of it.
+        # A minimum that does not name cpu or memory has 0 of that resource.
         own = {"cpu": 0, _MEMORY: 0} | amounts.of(self._total)
         dropped = ""
         if queue.path in self._fair:

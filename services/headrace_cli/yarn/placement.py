@@ -30,7 +30,7 @@ _PLACE: Final = "queuePlacementPolicy"
 
 @dataclass
 class Placement:
-    """The rules as the tree's option takes them, and what they need from queues."""
+    """The rules in the form of the tree's option, and what they need from queues."""
 
     rules: list[str] = field(default_factory=list)
     #: Paths of the queues that have a queue for each user.
@@ -66,7 +66,7 @@ def placement(
 
 
 def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> PlacementRule | None:
-    """Return the rule as the tree's option takes it. If that is impossible, add a problem and return None."""
+    """Return the rule in the form of the tree's option. If that is impossible, add a problem and return None."""
     inner = rule.inner or rule
     if inner.name not in _NAMES:
         wrong, expected = f"{inner.name!r} is not a rule", f"one of {', '.join((*_NAMES, _NESTED))}"
@@ -79,7 +79,7 @@ def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> Pla
         problems.found.append(FileProblem(inner.line, _PLACE, inner.queue, wrong, expected))
         return None
     if is_root:
-        # This rule means a queue of the user directly below the root.
+        # This rule of YARN means a queue of the user directly below the root.
         return PlacementRule(RuleName.USER, existing=not rule.create)
     words = ["nested_user", *([] if rule.create else ["existing"])] if rule.inner is not None else []
     words.append(_NAMES[inner.name])

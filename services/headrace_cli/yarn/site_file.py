@@ -77,7 +77,7 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
         elif key in _PREEMPTION or key in _MORE:
             option = (_PREEMPTION | _MORE)[key]
             try:
-                # YARN's periods are milliseconds.
+                # No unit is needed: YARN's periods are milliseconds, too.
                 number = java_number(text, name) if option == _THRESHOLD else whole_number(text)
                 value = text if number is None else number
                 TREE_ATTRIBUTES.changed(TreeOptions(), {option: value}, name)

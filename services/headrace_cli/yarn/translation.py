@@ -20,7 +20,7 @@ from headrace_cli.yarn.pool_names import pool_names
 from headrace_cli.yarn.site_file import YarnSite
 from headrace_cli.yarn.warnings import Warnings
 
-#: Number of operations where YARN has no limit: as many as a tree takes by default.
+#: Number of operations to set where YARN has no limit: as many as a tree takes by default.
 _MANY: Final = 50_000
 _AGGRESSIVE_MS: Final = 120_000
 _POLICIES: Final = ("fair", "fifo", "drf")
@@ -120,13 +120,14 @@ class _Translation:
             "min_share_preemption_timeout": min_ms if min_ms < NEVER_MS else None,
             "max_operation_count_per_pool": _MANY,
             "max_running_operation_count_per_pool": file.get("queueMaxAppsDefault", _MANY),
-            # Written in any case, because otherwise the rules of an earlier file would stay.
+            # The rules are written even if they are the default, because otherwise the rules of an earlier file would stay.
             "placement_rules": self._placed.rules,
             "default_parent_pool": ROOT_POOL,
             "max_running_operation_count": (
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
-            # Off, as in YARN, for which the file was written. Nodes on which jobs fail stay held back: applications of YARN avoid them too.
+            # Reservations are off, as in YARN, for which the file was written. Nodes on which jobs fail stay held back: applications of
+            # YARN avoid them too.
             "node_reservation_time": None,
             "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
@@ -226,7 +227,7 @@ class _Translation:
             self._warnings.say("W08", queue.values["weight"].line, f"{queue.path} weight", words)
         if self._policies[queue.path] == "fifo":
             attributes["mode"] = "fifo"
-        # The attribute also holds for all pools below, so only the topmost pool with policy fair sets it.
+        # The attribute also applies to all pools below, so only the topmost pool with policy fair sets it.
         if self._policies[queue.path] == "fair" and self._policies[self._above(queue)] != "fair":
             attributes["yarn_memory_only"] = True
         for key, found in (
@@ -316,7 +317,7 @@ class _Translation:
         said = queue.values.get(key) or self._file.values.get(key)
         line, place = said.line if said else queue.line, f"{queue.path} schedulingPolicy"
         if policy not in _POLICIES:
-            # The last part of the path of a class is its name.
+            # The name is the last part of the path of the class.
             words = f"{shown(policy.rpartition('.')[2] or policy)} is not one of YARN's policies: treated as fair"
             self._warn_once("W07", line, place, words)
             policy = "fair"

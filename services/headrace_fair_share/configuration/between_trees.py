@@ -27,7 +27,7 @@ async def move_to_tree(request: MovePoolToTree, pools: PoolTree, here: Ask, ther
     if not isinstance(leaving, PoolPlan):
         return leaving
     if leaving.broken:
-        # The request is repeated without `dry_run`, so that the usual refusal is returned.
+        # Ask again without `dry_run`, so that the usual refusal is returned.
         return await here(leave)
     arrive = _departure(pools, request.name, request.parent or ROOT_POOL, request.new_name or request.name)
     arriving = await there(ChangePools(arrive, request.to_tree, request.dry_run))

@@ -37,14 +37,14 @@ from headrace_fair_share.configuration.rules import (
 from headrace_fair_share.facts.pool_inputs import sharing_of
 from headrace_fair_share.hdrf.model import Sharing
 
-#: Problems of a change after which the rest of it is not checked. Anybody may ask for a change of every pool, and the words for one problem
+#: After this many problems the rest of a change is not checked. Anybody may ask for a change of every pool, and the words for one problem
 #: take up to 100 ms, in which nothing else is decided.
 _MOST_PROBLEMS: Final = 100
-#: Different keys of one request that no option has, after which its further changes are not made: each key is compared with all options.
+#: After this many different unknown keys, the further changes of a request are not made: each unknown key is compared with all options.
 _MOST_UNKNOWN: Final = 200
 #: Number of problems of a stored configuration that are reported.
 _MOST_TOLD: Final = 3
-#: Largest size of all problems of a change, of all its warnings, and of all messages about settings not in force.
+#: Largest size in bytes of all problems of a change, of all its warnings, and of all messages about settings that are not in force.
 _MOST_WORDS_BYTES: Final = 48 * 1024
 
 
@@ -122,7 +122,7 @@ class TreeConfiguration:
         return before != (self.in_force, self.held_back)
 
     def holds_back(self, pools: PoolTree, ephemeral: Mapping[PoolName, Collection[PoolName]]) -> str:
-        """Return why a configuration could not be put in force yet, empty if it could."""
+        """Return why a configuration could not be put in force yet; empty if it could."""
         in_force = self.in_force
         return fifo_above_ephemeral(
             ephemeral,
@@ -133,7 +133,7 @@ class TreeConfiguration:
     def alerts(self) -> list[str]:
         """Return messages about configuration that is not in force."""
         if self._alerts is None or self._alerts[0] is not self.pools:
-            # Every update calls this, so the warnings are computed once per configuration.
+            # The warnings are computed once per configuration, because every update calls this.
             self._alerts = (self.pools, configuration_warnings(self.pools))
         if self.trouble:
             return [self.trouble]
@@ -151,8 +151,8 @@ class TreeConfiguration:
         """Decide on a request: return a change or a refusal. For a dry run a plan that breaks rules is returned, not a refusal.
 
         `in_use` counts the operations in each pool. `total` is compared with the guarantees of the top pools. `warn` returns further
-        warnings about the resulting pools. `base` are the pools to change instead of the newest ones: the result of changes that will be
-        written together with this one.
+        warnings about the resulting pools. `base` are the pools to change if not the newest known ones: the result of changes that will
+        be written together with this one.
         """
         before = self.pools if base is None else base
         if self.trouble:
@@ -200,7 +200,7 @@ class TreeConfiguration:
 
         Nothing is taken over if a later change by another process is already known.
         """
-        # Comparing revisions is not enough: they start over if a bucket lost writes.
+        # Comparing revisions is not enough, because they start over if a bucket lost writes.
         if revision > self.revision or self.pools is changes[0].decided_on:
             self.pools, self.revision, self.trouble, self.is_known = changes[-1].pools, revision, "", True
         return [msgspec.structs.replace(change.plan, revision=revision) for change in changes]
@@ -235,12 +235,12 @@ def pools_of(request: ChangePools) -> list[PoolName]:
 
 
 def configuration_warnings(tree: PoolTree) -> list[str]:
-    """Return warnings about settings of a tree and its pools that do not act as one might expect."""
+    """Return warnings about settings of a tree and its pools that act in an unexpected way."""
     return some_lines(_option_warnings(tree) + in_words(idle_settings(tree)), _MOST_WORDS_BYTES)
 
 
 def _option_warnings(tree: PoolTree) -> list[str]:
-    """Return warnings about options of a tree that do not act as one might expect."""
+    """Return warnings about options of a tree that act in an unexpected way."""
     options = tree.options
     found = options.pauses()
     wanted = [("default_parent_pool", options.default_parent_pool)]
@@ -286,9 +286,9 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
     warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
     known = _option_warnings(draft.before)
     warnings += [warning for warning in _option_warnings(tree) if warning not in known]
-    # If the options are unchanged, there is nothing new about pools that no change touched.
+    # If the options are unchanged, only pools that a change touched can have new warnings.
     asked = {*draft.touched} if tree.options is draft.before.options else None
-    # A setting that is set again is reported again, and so is any setting that has just lost its effect.
+    # Two kinds of settings are reported: settings that are set again, and settings that have just lost their effect.
     before = {*idle_settings(draft.before, asked)}
     idle = [each for each in idle_settings(tree, asked) if each not in before or draft.names(each.pool, each.attribute)]
     return warnings + in_words(idle)

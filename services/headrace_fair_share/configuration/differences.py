@@ -13,7 +13,7 @@ from headrace.wire.pool_changes import AttributeDifference, PoolDifference, Pool
 
 def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
     """Return the pools created, changed and removed, and the options that change. A renamed pool counts as another pool."""
-    # Most changes concern one pool of thousands, and pools that a change leaves alone stay the same objects.
+    # The comparison is by identity: most changes concern one pool of thousands, and unchanged pools stay the same objects.
     others = [name for name, pool in after.pools.items() if before.pools.get(name) is not pool]
     names = after.preorder if len(others) > 1 else [below for name in others for below in after.subtree(name)]
     made = [name for name in names if name not in before.pools]
@@ -23,7 +23,7 @@ def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
     for name in names:
         if name in before.pools and (
             before.pools[name] != after.pools[name]
-            # The path of an unchanged pool changes only with its parent's path.
+            # The path of a pool that is itself unchanged changes only with its parent's path.
             or (after.pools[name].parent in changed and before.path(name) != after.path(name))
         ):
             changed[name] = _difference(before, after, name)

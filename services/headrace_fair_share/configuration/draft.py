@@ -40,13 +40,14 @@ from headrace_fair_share.configuration.rules import TreeBounds, as_refusal, brok
 from headrace_fair_share.configuration.transfer import transferred
 
 _LONGEST_NAME: Final = 100
-#: Largest size of the settings of one pool, and of the options of one tree, as JSON.
+#: Largest size of the settings of one pool, as JSON.
 _LARGEST_POOL_BYTES: Final = 64 * 1024
+#: Largest size of the options of one tree, as JSON.
 _LARGEST_OPTIONS_BYTES: Final = 192 * 1024
 _HUB_SIGN: Final = "$"
-#: Problems of a change after which similar names of pools are not looked for: each look takes some 20 ms in a tree of 5,000 pools.
+#: After this many problems of a change, similar names of pools are not looked for: each look takes some 20 ms in a tree of 5,000 pools.
 _MOST_SUGGESTIONS: Final = 10
-#: Options of a tree that rules about its pools depend on.
+#: Options of a tree on which rules about its pools depend.
 _CONCERN_POOLS: Final = (
     "main_resource",
     "pool_config_presets",
@@ -75,7 +76,7 @@ class Draft:
         self.problems: list[Refusal] = []
         self._repeated = 0
         self.warnings: list[str] = []
-        #: Keys that the changes name and that are no attributes or options.
+        #: Keys that the changes name and that are neither attributes nor options.
         self.unknown: set[str] = set()
 
     # --- changes and results ----------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class Draft:
 
     @property
     def problem_count(self) -> int:
-        """Number of problems, with those that are listed once although several changes have them."""
+        """Number of problems. It includes problems that are listed once although several changes have them."""
         return len(self.problems) + self._repeated
 
     @property
@@ -253,7 +254,7 @@ class Draft:
         except Defects as defects:
             self.problems.extend(map(as_refusal, defects.problems))
             return before
-        # The usable attributes are applied, so that all broken rules are found at once.
+        # The usable attributes are applied in any case, so that all broken rules are found at once.
         changed, problems = POOL_ATTRIBUTES.usable(before, plain, place)
         self.problems.extend(map(as_refusal, problems))
         if not self._rights.administers(rights_at):
@@ -272,7 +273,7 @@ class Draft:
         return settings
 
     def _check_size(self, place: str, value: msgspec.Struct, most_bytes: int) -> None:
-        """Check that any one pool or tree fits on a page of a list."""
+        """Check that each single pool, and the options of the tree, fit on a page of a list."""
         size_bytes = len(msgspec.json.encode(value))
         if size_bytes > most_bytes:
             self.problems.append(BadRequest(place, f"{size_bytes} bytes", f"at most {most_bytes} bytes"))
@@ -307,7 +308,7 @@ class Draft:
             )
 
     def _check_use(self, name: PoolName) -> None:
-        """Refuse that a pool becomes a fifo pool while it contains ephemeral pools."""
+        """Refuse to make a pool a fifo pool while it contains ephemeral pools."""
         settings, old = self.tree.settings(name), self.before.settings(name)
         if settings.mode is not PoolMode.FIFO or old.mode is PoolMode.FIFO or name not in self.before.pools:
             return
@@ -418,7 +419,7 @@ def _read_object(written: bytes, place: str) -> dict[str, Any]:
 
 
 def _without_pool_attributes(plain: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options unchanged. Raises `Defects` if one of them is an attribute of pools, which was meant for a pool."""
+    """Return the options unchanged. Raises `Defects` if one of them is an attribute of pools and so was probably meant for a pool."""
     wrong = [
         BadInput(f"options.{key}", value, f"an option of a tree; {key} is an attribute of pools")
         for key, value in plain.items()

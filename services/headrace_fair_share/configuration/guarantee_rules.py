@@ -20,7 +20,7 @@ _STRONG = "strong_guarantee_resources"
 
 
 def broken_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
-    """Yield the rules that a pool breaks, by itself or together with its children."""
+    """Yield the rules that a pool breaks, on its own or together with its children."""
     yield from _without_main_resource(tree, name)
     yield from _sums(tree, name)
     yield from broken_integral_guarantees(tree, name)

@@ -1,4 +1,4 @@
-"""Settings without effect: those that never act here, and those that do not act under the tree's other options. Pure."""
+"""Settings without effect: settings that never act in Headrace, and settings that do not act under the tree's other options. Pure."""
 
 from __future__ import annotations
 

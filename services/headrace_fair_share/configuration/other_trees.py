@@ -52,7 +52,8 @@ class OtherTrees:
     async def list(self, name: str = "", after: str = "") -> TreeList | Refusal:
         """Return a page of all trees, or the tree `name`."""
         try:
-            # Reading the whole bucket needs its own consumer, and `headrace up` requests only its own tree again and again.
+            # For the own tree only its key is read: reading the whole bucket needs a consumer of its own, and `headrace up` requests its
+            # tree again and again.
             one = await self._bucket.get(name) if name == self._own else None
             entries = await self._bucket.entries() if one is None else {one.key: one}
         except BusError as error:
@@ -109,7 +110,7 @@ class OtherTrees:
 
         answer = await tree.change(decide)
         if isinstance(answer, PoolPlan) and not answer.dry_run:
-            # The tree was emptied by compare-and-set first, so the delete removes nothing that another process wrote in between.
+            # The delete removes nothing that another process wrote in between, since the tree was emptied by compare-and-set first.
             try:
                 await self._bucket.delete(request.name)
             except BusError as error:
@@ -142,7 +143,7 @@ class OtherTrees:
     async def _view(self, entry: Entry) -> TreeView:
         known = self._views.get(entry.key)
         if known is None or known[0] != entry:
-            # In a worker thread, and only once: checking a tree of thousands of pools takes seconds.
+            # The view is made in a worker thread, and only once: checking a tree of thousands of pools takes seconds.
             known = self._views[entry.key] = (entry, await anyio.to_thread.run_sync(self._viewed, entry))
         return known[1]
 

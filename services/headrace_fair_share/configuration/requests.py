@@ -142,7 +142,7 @@ class ConfigurationRequests:
             assert outcome.answer is not None
             return outcome.answer
 
-        # The expected revision is compared with the stored one.
+        # With `is_first`, the change is decided upon the stored pools: the expected revision is compared with the stored one.
         return await self._store.change(decide, is_first=bool(request.expected_revision))
 
     def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:

@@ -47,7 +47,9 @@ class RightsInTree:
         return self._refusal(Right.ADMINISTER, pool, f"set {attribute} on pool {pool}")
 
     def administers(self, pool: PoolName) -> bool:
-        """Return True if the person may give administrators' attributes, unknown attributes and administrators' names there."""
+        """Return True if the person may set attributes of administrators, unknown attributes, and names that only administrators may
+        give.
+        """
         return self._has(Right.ADMINISTER, pool)
 
     def _has(self, right: Right, pool: PoolName) -> bool:

@@ -121,7 +121,7 @@ def misplaced(tree: PoolTree) -> list[Refusal]:
 
 
 def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
-    """Return the values that no request could have set: of the options, and of the pools in `names`."""
+    """Return the values of the options and of the pools in `names` that no request could have set."""
     found: list[Refusal] = []
     try:
         TREE_ATTRIBUTES.changed(TreeOptions(), TREE_ATTRIBUTES.written(tree.options), "options")
@@ -175,7 +175,7 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
 
 
 def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Refusal]:
-    """Yield a refusal for each resource of which no job can ask for an amount between the bounds of a level."""
+    """Yield a refusal for each resource for which the bounds of a level exclude every amount."""
     least, most = level.min_job_resource_limits.named(), level.max_job_resource_limits.named()
     for resource, amount in least.items():
         if resource in most and amount > most[resource]:
@@ -187,7 +187,9 @@ def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Ref
 
 
 def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where: str = "") -> Iterator[Refusal]:
-    """Yield a refusal of a timeout for guarantees that has no effect: operations gain only through starving pools above them."""
+    """Yield a refusal of a timeout for guarantees that has no effect, because operations could not preempt through the starvation of
+    pools above them.
+    """
     scope = options.scheduling_preemption_priority_scope
     if timeout_ms is None or (options.enable_pool_starvation and scope is PriorityScope.OPERATION_AND_ANCESTORS):
         return

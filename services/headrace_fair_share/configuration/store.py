@@ -29,9 +29,9 @@ from headrace_fair_share.configuration.change_decisions import Change, StoredTre
 LARGEST_TREE_BYTES = 500 * 1024
 #: Seconds that a write may take. The client waits for 4 s and must be able to learn why the change was not written.
 _WRITE_S = 2.0
-#: Seconds after which a pending change is not started: with its write it would take longer than its client waits.
+#: Seconds after which a change that still waits is refused: with its write it would take longer than its client waits.
 _LONGEST_WAIT_S = 1.5
-#: Seconds of deciding after which a write begins. Changes that are not decided by then wait for the next write.
+#: Seconds of deciding after which a write begins. Changes that are not decided by then wait for the write after it.
 _DECIDING_S = 0.05
 #: Number of tries to decide and write a change; another process may write in between.
 _MOST_TRIES = 5
@@ -94,7 +94,8 @@ class PoolStore:
         self._is_changing = False
         #: All requests that have no answer yet, in the order in which they came.
         self._pending: dict[_Pending, None] = {}
-        #: The newest value from the mirror during a change. Usually it is the value that this process wrote, which need not be read.
+        #: The newest value from the mirror during a change. Usually it is the value that this process has just written, so it need not be
+        #: read again.
         self._told: Entry | None = None
 
     def on_change(self, entries: Mapping[str, Entry], changed: frozenset[str]) -> None:
@@ -127,9 +128,9 @@ class PoolStore:
         """Decide, write unless only a plan was requested, and answer only when the change is durable.
 
         Changes that wait for a write are decided one upon the other and written together. A change is decided again if another process
-        wrote in between. With `is_first` it is decided only upon the stored pools. A change that waited too long for its turn is refused
-        before anything is done. Otherwise its client would stop waiting in the middle of the write, and would not know whether it was
-        written.
+        wrote in between. With `is_first` the change is decided only upon the stored pools, as the first of a write. A change that waited
+        too long for its turn is refused before anything is done. Otherwise its client would stop waiting in the middle of the write, and
+        would not know whether it was written.
         """
         pending, came_s = _Pending(decide, is_first), self._clock.steady_s()
         self._pending[pending] = None
@@ -183,7 +184,7 @@ class PoolStore:
             except Exception:
                 if pending is own:
                     raise
-                # The request fails again in its own turn, and no other request fails with it.
+                # The failing request is decided again as the `own` request of its sender, so that no other request fails with it.
                 break
             if isinstance(decision, Change):
                 base = decision.pools
@@ -209,7 +210,7 @@ class PoolStore:
         changes = [decision for _, decision in decided if isinstance(decision, Change)]
         value = write_tree(changes[-1].tree)
         if len(value) > LARGEST_TREE_BYTES:
-            # Only the change that makes the tree too large is refused: each change is written alone.
+            # If the tree becomes too large, each change is written alone, so that only the change that makes it too large is refused.
             decided, changes = decided[:1], changes[:1]
             value = write_tree(changes[0].tree)
         if len(value) > LARGEST_TREE_BYTES:

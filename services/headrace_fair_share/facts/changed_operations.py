@@ -7,7 +7,7 @@ from typing import Final
 
 from headrace.ids import OperationId
 
-#: Number of changed operations above which looking at all operations costs no more.
+#: If more operations than this changed, looking at all operations costs no more.
 _MOST: Final = 64
 
 

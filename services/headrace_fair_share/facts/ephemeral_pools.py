@@ -11,7 +11,7 @@ from headrace.pools.pool_config import PoolMode
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool
 
-#: Number of ephemeral pools that may be known before pools without operations are looked for.
+#: Number of known ephemeral pools up to which pools without operations are not looked for.
 _KEPT_AT_LEAST = 1_000
 
 
@@ -55,7 +55,7 @@ class ReportedEphemeralPools:
         return True
 
     def _forget_those_over(self, in_use: Callable[[], Iterable[PoolName]]) -> None:
-        """Remove pools without operations. An ephemeral pool ends with its last operation, and no event reports it."""
+        """Remove pools without operations. An ephemeral pool ends with its last operation, but no event reports its end."""
         kept: dict[PoolName, EphemeralPool] = {}
         for name in in_use():
             while name in self._pools and name not in kept:

@@ -56,7 +56,7 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
 
 
 def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list[PoolFlow]:
-    """Return the flows with what the previous update granted to each pool, as the largest component of the granted share."""
+    """Return the flows, each with the grant of the previous update to its pool: the largest component of the granted share."""
     return [
         msgspec.structs.replace(flow, grant_ratio=min(grants[flow.pool], _LARGEST_RATIO))
         if flow.guarantee_type != IntegralType.NONE and grants.get(flow.pool)

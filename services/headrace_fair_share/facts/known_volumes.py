@@ -42,7 +42,7 @@ class KnownVolumes:
         self.chain.add(dt_us, total, flows, saturation_period_s(pools), at_ms)
 
     def on_answer(self, answer: AdvanceAnswer) -> Advance | None:
-        """Apply integral's answer to the head of the chain. Return the advance to send next, None to send none now."""
+        """Apply integral's answer to the oldest unconfirmed advance. Return the advance to send next, None to send none now."""
         match answer:
             case Advanced():
                 if not self.chain.on_confirmed(answer):

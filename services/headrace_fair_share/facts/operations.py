@@ -119,7 +119,7 @@ class KnownOperations:
                 del self.by_id[known.operation]
                 return True
             case OperationStateChanged(state=OperationState.RUNNING) if known.of_several_trees:
-                # For an operation in several trees, its placements tell in which trees it runs.
+                # The placements of an operation in several trees tell in which trees it runs, so this event is not needed.
                 return False
             case OperationStateChanged():
                 after = msgspec.structs.replace(known, state=event.state)
@@ -128,7 +128,7 @@ class KnownOperations:
             case OperationLeftTree() if event.tree == self._tree:
                 after = msgspec.structs.replace(known, state=OperationState.ABORTING)
             case IndexesReturned() if event.tree == self._tree and not event.runs:
-                # These were all its jobs in this tree, so it has ended here.
+                # All jobs of the operation in this tree were these, so the operation has ended here.
                 del self.by_id[known.operation]
                 return True
             case OperationSuspended():
@@ -176,7 +176,7 @@ def _wishes(spec: OperationSpec) -> OperationSpec | None:
 
 
 def _known(live: LiveOperation) -> KnownOperation:
-    # An operation in several trees: each tree counts the jobs that no tree has taken, in addition to its own.
+    # An operation in several trees: each tree counts its own jobs and, in addition, the jobs that no tree has leased.
     undrawn = live.spec.job_count - live.block if live.free is None else live.free
     open_jobs = max(0, live.block + undrawn - int.from_bytes(live.done).bit_count())
     return KnownOperation.of(
@@ -201,8 +201,9 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
     usage: Resources
     #: True if a running operation has pending jobs. Only then is the operation schedulable.
     is_pending: bool
-    #: Slots that the pending jobs need; resources of the smallest job.
+    #: Slots that the pending jobs need.
     needed_slots: int = 0
+    #: Resources of the smallest job.
     min_needed: Resources = ZERO
 
 

@@ -83,7 +83,7 @@ def sharing_of(options: TreeOptions) -> model.Sharing:
 
 
 def tree_options(options: TreeOptions) -> model.UpdateOptions:
-    """Return the options of a tree that the algorithm reads."""
+    """Return those options of a tree that the algorithm reads."""
     integral = options.integral_guarantees
     return model.UpdateOptions(
         sharing=sharing_of(options),

@@ -30,12 +30,14 @@ class AdvanceChain:
         self._previous = NEVER
         #: True if the newest advance contains pools, whose volumes change with time.
         self.has_pools = False
-        #: True if updates without pools came before the chain. Integral may then hold volumes of pools that lost their guarantee meanwhile.
+        #: True if updates without pools preceded the first advance. Integral may then hold volumes of pools that have lost their
+        #: guarantee meanwhile.
         self._were_none = False
-        #: Number of dropped advances, and their time in microseconds.
+        #: Number of dropped advances.
         self.given_up = 0
+        #: Time of the dropped advances, in microseconds.
         self.given_up_us = 0
-        #: How often integral had a version that is not in this chain.
+        #: Number of times that integral had a version that is not in this chain.
         self.broken = 0
 
     def __len__(self) -> int:
@@ -64,14 +66,14 @@ class AdvanceChain:
         return self._waiting[0] if self._waiting else None
 
     def on_confirmed(self, advanced: Advanced) -> bool:
-        """Remove the head if this answer confirms it. Return True if it does."""
+        """Remove the oldest advance if this answer confirms it. Return True if it does."""
         if not self._waiting or advanced.version != self._waiting[0].version:
             return False
         self._waiting.popleft()
         return True
 
     def on_gap(self, gap: AdvanceGap) -> None:
-        """Handle integral's answer that it has another version than the one the head follows.
+        """Handle integral's answer that it has another version than the one that the oldest advance follows.
 
         If that version is in this chain, the chain continues after it. Otherwise a new chain starts.
         """

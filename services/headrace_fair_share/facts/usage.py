@@ -75,7 +75,7 @@ class KnownUsage:
         """Take over the resources of nodes by tags, if all nodes were reported. Return True if they changed."""
         before, rooms = self.rooms, {nodes.tags: nodes.total for nodes in self._nodes.values()}
         # A total above the maximum of a message is reported as that maximum. If the reported nodes do not add up to the total, the
-        # allocator does not report all of them, and nothing is known about what a filter leaves.
+        # allocator does not report all of them, and nothing is known about the nodes that match a filter.
         is_all = frame.complete and Resources.sum(rooms.values()).within_wire() == frame.total
         if not is_all or rooms != before:
             self.rooms = rooms if is_all else None

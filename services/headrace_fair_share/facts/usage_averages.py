@@ -1,4 +1,5 @@
-"""Averages of the usage of pools' children, which decay with time. Weights of the children fall with them. Pure.
+"""Averages of the usage of pools' children, with less weight for earlier usage. The higher the average of a child, the lower its weight.
+Pure.
 
 An element's average follows the largest component of its usage share. Usage one period ago counts half as much as present usage. The
 average starts at zero when the element appears and whenever the service starts.
@@ -25,7 +26,7 @@ class UsageAverages:
         self._waiting_us = 0
 
     def add(self, dt_us: int) -> None:
-        """Record that counted time passed."""
+        """Add a time that passed and counts. `bring_up_to_date` uses the sum."""
         self._waiting_us += dt_us
 
     def bring_up_to_date(self, pools: PoolTree, items: Iterable[ShareItem]) -> None:

@@ -29,7 +29,7 @@ Bools = NDArray[np.bool_]
 RESOURCES: Final = len(RESOURCE_NAMES)
 CPU: Final = RESOURCE_NAMES.index("cpu")
 
-#: Relative excess that counts as rounding error, not as an excess.
+#: Relative excess up to which a figure counts as equal: a rounding error.
 ROUNDING: Final = 1e-13
 
 _Figure = TypeVar("_Figure", bound=np.generic)
@@ -72,7 +72,7 @@ def rounded(figures: Floats) -> Floats:
 
 
 def starts_of(counts: NDArray[np.integer[Any]]) -> Ints:
-    """Return the starts of consecutive pieces with the given sizes: piece k is starts[k]:starts[k + 1]."""
+    """Return the starts of consecutive pieces with the given sizes: piece k has the indexes starts[k]:starts[k + 1]."""
     starts = np.zeros(len(counts) + 1, np.int64)
     counts.cumsum(out=starts[1:])
     return starts
@@ -134,7 +134,7 @@ class Family:
         return spread
 
     def only(self, wanted: Bools) -> Family:
-        """Return the family of the wanted parents and their children. `chosen` tells which children these are."""
+        """Return the family of the wanted parents and their children. `chosen` is True for these children."""
         place = np.cumsum(wanted) - 1
         chosen = self.chosen(wanted)
         return Family(self.parents[wanted], self.children[chosen], place[self.owner[chosen]])

@@ -50,7 +50,7 @@ from headrace_fair_share.hdrf.strong_guarantees import (
 )
 from headrace_fair_share.hdrf.weights import Offers, offers_of, weights_in_force
 
-#: Number of unchanged operations up to which reading all of them is as fast as reusing arrays.
+#: Up to this number of unchanged operations, reading all operations is as fast as reusing arrays.
 _FEW: Final = 50
 _PARENT: Final = attrgetter("parent")
 #: Columns of pools that affect only weights.
@@ -64,8 +64,9 @@ class IntegralPools:
     A pool whose flow and burst are both 0 is never granted anything, whatever its type, and counts as a pool without integral guarantee.
     """
 
-    #: Burst pools and relaxed pools, each in the order in which they get their grants.
+    #: Burst pools, in the order in which they get their grants.
     burst: Ints
+    #: Relaxed pools, in the order in which they get their grants.
     relaxed: Ints
     #: Integral pools and all pools above them, without the root: their functions depend on grants.
     touched: Ints
@@ -85,8 +86,9 @@ class FixedAttributes:
 
     #: Total resources of the cluster, as one column.
     total: Ints
-    #: Strong guarantees after inference and fitting; estimated guarantees.
+    #: Strong guarantees after inference and fitting.
     strong: Floats
+    #: Estimated guarantees, which are only shown.
     estimated: Floats
     #: Limits of pools; 1 for operations.
     limits: Floats
@@ -176,7 +178,7 @@ class IncrementalInput:
         return np.array(changed, np.int64)
 
     def _take_operations(self, tree: TreeInput, changed: Ints) -> tuple[bool, bool]:
-        """Read the changed operations. Return whether their weights are unchanged, and whether their other fifo sort keys are."""
+        """Read the changed operations. Return two flags: their weights are unchanged, and their other fifo sort keys are unchanged."""
         if not len(changed):
             return True, True
         now = operations_as_arrays([tree.operations[place] for place in changed.tolist()])

@@ -44,8 +44,9 @@ class Layout:
     of_operation: Ints
     #: Pools below the root in preorder: each pool before the pools below it.
     preorder: Ints
-    #: Pools with their children, and pools with their child pools; one family per level, from the root down.
+    #: Pools with their children; one family per level, from the root down.
     families: list[Family] = field(default_factory=list)
+    #: Pools with their child pools; one family per level, from the root down.
     pool_families: list[Family] = field(default_factory=list)
 
     @property

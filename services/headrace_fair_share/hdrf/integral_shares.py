@@ -65,7 +65,7 @@ def beyond_strong(share: Floats, strong: Floats) -> Floats:
 
 def room_within_limits(limits: Floats, strong: Floats, proposed: Floats) -> Floats:
     """Return how much more a pool's own limit allows it to be guaranteed: limit - (strong + proposed)."""
-    # Add first: the sum is clipped to the limits, so the difference is never negative by a rounding error.
+    # The sum is computed first: it is clipped to the limits, so the difference is never negative by a rounding error.
     return limits - (strong + proposed)
 
 
@@ -126,7 +126,8 @@ class Grants:
         def fits(fit: float) -> bool:
             return bool((np.cumsum(granted(fit), axis=1)[:, -1] <= available).all())
 
-        # At fit factor 0 no pool takes more than its guarantee, but rounding may exceed that by one unit in the last place.
+        # At fit factor 0 no pool takes more than its guarantee, except that rounding may exceed it by one unit in the last place. Then
+        # nothing is granted.
         grants = granted(largest(0.0, 1.0, fits) if fits(0.0) else 0.0)
         for place, pool in enumerate(pools.tolist()):
             self._give(pool, np.minimum(grants[:, place], self._room(pool)))

@@ -73,14 +73,14 @@ class PoolInput(msgspec.Struct, frozen=True, kw_only=True):
     #: Position of the parent among the pools; -1 for the root.
     parent: int
     mode: PoolMode = PoolMode.FAIR_SHARE
-    #: None: inferred from guarantees if the tree says so, else 1.
+    #: Weight of the pool. None: inferred from guarantees if the tree says so, else 1.
     weight: float | None = None
     strong_guarantee: Partial = NO_LIMIT
     limits: Limits = NO_LIMIT
     integral: IntegralType = IntegralType.NONE
     resource_flow: Resources = ZERO
     burst_guarantee: Resources = ZERO
-    #: None: the tree's value.
+    #: Upper bound of the pool's share from its volume, as a multiple of its flow. None: the tree's value.
     relaxed_share_multiplier_limit: float | None = None
     #: Used only by the service that advances the volumes; shares do not depend on it.
     can_accept_free_volume: bool = True
@@ -125,8 +125,9 @@ class NodeSet(msgspec.Struct, frozen=True):
 
     #: Total resources of these nodes.
     resources: Resources
-    #: Positions among the classes of operations, and among the pools.
+    #: Positions, among the classes of operations, of the classes that can use no other nodes.
     classes: tuple[int, ...] = ()
+    #: Positions of the pools that can use no other nodes.
     pools: tuple[int, ...] = ()
 
 
@@ -141,7 +142,7 @@ class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
     integral: dict[str, IntegralState] = {}
     #: Positions of operations that can run on some nodes only, grouped by the nodes they can run on.
     node_classes: tuple[tuple[int, ...], ...] = ()
-    #: Sets of nodes; the operations that can run only on a set never get more in sum than its nodes have.
+    #: Sets of nodes. The operations that can run only on the nodes of a set never get more in sum than these nodes have.
     node_sets: tuple[NodeSet, ...] = ()
 
 

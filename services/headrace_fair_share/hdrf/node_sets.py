@@ -31,7 +31,7 @@ from headrace_fair_share.hdrf.arrays import Bools, Floats, Ints, amounts_of, bet
 from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.model import TreeInput
 
-#: Distance of two levels, relative to the highest level, below which they count as adjacent.
+#: Relative distance below which two levels count as adjacent; the distance is relative to the highest level.
 _NARROW: Final = 1e-10
 #: Free share below which a resource counts as full.
 _FULL: Final = 1e-12
@@ -44,14 +44,14 @@ class Levels(NamedTuple):
     top: float
     #: Shares at a level from 0 to `top`, at least below the given children of the root. At level 0 only guarantees count.
     at: Callable[[float, Bools | None], Floats]
-    #: Shares below the given pools from their guarantees alone, whatever the pools above have; 0 elsewhere.
+    #: Shares below the given pools from their guarantees alone, regardless of the shares of the pools above; 0 elsewhere.
     guaranteed: Callable[[Ints], Floats]
     #: Levels at which shares bend or jump, unordered.
     bends: Callable[[], Floats]
 
 
 class _Step(NamedTuple):
-    """The shares before and after a stretch or a jump in which some sets become full."""
+    """The shares before and after a stretch or a jump of the level in which some sets become full."""
 
     left: Floats
     right: Floats
@@ -63,8 +63,9 @@ class NodeSets:
 
     #: Total resources of each set's nodes, as shares.
     capacity: Floats
-    #: Operations of all classes by ascending number, and the class of each.
+    #: Operations of all classes by ascending number.
     operations: Ints
+    #: Class of each of these operations.
     class_of: Ints
     #: Shape (classes, sets): 1 if operations of the class can run only on nodes of the set.
     within: Floats
@@ -151,7 +152,7 @@ class StopFinder:
         return True
 
     def _first(self, over: Bools, levels: Levels, shares: Floats) -> tuple[int, int, _Step]:
-        """Return the set that is full first, the resource, and the step of shares in which this happens."""
+        """Return which set is full first, which of its resources is full, and the step of shares in which that happens."""
         tops = self.sets.tops
         by_guarantees = levels.at(0.0, tops)
         stages: dict[int, tuple[Floats, Floats]] = {}
@@ -216,7 +217,7 @@ class StopFinder:
         return None if found is None else (found[1], found[2], steps[found[1]])
 
     def _filled(self, room: Floats, members: Ints, step: _Step) -> Floats:
-        """Return the shares of these operations when the set is full: all of them go equally far from left to right.
+        """Return the shares of these operations when the set is full: all of them go the same fraction of the way from left to right.
 
         Operations that take all or nothing go first, one after another, if they fit.
         """

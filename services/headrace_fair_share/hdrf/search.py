@@ -20,7 +20,8 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 
 _SIGN = 1 << 63
-#: Distances from a guess that are tried, in doubles: near distances find rounding errors of a sum, far distances find bends of a line.
+#: Distances from a guess that are tried, counted in doubles. Near distances find rounding errors of a sum, far distances find bends of a
+#: line.
 _NEAR: Final = (0, 1, -1, 8, -8, 2**8, -(2**8), 2**20, -(2**20), 2**36, -(2**36))
 
 
@@ -89,7 +90,8 @@ def largest_of_many(high: float, rooms: Sequence[float], room: Callable[[Floats]
         return high
     good, bad, is_near = 0, place_of(high), True
     while (width := bad - good) > 1:
-        # A guess uses up other tries. After a guess that did not help, as before a jump, the next step makes no guess.
+        # A guess uses tries that could divide the interval. After a guess that did not help, as before a jump, the next step makes no
+        # guess.
         even = max(1, tries // 3) if is_near and good_room > 0.0 else tries
         middles = [good + width * number // (even + 1) for number in range(1, even + 1)]
         if even < tries:

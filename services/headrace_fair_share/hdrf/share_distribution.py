@@ -41,12 +41,12 @@ from headrace_fair_share.hdrf.weights import Offers
 #: Tolerance for sums over breakpoints, whose last bits differ from those of sums over children. Without it a child could lose a jump to a
 #: rounding error of one unit in the last place.
 _ROUNDING: Final = 1e-14
-#: Relative distance behind a breakpoint at which its jump is certainly passed: a few last bits.
+#: Relative distance behind a breakpoint, a few last bits, at which the jump there is certainly passed.
 _BEHIND: Final = 1e-15
-#: Bounds of the number of root fit factors that are tried at a time: for few children numpy takes as long for many fit factors as for one.
+#: Upper bound of the root fit factors that are tried at a time: for few children numpy takes as long for many fit factors as for one.
 _MOST_TRIES: Final = 15
 _FEWEST_TRIES: Final = 3
-#: Bound of the number of children times fit factors in one try.
+#: Upper bound of the number of children times fit factors in one try.
 _MOST_AT_ONCE: Final = 1_000
 
 
@@ -206,14 +206,14 @@ def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Float
     if not children:
         return 0.0
     tries = max(_FEWEST_TRIES, min(_MOST_TRIES, _MOST_AT_ONCE // children))
-    # The root, repeated once per fit factor that is tried at a time.
+    # The root is repeated, once per fit factor that is tried at a time.
     family = layout.children_of(np.zeros(tries, np.int64))
     high = float(children) if distribution.fifo[0] else 1.0
 
     def together(fit: Floats) -> Floats:
         return family.sum(store.shares_at(family.children, offers.at(family, fit)))
 
-    # Both ends in one call; the upper end is repeated to fill the number of tries.
+    # Both ends are computed in one call. The upper end is repeated to fill the number of tries.
     ends = together(np.array([0.0, *[high] * (tries - 1)]))[:, :2]
     bounds = within_limits(ends[:, :1], ends[:, 1:], guarantee, limits)
     reached, ceiling = bounds[0] + 1.0, bounds[1] * (1.0 + ROUNDING)
@@ -244,7 +244,8 @@ def _without_rounding(
     breakpoints: if none rises by more than `EPS` up to the fit factor, less than `EPS` of each resource is lost.
     """
     at = root_breakpoints(distribution)
-    # A breakpoint is a quotient. If it is rounded up, it may lie a last bit behind a search that ended at it.
+    # A breakpoint is a quotient and may be rounded up, so that it lies a last bit behind a search that ended at it. The comparison allows
+    # for that.
     last = min(float(at[at <= fit * (1.0 + _BEHIND)].max(initial=0.0)), fit)
     behind = min(last * (1.0 + _BEHIND), fit)
     both = together(np.array([behind, *[fit] * (tries - 1)]))

@@ -44,7 +44,7 @@ class Ratios:
 
     flow: Floats
     burst: Floats
-    #: Sums that include all pools below.
+    #: Sum of the flow ratios of the pool and all pools below.
     total_flow: Floats
     total_burst: Floats
 
@@ -55,10 +55,11 @@ class FittedGuarantees:
 
     strong: Floats
     burst: Floats
-    #: The factor by which all of them were scaled; None if the cluster is large enough.
+    #: The factor by which all guarantees and bursts were scaled; None if the cluster is large enough.
     scaled_by: float | None
-    #: Amounts that the cluster lacks to keep the flows, and the bursts, in addition to the strong guarantees.
+    #: Amounts that the cluster lacks to keep all flows in addition to the strong guarantees.
     short_for_flow: Ints
+    #: Amounts that the cluster lacks to keep all bursts in addition to the strong guarantees.
     short_for_burst: Ints
 
 
@@ -156,7 +157,7 @@ def fitted_into_cluster(
 
 def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limits: Floats, donated: Bools) -> Floats:
     """Fit strong guarantees into the limits and into the parents' guarantees, from the root down."""
-    # Each guarantee is multiplied by a factor or lowered to a limit, so 0 stays 0.
+    # If all guarantees are 0, they stay 0: each is multiplied by a factor or lowered to a limit.
     if not strong.any():
         return strong
     strong = strong.copy()
@@ -175,7 +176,7 @@ def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floa
     The result is shown to people only. No share depends on it.
     """
     estimated = np.zeros_like(strong)
-    # A child gets at most what its parent has left, and the root has nothing.
+    # If the root has no guarantee, no element has any: a child gets at most what its parent has left.
     if not strong[:, 0].any():
         return estimated
     estimated[:, 0] = strong[:, 0]

@@ -70,8 +70,9 @@ class TreeShares:
     tree: TreeInput
     layout: Layout
     fixed: FixedAttributes
-    #: Amounts, including everything below.
+    #: Amounts used by the element and by everything below it.
     usage: Ints
+    #: Amounts demanded by the element and by everything below it.
     demand: Ints
     usage_share: Floats
     demand_share: Floats
@@ -117,7 +118,7 @@ class TreeUpdater:
         fixed, attributes = self._input.fixed, self._attributes(tree)
         sets = NodeSets.of(tree, self._input.layout, fixed.total) if tree.node_sets else None
         if not self._builds_always and everything_fits(fixed, attributes.inputs, sets):
-            # No function is needed. The functions that are kept belong to the last update that needed them.
+            # No function is needed for this update. The kept functions are those of the last update that needed them.
             self.functions = functions
             return self._satisfied(tree, attributes)
         if functions is None:
@@ -200,7 +201,7 @@ class TreeUpdater:
         return _Granted(volumes, proposed, last_share_ratio[integral.all])
 
     def _satisfied(self, tree: TreeInput, attributes: _Attributes) -> TreeShares:
-        """Return shares that equal the demands. No pool has an integral guarantee or asks for a promised guarantee share here."""
+        """Return shares that equal the demands. Used only if no pool has an integral guarantee or asks for a promised guarantee share."""
         fair_share, nothing = attributes.inputs.demand_share.copy(), np.zeros_like(self._input.fixed.strong)
         self._sum_up_root(fair_share)
         details = detailed_shares(self._input.layout, fair_share, self._input.fixed.strong, nothing)
@@ -308,7 +309,7 @@ def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs, sets: NodeSe
     if len(fixed.integral.paths) or len(fixed.promised) or (inputs.offers.ratio < 1.0).any():
         return False
     demand = inputs.demand_share
-    # A demand within the rounding error of a limit is left to the functions.
+    # A demand that is within the rounding error of a limit does not count as fitting, so it is left to the functions.
     fits = bool(((demand < inputs.limits - EPS) | (demand == 0.0)).all())
     return fits and (sets is None or sets.have_all(demand))
 

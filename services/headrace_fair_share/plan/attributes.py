@@ -19,8 +19,9 @@ class PlannedPool(PoolConfig, frozen=True, forbid_unknown_fields=True, omit_defa
     """A pool with the attributes that only a plan has."""
 
     historic_usage_average: float = 0.0
-    #: Volume as amounts times seconds, or as share of the cluster times seconds; None: that of a pool in steady demand.
+    #: Volume as amounts times seconds; None: that of a pool in steady demand.
     accumulated_resource_volume: PartialResources | None = None
+    #: The volume as a share of the cluster times seconds, in place of amounts.
     accumulated_resource_ratio_volume: float | None = None
 
 

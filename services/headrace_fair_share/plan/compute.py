@@ -76,8 +76,9 @@ class _Planned:
         ]
         saved = np.zeros(shares.layout.size)
         saved[shares.fixed.integral.all] = ratio_by_volume(shares.volume, shares.fixed.total, 1.0)
-        #: Effective bursts and volumes, by position of the pool in the input.
+        #: Effective bursts, by position of the pool in the input.
         self._bursts = shares.fixed.burst[shares.layout.of_pool].tolist()
+        #: Volumes, by position of the pool in the input.
         self._saved = saved[shares.layout.of_pool].tolist()
         demands = [Demand(each.demand, each.usage, is_pending=True) for each in tree.operations]
         running, lightweight = [True] * len(demands), [False] * len(demands)

@@ -68,7 +68,7 @@ class Description:
 
 
 def described(data: bytes, file: str = "plan", total: Resources | None = None) -> Description:
-    """Read a plan, with `total` instead of its own total if given. Raises `UnusableFile`."""
+    """Read a plan. If `total` is given, it replaces the total in the plan. Raises `UnusableFile`."""
     problems = Problems(file)
     return described_root(parse(data, problems, _EXPECTED), problems, total)
 

@@ -36,11 +36,13 @@ class Age(msgspec.Struct, frozen=True, array_like=True):
     below_ms: Counter | None = None
     starvation: StarvationStatus = StarvationStatus.NON_STARVING
     starving_ms: Counter | None = None
-    #: Time below the strong guarantee, and time starving for it.
+    #: Time below the strong guarantee.
     short_ms: Counter | None = None
+    #: Time for which the element has starved for its strong guarantee.
     short_starving_ms: Counter | None = None
-    #: Under a YARN policy: time since the element last reached its starvation threshold, and since a pool last had its minimum.
+    #: Under a YARN policy: time since the element last reached its starvation threshold.
     had_share_ms: Counter | None = None
+    #: Under a YARN policy: time since the pool last had its minimum.
     had_minimum_ms: Counter | None = None
 
 
@@ -59,11 +61,13 @@ class Clocks:
     keys: Sequence[str]
     #: Start of the time below fair share; `NO_TIME` if the element is not below.
     below_since: Ints
-    #: Starvation for the fair share: the code of the status, and its start if the code is not zero.
+    #: Starvation for the fair share: the code of the status.
     starving: Ints
+    #: Start of the starvation for the fair share; undefined while the code is 0.
     starving_since: Ints
-    #: Start of the time below the strong guarantee, and of starving for it.
+    #: Start of the time below the strong guarantee.
     short_since: Ints
+    #: Start of the starvation for the strong guarantee; `NO_TIME` if the element does not starve for it.
     short_starving_since: Ints
 
     @staticmethod
@@ -192,7 +196,7 @@ def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
 
 
 def _passes(since: Ints, timeout_ms: Floats) -> Ints:
-    """Return the first millisecond at which more than the timeout has passed, `NO_TIME` if there is none."""
+    """Return the first millisecond at which more than the timeout has passed; `NO_TIME` if there is none."""
     comes = (since != NO_TIME) & np.isfinite(timeout_ms)
     passed = np.floor(np.where(comes, timeout_ms, 0.0)).astype(np.int64) + 1
     return np.where(comes, np.where(comes, since, 0) + passed, NO_TIME)

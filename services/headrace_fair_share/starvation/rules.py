@@ -51,7 +51,8 @@ def below_guarantee(usage: Floats, strong: Floats, fair: Floats, demand: Floats)
 
 
 def _is_above(one: Floats, other: Floats, fair: Floats, demand: Floats) -> Bools:
-    """Return True where `one` is greater in every resource in which a larger fair share helps, or in any resource if none helps.
+    """Return True where `one` is greater in every resource in which a larger fair share helps, or in any resource if a larger fair share
+    helps in none.
 
     A difference up to `EPS` counts as rounding. Otherwise an element that has exactly its fair share could starve forever.
     """
@@ -141,7 +142,7 @@ def satisfaction_ratios(local: Floats, parent: Ints, pools: int) -> Floats:
     ratios = local.copy()
     ratios[:pools] = INFINITE_SATISFACTION
     np.minimum.at(ratios, parent[pools:], local[pools:])
-    # Lists are used because reading an array element takes ten times as long, and there may be thousands of pools.
+    # Lists are used because reading an element of an array takes ten times as long, and there may be thousands of pools.
     of_pools, above = ratios[:pools].tolist(), parent[:pools].tolist()
     for place in range(pools - 1, 0, -1):
         if of_pools[place] < of_pools[above[place]]:

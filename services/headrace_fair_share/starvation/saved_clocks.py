@@ -19,7 +19,7 @@ _PIECE_BYTES = 256 * 1024
 class ClockStore:
     """Stores the ages of one tree under the keys `<tree>.<number>`.
 
-    A crash between two pieces leaves ages that differ by one save period.
+    After a crash between the writes of two pieces, the ages in one piece are newer by one save period than those in the other.
     """
 
     def __init__(self, bucket: KeyValue, tree: TreeName, term: Term) -> None:

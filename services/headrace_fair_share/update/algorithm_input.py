@@ -1,6 +1,6 @@
 """The algorithm's input, made from the frozen input of an update. Pure.
 
-What was made of an operation is reused if nothing about the operation changed since the previous update.
+The input made from an operation is reused if the operation did not change since the previous update.
 """
 
 from __future__ import annotations
@@ -48,9 +48,11 @@ class UpdateInput:
 
     elements: Elements
     tree: TreeInput
-    #: By position among the operations: demand; whether a normal operation has a running slot; whether a lightweight one has.
+    #: Demands, by position among the operations.
     demands: Sequence[Demand]
+    #: True for normal operations that have a running slot, by position among the operations.
     runs: Sequence[bool]
+    #: True for lightweight operations that have a running slot.
     runs_lightweight: Sequence[bool]
     #: Resources of the nodes that match each element's tag filters; None for elements without filters.
     most: Sequence[Resources | None]
@@ -79,7 +81,7 @@ class UpdateInput:
 
 
 class _Entry(msgspec.Struct, frozen=True, gc=False):
-    """An operation as it was in the last input, and what was made of it."""
+    """An operation as it was in the last input, and the algorithm's input that was made from it."""
 
     known: KnownOperation
     usage: UsageItem | None
@@ -88,7 +90,7 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
     demand: Demand
     runs: bool
     own_options: EffectiveOptions | None
-    #: Formulas over node tags; total resources of the nodes that match all of them.
+    #: Formulas over node tags that nodes must match.
     filters: tuple[str, ...]
     most: Resources | None
 
@@ -105,20 +107,24 @@ class InputMaker:
 
     def __init__(self) -> None:
         self._configured: PoolTree | None = None
-        #: The ephemeral pools, and what they were derived from: pool names in use that are not configured, and admission's reports.
+        #: The ephemeral pools. The two attributes below hold what they were derived from: the pool names in use that are not configured,
+        #: and admission's reports.
         self._ephemeral: list[Pool] = []
         self._unconfigured: list[PoolName] = []
         self._told: Mapping[PoolName, EphemeralPool] = {}
         self._averages: dict[str, float] = {}
         self._nodes = MatchingNodes(None)
-        #: Pools as configured, and with limits and averages applied; resources of the nodes that match each pool's filters.
+        #: Pools as configured.
         self._as_configured: list[PoolInput] = []
+        #: The same pools, with limits and averages applied.
         self._pools: list[PoolInput] = []
+        #: Resources of the nodes that match each pool's filters; None for a pool without filters.
         self._most: list[Resources | None] = []
         self._options: list[EffectiveOptions] = []
         self._limits: list[PartialResources] = []
-        #: `max_share_ratio` by position, of the pools that have one; and the total for which `_pools` was made.
+        #: `max_share_ratio` by position, of the pools that have one.
         self._share_ratios: dict[int, float] = {}
+        #: Total for which `_pools` was made.
         self._total = ZERO
         self._place: dict[PoolName, int] = {}
         #: Positions of the pools in which vanilla operations are lightweight.
@@ -138,7 +144,7 @@ class InputMaker:
             )
         operations = part.operations
         same_nodes = cut.rooms is self._nodes.rooms
-        # If this method fails half way, the next call must not reuse anything.
+        # The elements are taken away first: if this method fails half way, the next call must not reuse anything.
         kept, self._elements = self._elements, None
         anew = self._take_pools(cut, part.pools)
         before, entries = self._entries, {}
@@ -270,7 +276,9 @@ class InputMaker:
     def _forget_entries(
         self, configured: PoolTree, places: dict[PoolName, int], options: list[EffectiveOptions]
     ) -> None:
-        """Forget what was made of operations, except in pools whose position and options stay. Weights and guarantees do not matter."""
+        """Forget the input made from operations, except in pools whose position and options stay the same. Changed weights and
+        guarantees do not matter.
+        """
         if self._configured is None or configured.options != self._configured.options:
             self._entries = {}
             return

@@ -10,10 +10,11 @@ from headrace.resources import RESOURCE_NAMES, Resources
 from headrace.wire.plan import Bound, BoundKind
 from headrace.wire.snapshots import ElementKind, ShareItem
 
-#: Largest difference of shares that count as equal here: far above the error of the search, far below what a person can see.
+#: Largest difference of shares that count as equal in this module. It is far above the error of the search, and far below what a person
+#: can see.
 NEAR: Final = 1e-7
 _GANG_STOPPERS: Final = frozenset({BoundKind.FULL, BoundKind.SHAPE, BoundKind.LIMIT})
-#: Reasons that lie in the element itself or below it: a larger share of its pool would not give it more.
+#: Limits that lie in the element itself or below it: with a larger share of its pool it would not get more.
 _OF_ITS_OWN: Final = frozenset({BoundKind.IDLE, BoundKind.MET, BoundKind.LIMIT, BoundKind.NODES, BoundKind.BELOW})
 
 
@@ -84,7 +85,9 @@ class Bindings:
         return next((each for each in bounds if each and each.kind is BoundKind.NODES), Bound(BoundKind.BELOW))
 
     def _by_others(self, item: ShareItem) -> Bound:
-        """Return the limit that comes from elsewhere: the order of the fifo pool, a limit of a pool above, or the size of the cluster."""
+        """Return the limit that does not lie in the element: the order of the fifo pool, a limit of a pool above, or the size of the
+        cluster.
+        """
         if item.fifo_index is not None and _rank(item) > self._first_served.get(item.parent, float("inf")):
             return Bound(BoundKind.FIFO, pool=item.parent)
         wanted = [r for r, share in enumerate(item.demand_share) if share > 0.0]

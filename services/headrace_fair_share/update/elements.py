@@ -37,12 +37,13 @@ class Elements:
     above: list[int]
     #: Number of elements before the first operation: the root and all pools.
     pools: int
-    #: Number of these that are the root or configured pools; the rest are ephemeral.
+    #: Number of configured pools, plus one for the root. The pools after them are ephemeral.
     configured: int
     #: Order of children outside fifo pools: the position of a pool, the start of an operation in milliseconds of Unix time.
     ranks: list[int]
-    #: Effective options of the root and the pools; then, by position, of operations whose options differ from their pool's.
+    #: Effective options of the root and the pools.
     options: list[EffectiveOptions]
+    #: Effective options of those operations whose options differ from their pool's, by position.
     own_options: Mapping[int, EffectiveOptions]
     #: Configured resource limits of the root and the pools.
     limits: list[PartialResources]

@@ -16,7 +16,8 @@ from headrace.resources import Resources
 from headrace_fair_share.hdrf.arrays import amounts_of
 from headrace_fair_share.hdrf.model import Limits, NodeSet
 
-#: Upper bound of the number of node sets, because each is compared with all others. Above it only the sets of single filters are used.
+#: Upper bound of the node sets, because each is compared with all others. If there would be more, only the sets of single filters are
+#: used.
 _MOST_SETS: Final = 200
 
 
@@ -69,7 +70,8 @@ class MatchingNodes:
         places: dict[int, list[int]] = {}
         for place, filters in operations.items():
             bits = self._bits_of(filters)
-            # An operation that matches no node has a limit of zero; one that matches every node is limited by the cluster only.
+            # Operations that match no node are left out, since their limit is zero, and so are operations that match every node, since
+            # only the cluster limits them.
             if bits not in (0, self._all):
                 places.setdefault(bits, []).append(place)
         kinds = list(places)
@@ -77,7 +79,7 @@ class MatchingNodes:
         sets = []
         for nodes in self._unions(places.keys()):
             classes = tuple(number for number, bits in enumerate(kinds) if not bits & ~nodes)
-            # A single operation is covered by its own limit.
+            # A single operation is left out: its own limit is enough.
             if len(classes) > 1 or len(places[kinds[classes[0]]]) > 1:
                 within = tuple(place for place, bits in of_pools.items() if not bits & ~nodes)
                 sets.append(NodeSet(self._sum(nodes), classes, within))

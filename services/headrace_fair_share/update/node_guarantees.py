@@ -44,7 +44,7 @@ def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Itera
     for filters in dict.fromkeys(each.filters for each in promises):
         have = nodes.resources(filters)
         within = {each.pool: each for each in promises if nodes.are_within(each.filters, filters)}
-        # A pool's guarantee includes the guarantees of the pools below it.
+        # Only the highest pools count: a pool's guarantee includes the guarantees of the pools below it.
         highest = [each for each in within.values() if within.keys().isdisjoint(each.above)]
         if have is None or not highest:
             continue
@@ -55,7 +55,7 @@ def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Itera
             if wants > there
         ]
         pools = tuple(each.pool for each in highest)
-        # Other filters may match the same nodes; one error is enough.
+        # If other filters match the same nodes, one error is enough.
         if short and pools not in told:
             told.add(pools)
             matching = " and ".join(filters)

@@ -38,10 +38,11 @@ class PoolResults(msgspec.Struct, frozen=True):
     operations: int = 0
     running_operations: int = 0
     lightweight_operations: int = 0
-    #: Operations with pending jobs in the pool and below it; all operations directly in the pool.
+    #: Number of operations with pending jobs in the pool and below it.
     schedulable_operations: int = 0
+    #: Number of all operations directly in the pool.
     own_operations: int = 0
-    #: Largest component of the integral share granted, used or not. The pool's volume is charged for it. 0 without a grant.
+    #: Largest component of the integral share granted, used or not; 0 without a grant. The pool's volume is charged for it.
     grant_ratio: float = 0.0
 
 
@@ -78,23 +79,28 @@ class ElementResults:
     starving_since_ms: Ints
     #: Indexes into `STARVATION`.
     starvation: Ints
-    #: `starvation_reason` is an index into `STARVATION_REASON`; `preemption_priority` into `PREEMPTION_PRIORITY`, 0 for pools.
+    #: Indexes into `STARVATION_REASON`.
     starvation_reason: Ints
+    #: Indexes into `PREEMPTION_PRIORITY`; 0 for pools.
     preemption_priority: Ints
     schedulable: Bools
     owed_everything: Bools
     ratio_volume: Floats
-    #: Position in the order of a fifo pool. -1 outside fifo pools; `effective_fifo_index` is also -1 if the pool was not reordered.
+    #: Position in the order of a fifo pool; -1 outside fifo pools.
     fifo_index: Ints
+    #: Position in that order after gangs that do not fit into a guarantee were moved back; also -1 if the pool was not reordered.
     effective_fifo_index: Ints
     #: Breaks ties between children with equal satisfaction.
     rank: Ints
     #: Index of the resource that runs out on the nodes where the operation can run; -1 if those nodes do not limit its fair share.
     short_of: Ints
-    #: Ratios of the integral guarantees: the element's own, and the totals that include all pools below.
+    #: Flow ratio of the element's own integral guarantee.
     flow_ratio: Floats
+    #: Burst ratio of the element's own integral guarantee.
     burst_ratio: Floats
+    #: Sum of the flow ratios of the element and everything below.
     total_flow_ratio: Floats
+    #: Sum of the burst ratios of the element and everything below.
     total_burst_ratio: Floats
     #: Operations in the pool and below it; 0 for operations.
     operations: Ints
@@ -103,8 +109,9 @@ class ElementResults:
     schedulable_operations: Ints
     #: Operations directly in the pool.
     own_operations: Ints
-    #: Used under a YARN policy only; for pools these include everything below.
+    #: Amounts due to fair shares; used under a YARN policy only. For pools everything below is included.
     due_to_fair_share: Ints
+    #: Amounts due to minimums, in the same way.
     due_to_min_share: Ints
     claims: Bools
 
@@ -123,7 +130,7 @@ _COLUMNS: Final = tuple(field.name for field in fields(ElementResults))
 #: One bit per column, so that a set of columns is a sum of bits.
 _BIT: Final = {name: 1 << number for number, name in enumerate(_COLUMNS)}
 ALL_COLUMNS: Final = sum(_BIT.values())
-#: Items are made from scratch if at most this many elements changed in the same columns: a partial copy costs as much.
+#: If at most this many elements changed in the same columns, their items are made from scratch: a partial copy costs as much.
 MAX_REBUILT_ITEMS: Final = 16
 
 
@@ -141,7 +148,7 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
     `place_before` gives the old position of each element, -1 if the element is new. None means that no element moved.
     """
     count = len(now.weight)
-    # All columns are compared together: in a small tree a numpy call costs as much as in a large tree.
+    # The columns are put together and compared at once: in a small tree a numpy call costs as much as in a large tree.
     changes = []
     for name in _COLUMNS:
         old = getattr(before, name)
@@ -169,7 +176,7 @@ def _plain(name: str, read: Callable[[Any], Any] | None = None) -> _Field:
 
     def values(_: Elements, results: ElementResults, at: Ints) -> Iterable[Any]:
         column = getattr(results, name)[..., at]
-        # Convert row by row: `tolist` along the other axis makes a separate array of each column.
+        # The array is converted row by row: `tolist` along the other axis would make a separate array of each column.
         figures = zip(*column.tolist(), strict=True) if column.ndim > 1 else column.tolist()
         return figures if read is None else map(read, figures)
 

@@ -14,22 +14,25 @@ from typing import Final
 
 from headrace.runtime.engine import Moment
 
-#: Number of operations from which on the default period is the long one.
+#: Number of operations from which on the default period is 1 s, else 200 ms.
 _MANY_OPERATIONS: Final = 1_000
 _SHORT_PERIOD_US: Final = 200_000
 _LONG_PERIOD_US: Final = 1_000_000
 #: Microseconds between snapshots that only confirm that nothing changed.
 _REST_PERIOD_US: Final = 1_000_000
-#: Microseconds up to which an update may block the event loop. A hop to a thread and back takes as long, and much longer on a busy machine.
+#: Microseconds up to which an update may block the event loop. Handing the work to a thread takes as long, and much longer on a busy
+#: machine.
 _BRIEF_US: Final = 4_000
-#: Upper bound in microseconds of a pause of four times the cost of an update, because jobs run on the same processors.
+#: Upper bound in microseconds of a pause of four times the cost of an update. The pause is that long because jobs run on the same
+#: processors.
 _LONGER_PAUSE_US: Final = 100_000
-#: Upper bound in microseconds of every pause. An update takes long if other processes use the processor. A pause in proportion to that
-#: would let many changes collect, and the next update would take even longer.
+#: Upper bound in microseconds of every pause. An update takes long if other processes use the processor. If the pause grew in proportion,
+#: many changes would collect, and the next update would take even longer.
 _LONGEST_PAUSE_US: Final = 1_000_000
-#: Elements, or additional elements, that cost hardly anything to update. If so few took long, other processes used the processor.
+#: Number of elements, or of additional elements, that cost hardly anything to update. If an update of so few takes long, other processes
+#: use the processor.
 _FEW_ELEMENTS: Final = 32
-#: Microseconds without a change after which an update from scratch may run early, by up to a fifth of its period.
+#: Microseconds without a change, after which an update from scratch may run early, by up to a fifth of its period.
 _PAUSE_US: Final = 20_000
 _EARLY: Final = 5
 
@@ -98,7 +101,7 @@ class UpdateSchedule:
             self._pause_us = max(self._spacing_us, _pause_us(cost_us))
         self._not_before_us = now.steady_us + self._pause_us
         is_brief = cost_us < _BRIEF_US
-        # An update from scratch takes longer, which says nothing about incremental updates.
+        # An update from scratch does not count: it takes longer, which says nothing about incremental updates.
         if self._elements and (is_brief or not self._afresh):
             self._brief_elements = _FEW_ELEMENTS + (self._elements if is_brief else 0)
 

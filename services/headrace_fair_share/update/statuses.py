@@ -71,14 +71,14 @@ def clocks_after(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, sch
     if short.any():
         short &= below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
     below[0] = short[0] = False
-    # If no element is below its fair share or its guarantee, all clocks are reset.
+    # If there is none, all clocks are reset.
     is_anybody = below.any() or short.any()
     after = (
         step(before, cut.clock_ms, below, short, timeouts_of(cut, given)) if is_anybody else Clocks.none(before.keys)
     )
     if cut.pools.options.enable_pool_starvation:
         return after
-    # Pools are not judged and keep their clocks.
+    # Pools keep their clocks, since they are not judged here.
     return after.in_place_of(before, elements.is_operation)
 
 

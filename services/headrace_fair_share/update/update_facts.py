@@ -42,14 +42,16 @@ class UpdateFacts(msgspec.Struct, frozen=True):
     #: Messages about configuration that is not in force.
     troubles: list[str] = []
     now_ms: int = 0
-    #: Milliseconds counted for starvation (see `CountedTime`); milliseconds to add for Unix time.
+    #: Milliseconds counted for starvation (see `CountedTime`).
     clock_ms: int = 0
+    #: Milliseconds to add to counted time for Unix time.
     clock_offset_ms: int = 0
     #: False if usage is too old or incomplete; starvation statuses then stay as they were.
     usage_counts: bool = False
     clocks: Clocks = Clocks.none()
-    #: State of a YARN policy; counted time when preemption last handled each operation under that policy.
+    #: State of a YARN policy.
     yarn: YarnState = YarnState()
+    #: Under a YARN policy, counted time at which preemption last handled each operation.
     seen_to_ms: Mapping[OperationId, int] = {}
     #: Average usage by element key, for the elements whose weights fall with their usage.
     usage_averages: Mapping[str, float] = {}

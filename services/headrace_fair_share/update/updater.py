@@ -48,10 +48,11 @@ from headrace_fair_share.yarn.share_updates import YarnShareUpdater
 from headrace_fair_share.yarn.shortage import YarnState
 from headrace_fair_share.yarn.starvation import due_amounts
 
-#: Limits on the errors in a snapshot's frame, which every part of the snapshot repeats: configuration errors, then pools and characters per
-#: error.
+#: Upper bound of the errors in a snapshot's frame, which every part of the snapshot repeats.
 _MOST_TROUBLES: Final = 20
+#: Upper bound of the pools that one of these errors names.
 _MOST_POOLS_TOLD: Final = 100
+#: Upper bound of the characters of one of these errors.
 _MOST_CHARACTERS: Final = 2_000
 #: Exceptions that an update may raise if the algorithm has a fault.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -73,8 +74,9 @@ class Update(msgspec.Struct, frozen=True):
     """The outcome of an update: the difference from the previous snapshot, and facts about the whole snapshot."""
 
     frame: ShareFrame
-    #: Share items that are new or changed; keys of elements that are gone.
+    #: Share items that are new or changed.
     changed: list[ShareItem]
+    #: Keys of elements that are gone.
     removed: list[str]
     #: Results of pools: at least of those whose share items changed.
     pool_results: dict[PoolName, PoolResults]
@@ -130,14 +132,15 @@ class Updater:
         self._input_maker, self._awake_maker = InputMaker(), InputMaker()
         self._sharing = Sharing.VECTOR
         self._share_updater = share_updater(self._sharing)
-        #: None before the first update, and after an update that was computed without numpy.
+        #: The elements and results of the previous update. None before the first update, and after an update that was computed without
+        #: numpy.
         self._previous: _Previous | None = None
         #: Share items of all elements after the last update, by key.
         self._items: dict[str, ShareItem] = {}
         #: Operations that updates skip until they change, and the keys of all other elements.
         self._resting: RestingOperations | None = None
         self._awake: set[str] = set()
-        #: Keys of elements that were changed since `_previous` by updates that skipped resting operations.
+        #: Keys of elements that updates without the resting operations have changed since `_previous`.
         self._told_since: set[str] = set()
         #: The tree of the update that started last.
         self._tree: TreeInput | None = None
@@ -185,7 +188,7 @@ class Updater:
         self._previous, self._told_since = _Previous(given.elements, results), set()
         expected = None if in_plenty is None else in_plenty.items
         if resting is not None and of_awake is not None:
-            # Operations that started to rest in this update are in `of_awake` as well.
+            # Operations that started to rest in this update need no entry here, since `of_awake` contains them as well.
             expected = {key: self._items[key] for key in resting if key in self._items} | of_awake.items
         self._items.update((item.key, item) for item in changed)
         for key in removed:
@@ -245,7 +248,7 @@ class Updater:
         for key in removed:
             del self._items[key]
         self._resting, self._awake = resting, {key for key in outcome.items if key not in resting}
-        # Also for unchanged items: the `PoolResults` of a pool may have changed.
+        # Unchanged items count, too: the `PoolResults` of a pool may have changed.
         self._told_since.update(removed, outcome.items)
         results, clocks = outcome.pool_results, outcome.clocks
         return Update(frame_of(cut, []), changed, removed, results, clocks, YarnState(), resting=len(resting))

@@ -1,4 +1,5 @@
-"""Compares two worlds: computes an update of each, and finds the elements that differ. Pure, but too slow for the event loop.
+"""Compares two worlds, the tree before and after supposed changes: computes an update of each, and finds the elements that differ. Pure,
+but too slow for the event loop.
 
 Both updates are computed from scratch, without anything that published updates keep, and have no effect on these.
 """
@@ -30,8 +31,9 @@ from headrace_fair_share.update.updater import results_of, share_updater
 from headrace_fair_share.what_if.over_limits import jobs_over_limits
 from headrace_fair_share.what_if.supposing import Supposed
 
-#: Largest size of the plan, and of the elements, in an answer.
+#: Largest size of the plan in an answer.
 _PLAN_BYTES: Final = 200 * 1024
+#: Largest size of the elements in an answer.
 _ELEMENTS_BYTES: Final = 240 * 1024
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -55,7 +57,7 @@ class WorldShares(NamedTuple):
         )
 
     def refused_sizes(self) -> set[str]:
-        """Return the operations whose jobs their pools do not accept because of their size."""
+        """Return the operations with jobs of a size that their pool does not accept."""
         elements, operations = self.elements, self.cut.operations
         bounds = (elements.options[place] for place in elements.above[elements.pools :])
         return {
@@ -122,8 +124,8 @@ class _Pairs:
         self._before, self._after = before, after
         places = before.elements.places | after.elements.places
         pools = [key for key in places if key.startswith("/")]
-        #: Keys: first the elements of the world after the changes in their order, then those only in the world before; pools, then
-        #: operations.
+        #: Keys of pools, then of operations. In both parts the elements of the world after the changes come first, in their order, and
+        #: then the elements that only the world before has.
         self._keys = [
             *after.elements.keys[: after.elements.pools],
             *(key for key in pools if key not in after.elements.places),
@@ -194,7 +196,8 @@ class _Pairs:
     def _differences(self) -> Floats:
         """Return how much each element differs.
 
-        It is the difference in fair share as a part of the cluster, plus 1 if starvation differs, plus 2 if only one world has the element.
+        The number is the difference in fair share as a fraction of the cluster, plus 1 if starvation differs, plus 2 if only one world
+        has the element.
         """
         before, after = (
             _figures(world, there) for world, there in zip((self._before, self._after), self._there, strict=True)
@@ -252,7 +255,7 @@ def _starves_in_ms(cut: UpdateFacts, given: UpdateInput, clocks: Clocks) -> Floa
 
 
 def _left_ms(times_ms: Ints, now_ms: int) -> Floats:
-    """Return the time left until a timeout, which is one millisecond before the element starves."""
+    """Return the time left before an element starves: the time until its timeout, and one millisecond more."""
     comes = times_ms != NO_TIME
     return np.where(comes, np.maximum(np.where(comes, times_ms, 0) - 1 - now_ms, 0), np.inf)
 

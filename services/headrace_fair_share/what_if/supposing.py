@@ -28,7 +28,7 @@ class Supposed(NamedTuple):
 
     plan: PoolPlan
     before: UpdateFacts
-    #: None if not even an administrator could make the changes.
+    #: The input after the changes; None if not even an administrator could make them.
     after: UpdateFacts | None
     notes: list[str]
 
@@ -42,8 +42,8 @@ def supposed(
 ) -> Supposed | Refusal:
     """Return the world after the changes of a question, together with the world before.
 
-    Rights matter for the plan only: a person who may read the tree may ask what others could change. `held_back` returns why a
-    configuration could not come into force yet, or an empty text.
+    Rights matter for the plan only: a person who may read the tree may ask about changes that only other people may make. `held_back`
+    returns why a configuration could not come into force yet, or an empty text.
     """
     in_use = Counter(operation.pool for operation in cut.operations.values())
     decided = _decided(request, person, cut, configuration, in_use)
@@ -106,7 +106,7 @@ def _with_nodes(cut: UpdateFacts, nodes: SupposedNodes) -> UpdateFacts | Refusal
                 f"at most what the nodes{tagged} have together, {_words(there)}",
             )
         if max(left.as_tuple()) > LARGEST_SUM:
-            # Arrays of an update hold 64-bit integers.
+            # The amounts would be too large: arrays of an update hold 64-bit integers.
             return BadRequest(
                 "nodes",
                 f"{nodes.count} of {_words(nodes.resources)} each",

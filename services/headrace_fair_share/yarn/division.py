@@ -48,7 +48,7 @@ def _by_ratio(left: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints) 
     def together(ratio: Floats) -> Floats:
         return np.asarray(np.bincount(owner, at(ratio), parents))
 
-    # Larger maximums count as the available amount; otherwise the sum of very many children without maximum would overflow.
+    # Larger maximums count as the available amount. Otherwise the sum of very many children without maximum would overflow.
     wanted = np.minimum(left, np.bincount(owner, np.minimum(most, left[owner]), parents))
     upper = np.ones(parents)
     while (short := together(upper) < wanted).any():

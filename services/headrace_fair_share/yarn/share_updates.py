@@ -75,7 +75,7 @@ class YarnShareUpdater:
         taking_part[layout.of_operation] = operations.takes_part
         began_ms[layout.of_operation] = operations.start_time_ms
         return Sharers(
-            # YARN stores weights in 32 bits.
+            # Weights are rounded as in YARN, which stores them in 32 bits.
             weight=self._input.fixed.weight.astype(np.float32).astype(np.float64),
             least=_in_units(pools.strong),
             most=_in_units(pools.limits),
@@ -89,8 +89,8 @@ class YarnShareUpdater:
 def _of_all_resources(fair_share: Floats, demand_share: Floats, memory_only: Bools) -> Floats:
     """Return the shares, in which children of memory-only pools also have shares of the other resources.
 
-    YARN gives them no share of these and compares memory only. Here such an element is owed its demand. The result is the same for code
-    that compares all resources: no element has too much or too little of a resource that is not divided.
+    YARN gives them no share of these and compares memory only. Here such an element is owed its demand. So code that compares all
+    resources finds that no element has too much or too little of a resource that is not divided.
     """
     takes = memory_only & (fair_share[_MEMORY] > 0.0)
     takes[0] = False

@@ -58,8 +58,9 @@ class LeafQueue(NamedTuple):
     #: The minimum share; zero for pools that are not leaves.
     least: Resources = ZERO
     threshold: float = 0.5
-    #: Timeouts in milliseconds; infinite if the queue never starves.
+    #: Timeout below the threshold of the fair share, in milliseconds; infinite if the queue never starves for it.
     fair_timeout_ms: float = math.inf
+    #: Timeout below the minimum, in milliseconds; infinite if the queue never starves for it.
     min_timeout_ms: float = math.inf
     #: Operations with unmet demand, without those that preemption handled a short while ago.
     applicants: Sequence[Applicant] = ()
@@ -144,7 +145,7 @@ def _short_of_minimum(queue: LeafQueue, clocks: MutableMapping[str, int], now_ms
     target = queue.least.within(queue.demand)
     missing = (target - queue.usage).or_more(ZERO)
     if rules.older_release:
-        # The clock stands still while the queue is above its minimum, so the queue starves as soon as it falls below.
+        # While the queue is above its minimum the clock stands still, so the queue starves as soon as it falls below.
         target = queue.least if is_less(queue.least, queue.demand, rules.total, queue.policy) else queue.demand
         missing = target - queue.usage
     since_ms = clocks.setdefault(queue.key, now_ms)
@@ -159,7 +160,7 @@ def _spread(
     """Distribute what a queue is short of over its operations in order, up to the remaining demand of each."""
     for one in applicants:
         due = dues.get(one.key, Due())
-        # A shortage of cores alone counts too, even if the queue compares only memory.
+        # Nothing is missing only if all resources are zero: a shortage of cores alone counts, even if the queue compares only memory.
         if left == ZERO:
             mine, claims = ZERO, due.claims
         else:
@@ -176,8 +177,9 @@ def _spread(
 class YarnState(msgspec.Struct, frozen=True):
     """Times (in counted time) and shortages by element key. Empty under the tree's own policy."""
 
-    #: Time when an element last reached its starvation threshold, and when a pool last had its minimum.
+    #: Time when each element last reached its starvation threshold.
     had_share_ms: Mapping[str, int] = {}
+    #: Time when each pool last had its minimum.
     had_minimum_ms: Mapping[str, int] = {}
     dues: Mapping[str, Due] = {}
 

@@ -34,7 +34,7 @@ from headrace_fair_share.yarn.shortage import (
     gate_is_open,
 )
 
-#: Timeout in milliseconds from which on it counts as none, as in a YARN allocation file.
+#: Timeout in milliseconds from which on there is no timeout, as in a YARN allocation file.
 _NEVER_MS: Final = 10_000 * 86_400_000
 _STARVING: Final = 1
 assert STARVATION[_STARVING] == "starving"
@@ -47,7 +47,7 @@ class JudgedAmounts(NamedTuple):
     demand: Ints
     fair: Ints
     weight: Floats
-    #: Order of siblings: the position in a fifo pool, the start elsewhere.
+    #: Order of siblings: the position in a fifo pool, the start of operations in any other pool.
     rank: Ints
 
 
@@ -75,7 +75,7 @@ def state_after(cut: UpdateFacts, given: UpdateInput, amounts: JudgedAmounts, sc
             of_queue = {one.key: before.dues[one.key] for one in queue.applicants if one.key in before.dues}
             examine(queue, had, of_queue, cut.clock_ms, rules)
             dues.update(of_queue)
-    # Operations that preemption has just handled keep their shortage.
+    # Operations that preemption has just handled keep their shortage, but do not claim it.
     dues.update((key, before.dues[key]._replace(claims=False)) for key in paused if key in before.dues)
     return YarnState(had.fair, had.least, {key: due for key, due in dues.items() if due.amount != ZERO})
 
@@ -110,7 +110,7 @@ def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints
             to_min[:, place] += due.to_min_share.as_tuple()
             place = int(elements.parent[place])
             if place <= 0:
-                # The root never starves.
+                # The root never starves, so the walk ends there.
                 break
     return to_fair, to_min, claims
 
@@ -141,7 +141,7 @@ def _queues(
         pool = given.tree.pools[place - 1] if place else None
         least = ZERO
         if pool is not None and not has_pools[place]:
-            # YARN has no user slots.
+            # The guarantee of slots is left out, since YARN has no user slots.
             least = Resources(0, *(amount or 0 for amount in pool.strong_guarantee[1:]))
         yield LeafQueue(
             elements.keys[place],

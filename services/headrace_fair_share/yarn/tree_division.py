@@ -25,13 +25,15 @@ class Sharers(NamedTuple):
     """Attributes of all elements that the division reads. Arrays have the shape (5, elements) if per resource, else (elements,)."""
 
     weight: Floats
-    #: Minimum and maximum in whole units of YARN. A minimum above the maximum raises the maximum.
+    #: Minimum in whole units of YARN. A minimum above the maximum raises the maximum.
     least: Ints
+    #: Maximum in whole units of YARN.
     most: Ints
     #: True if an operation takes part: the element itself, or one below it.
     active: Bools
-    #: Attributes of pools.
+    #: True for pools whose policy is fifo.
     fifo: Bools
+    #: True for pools that divide only memory among their children.
     memory_only: Bools
     #: Start of operations, in milliseconds of Unix time.
     began_ms: Ints

@@ -94,14 +94,14 @@ def claims_of(jwt: str) -> JwtClaims:
 
 
 def says(jwt: str, claims: JwtClaims, issuer: SigningKey) -> bool:
-    """True if a JWT has these claims and this issuer, whenever it was signed."""
+    """True if a JWT has these claims and this issuer. The time at which it was signed does not matter."""
     known = claims_of(jwt)
     return {**known, "iat": 0, "jti": ""} == {**claims, "iss": issuer.public, "iat": 0, "jti": ""}
 
 
 def _user_claims(public: str, name: str, own: Permissions) -> JwtClaims:
     rights = {"pub": {"allow": list(own.publish)}, "sub": {"allow": list(own.subscribe)}}
-    # The server bounds the size of a message for all users.
+    # The size of a message is not limited here, since the server bounds it for all users.
     limits = {"subs": own.most_subscriptions, "data": _NO_LIMIT, "payload": _NO_LIMIT}
     return _claims(public, name, {"type": "user", **rights, **limits})
 

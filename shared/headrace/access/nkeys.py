@@ -46,7 +46,7 @@ class SigningKey:
         if data is None:
             raise _no_seed()
         kinds = {kind.value: kind for kind in KeyKind}
-        # The first two bytes begin with five bits that mark a seed, followed by the eight bits of the kind.
+        # The first two bytes begin with five bits that mark a seed. The next eight bits are the kind.
         kind = kinds.get((data[0] & 7) << 5 | data[1] >> 3)
         if len(data) != 2 + SECRET_BYTES or data[0] & 0xF8 != _SEED or kind is None:
             raise _no_seed()
@@ -96,7 +96,7 @@ def _written(data: bytes) -> str:
 
 
 def _unwritten(text: str) -> bytes | None:
-    """Decode a written key. Return None if the checksum does not match."""
+    """Decode a written key. Return None if the checksum is wrong."""
     try:
         data = base64.b32decode(text + "=" * (-len(text) % 8))
     except ValueError:

@@ -44,12 +44,14 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
         return _filled(self.kind.inbox, **{self.kind.value: self.name})
 
 
-#: Number of subscriptions of one connection of a person or a host. A client that follows a tree has fewer than twenty.
+#: Largest number of subscriptions of one connection of a person or a host. A client that follows a tree has fewer than
+#: twenty.
 MOST_SUBSCRIPTIONS: Final = 100
-#: Number of subscriptions of one connection of a node: for each of four kinds of requests, two for each of 1,024 persons.
+#: Largest number of subscriptions of one connection of a node: for each of four kinds of requests, two for each of
+#: 1,024 persons.
 MOST_SUBSCRIPTIONS_OF_A_NODE: Final = 10_000
-#: Number of subscriptions of one connection of a service: for each of some twenty kinds of requests, two for each of 1,024
-#: persons. The server allows no connection more than this, whatever its credential says.
+#: Largest number of subscriptions of one connection of a service: for each of some twenty kinds of requests, two for
+#: each of 1,024 persons. The server allows no connection more than this, whatever its credential says.
 MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 50_000
 
 
@@ -61,7 +63,7 @@ class Permissions(msgspec.Struct, frozen=True):
 
     publish: tuple[str, ...]
     subscribe: tuple[str, ...]
-    #: Number of subscriptions that one connection may have at a time.
+    #: Largest number of subscriptions that one connection may have at a time.
     most_subscriptions: int = MOST_SUBSCRIPTIONS
 
 
@@ -86,7 +88,7 @@ def permissions_of(party: Party) -> Permissions:
             if party.kind in store.hearers:
                 subscribe.add(f"$KV.{store.name}.>")
     if party.kind is PartyKind.PROVISIONER:
-        # Stores of all trees, because a tree that is added later has stores of its own.
+        # The provisioner may make the stores of all trees, because a tree that is added later has stores of its own.
         publish.update(f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE"))
         publish.add("$JS.API.STREAM.NAMES")
     most = MOST_SUBSCRIPTIONS_OF_A_SERVICE if party.kind.is_service else MOST_SUBSCRIPTIONS

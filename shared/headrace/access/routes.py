@@ -80,7 +80,7 @@ class Store(msgspec.Struct, frozen=True):
     is_purged: bool = False
     #: True if it is listed or followed, which needs a consumer. In other stores readers request single keys.
     is_read_whole: bool = True
-    #: Services that receive each write to a bucket while it is made.
+    #: Services that hear of each write to a bucket at the time of the write.
     hearers: tuple[PartyKind, ...] = ()
 
     @property
@@ -167,7 +167,7 @@ ROUTES: Final[tuple[Route, ...]] = (
     Route(subjects.decisions("{tree}"), (_ALLOCATOR,), (_PERSON,), is_request=False),
     Route(subjects.integral_advance("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
     Route(subjects.integral_volumes("{tree}"), (_FAIR_SHARE,), (_INTEGRAL,)),
-    # Nodes remember the terms of their allocators.
+    # Nodes may answer as well: they remember the terms of their allocators.
     Route(subjects.WHO, _SERVICES, (*_SERVICES, _NODE)),
     Route(subjects.FIGURES, (_ADMISSION,), (*_SERVICES, _NODE)),
 )

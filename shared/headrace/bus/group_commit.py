@@ -28,22 +28,24 @@ from headrace.bus.protocol import (
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
-#: Bytes of all events of one entry.
+#: Upper bound of the bytes of all events of one entry.
 MAX_GROUP_BYTES = 256 * 1024
-#: Bytes that the caller's encoding may add to each event, so that very many tiny events do not exceed what the bus carries.
+#: Bytes that the caller's encoding may add to each event, so that very many tiny events do not make a message that is
+#: too large for the bus.
 _FRAME_BYTES = 8
-#: Callers woken in one turn of the loop; each of them encodes and sends an answer.
+#: Number of callers that are woken in one turn of the loop; each of them encodes and sends an answer.
 _TOLD_IN_A_TURN = 16
 _FIRST_RETRY_S = 0.02
 _LONGEST_RETRY_S = 1.0
-#: Seconds. A read from a log without a leader is never answered; it is repeated, so that the new leader's answer arrives at once.
+#: Seconds after which a read is repeated. A read from a log without a leader is never answered, and the repeated read
+#: gets the answer of the new leader.
 _READ_TIMEOUT_S = 1.0
 
 
 class AppenderFenced(BusError):
     """Another process writes this log now. This process can add nothing more.
 
-    Events that still wait in this process may be in the log or not.
+    Whether events that still wait in this process are in the log is unknown.
     """
 
 
@@ -109,7 +111,7 @@ class GroupAppender:
 
     @property
     def why_waiting(self) -> str:
-        """The reason for the wait, for a person who waited in vain."""
+        """The reason why events wait, in words for a person whose request was not recorded."""
         return self.trouble or "the log is slow, has no leader at present, or its disk is full"
 
     @property

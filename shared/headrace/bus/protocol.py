@@ -24,12 +24,12 @@ import msgspec
 from headrace.access.key_credential import KeyCredential
 from headrace.errors import HeadraceError
 
-#: Bytes of payload and headers of one message. Half of the server's default limit; a client that exceeds the server's limit
-#: is closed for good.
+#: Upper bound of the bytes of payload and headers of one message. Half of the server's default limit; a client that
+#: exceeds the server's limit is closed for good.
 MAX_MESSAGE_BYTES = 512 * 1024
 
 
-#: Bytes that may wait for the handlers of one subject, or in one inbox.
+#: Upper bound of the bytes that may wait for the handlers of one subject, or in one inbox.
 MAX_PENDING_BYTES = 64 * 1024 * 1024
 
 
@@ -149,10 +149,11 @@ class Senders(msgspec.Struct, frozen=True):
 
     name: Callable[[Message], str]
     refusal: Callable[[Message, RefusalReason], bytes | None]
-    #: Number of messages of one sender that may wait; further messages are refused.
+    #: Largest number of messages of one sender that may wait; further messages are refused.
     most_messages: int = 10_000
     most_bytes: int = MAX_PENDING_BYTES
-    #: Seconds. A message that waited longer is refused when its turn comes, because its sender would give up while it is handled.
+    #: Longest wait in seconds. A message that waited longer is refused when its turn comes, because its sender would
+    #: give up before it is handled.
     longest_wait_s: float = math.inf
 
 
@@ -231,7 +232,8 @@ class Mirror(Protocol):
 
 
 class Writes(Subscription, Protocol):
-    """A listener for the writes to a bucket. A write arrives before any request of a process that knows of the write.
+    """A listener for the writes to a bucket. A write arrives here before any request of a process that knows of the
+    write.
 
     In a cluster a write may arrive later than such a request, by less time than the servers need to agree on the write.
     """
@@ -267,8 +269,8 @@ class KeyValue(Protocol):
         ...
 
     async def update(self, key: str, value: bytes, revision: int) -> int:
-        """Write a key whose newest revision is `revision` (0: the key does not exist). Return the new revision. Raises
-        `WrongRevision`.
+        """Write a key if its newest revision is `revision` (0: the key does not exist). Return the new revision.
+        Raises `WrongRevision`.
         """
         ...
 
@@ -283,7 +285,7 @@ class KeyValue(Protocol):
         ...
 
     async def clear(self, up_to: int) -> None:
-        """Remove everything that was written up to a revision, damaged values too. Mirrors do not notice it."""
+        """Remove everything that was written up to a revision, including damaged values. Mirrors do not notice it."""
         ...
 
     async def history(self, key: str) -> list[Entry]:

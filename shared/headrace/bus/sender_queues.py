@@ -10,7 +10,7 @@ import msgspec
 
 from headrace.bus.protocol import Message
 
-#: Bytes that a message takes beside its data, so that a flood of empty messages is counted too.
+#: Bytes that a message takes beside its data, so that a flood of empty messages counts, too.
 _FRAME_BYTES = 256
 
 

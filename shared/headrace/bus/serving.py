@@ -42,15 +42,15 @@ INBOXES: Final = "_INBOX."
 #: still waits in the socket cannot be replaced by a newer one. The bound is CPU time and not time of the clock: on a busy
 #: machine the clock could end a turn after a single message, and the messages would get less than their part of the time.
 _TURN_NS: Final = 10_000_000
-#: Handlers that may begin between two looks at the socket and the timers. If all waiting handlers began at once, a
-#: flood would stop the loop for a while. The server then cuts off the socket because it is not read, and loses what all
-#: other senders sent.
+#: Number of handlers that may begin before the socket and the timers get their turn. If all waiting handlers began at
+#: once, a flood would stop the loop for a while. Then nobody would read the socket, and the server would close it and
+#: lose what all other senders sent.
 _BEGUN_IN_A_TURN: Final = 8
-#: Bytes of the messages of these handlers, exceeded by one message at most.
+#: Upper bound of the bytes of the messages for these handlers. One message at most may exceed it.
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
-#: Divisor: one sender may use at most this part of the handlers (one quarter), if senders are distinguished.
+#: One sender may use at most 1 / this number of the handlers, if senders are distinguished.
 _PARTS_OF_SENDERS: Final = 4
-#: Idle tasks that are kept for the next messages. Creating a task costs as much as most handlers.
+#: Number of idle tasks that are kept for the next messages. Creating a task costs as much as most handlers.
 _MOST_AT_REST: Final = 8
 _NO_SPAN: Final = nullcontext()
 
@@ -171,7 +171,7 @@ class Serving:
         self._start_waiting()
 
     async def close(self) -> None:
-        """Start no more handlers. Handlers that run may end and answer."""
+        """Start no more handlers. Running handlers may end and answer."""
         self._is_closed = True
         while self._rouse(None):
             pass
@@ -216,7 +216,7 @@ class Serving:
             if not self._refuses:
                 self._refuses = True
                 self._tasks.start_soon(self._refuse, self._senders)
-            # The data is removed, since it may be very large.
+            # The refused message waits without its data, which may be very large.
             message = msgspec.structs.replace(given_up.message, data=b"")
             self._refused.append(msgspec.structs.replace(given_up, message=message))
 
@@ -229,7 +229,7 @@ class Serving:
             try:
                 waiting = self._waiting.take(self._places.full)
             except StopIteration:
-                # All waiting messages are from senders for which no more handlers may start.
+                # No handler starts now: all waiting messages are from senders for which no more handlers may start.
                 return
             if self._senders is not None and anyio.current_time() - waiting.since_s > self._senders.longest_wait_s:
                 self._give_up(waiting)
@@ -261,7 +261,7 @@ class Serving:
         """Give a message to an idle task, or end the task if the message is None. Return False if no task is idle."""
         while self._at_rest:
             rest = self._at_rest.pop()
-            # A future that is done belongs to a task that was cancelled and has not run since.
+            # A future that is done belongs to a task that was cancelled and has not run since, so it is passed over.
             if not rest.done():
                 rest.set_result(message)
                 return True
@@ -278,8 +278,8 @@ class Serving:
                 self._running -= 1
                 self._places.count(message, -1)
                 self._running_bytes -= len(message.data)
-                # This task is not idle yet. If it were, it would get the next message at once, before other tasks begin
-                # with messages that came earlier.
+                # Waiting messages get their handlers before this task becomes idle. If it were idle, it would get the
+                # next message at once, before messages that came earlier.
                 self._start_waiting()
                 if not self._running:
                     self._idle.set()
@@ -341,7 +341,8 @@ class Serving:
         if answer is None or not message.reply_to:
             return
         if not message.reply_to.startswith(INBOXES):
-            # Otherwise a sender could have this process write to subjects where the sender itself may not, such as the log.
+            # The answer is not sent. Otherwise a sender could have this process write to subjects where the sender
+            # itself may not, such as the log.
             self.misdirected += 1
             if self._throttle.due("misdirected"):
                 logger().warning(
@@ -355,7 +356,7 @@ class Serving:
         except TooLarge:
             raise
         except BusError as error:
-            # The client asks again; after a reconnect this answer would be too old.
+            # The answer is dropped: the client asks again, and after a reconnect this answer would be too old.
             self.unanswered += 1
             if self._throttle.due("unanswered"):
                 logger().info("answer not sent", subject=self.subject, error=str(error))

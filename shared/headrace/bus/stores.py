@@ -19,7 +19,7 @@ from headrace.obs.logging import logger
 from headrace.runtime.engine import Figure, gauge
 from headrace.wire import subjects
 
-#: Seconds between two looks for missing streams; provisioning may be under way.
+#: Seconds between two checks for missing streams, while provisioning may be under way.
 _LOOK_AGAIN_S: Final = 0.1
 _WORTH_SAYING_S: Final = 2.0
 _LOOK_AT_REPLICAS_S: Final = 60.0

@@ -1,4 +1,6 @@
-"""Pauses before a socket is read again, and between slices of long work. Waking up for each single message costs more than most answers."""
+"""Pauses before a socket is read again, and between slices of long work. Waking up for each single message would
+cost more than most answers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ class Turns:
     """Spaces the reads of a socket once many have followed one another: at most one read every 4 ms in the long run."""
 
     def __init__(self) -> None:
-        #: Time (s) at which all reads so far would be over if each had taken `_SPACING_S`.
+        #: Time in seconds at which all reads so far would be over if each had taken `_SPACING_S`.
         self._over_s = 0.0
 
     def rest_s(self, now_s: float) -> float:

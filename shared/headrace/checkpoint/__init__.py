@@ -48,7 +48,7 @@ def seconds_left() -> float | None:
     path = os.environ.get("HEADRACE_DEADLINE")
     try:
         with open(path or "", encoding="ascii") as file:
-            # The job has no `Clock` of a service, so it reads the system's time.
+            # The system's time is read directly: a job has no `Clock` of a service.
             return max(0.0, float(file.read()) - time.time())  # noqa: TID251
     except (OSError, ValueError):
         return None
@@ -71,7 +71,7 @@ def tell_progress(done: float, total: float = 1.0) -> None:
         try:
             write(path, f"{done}/{total}")
         except OSError:
-            # The job must go on even if its progress cannot be reported.
+            # An error is ignored: the job must go on even if its progress cannot be reported.
             return
 
 

@@ -24,7 +24,7 @@ from headrace.wire.what_if import SupposedOperation, WhatIfAnswer
 if TYPE_CHECKING:
     from headrace.archives import Packed  # Loading `headrace.archives` takes longer than most commands run.
 
-#: Seconds for which sending a piece is retried.
+#: Seconds for which one piece is sent again if it is not acknowledged.
 _PIECE_S: Final = 30.0
 
 
@@ -108,6 +108,8 @@ class DryRuns:
 
 
 def _bare(spec: OperationSpec, tree: TreeName, pool: PoolName) -> OperationSpec:
-    """Return the spec in one tree, without what only the jobs need: arguments, environment, lines, working directory and files."""
+    """Return the spec in one tree, without the fields that only the jobs need: arguments, environment, lines,
+    working directory and files.
+    """
     here = spec.in_tree(tree, pool)
     return msgspec.structs.replace(here, argv=here.argv[:1], environment={}, lines=[], working_directory="", files=None)

@@ -38,7 +38,7 @@ class Reading(NamedTuple):
 
     #: Service that answers; empty for requests to the processes of all services, and to nodes.
     service: str
-    #: Name of the data that the service reports, in the plural.
+    #: Name of the data that the service reports, in the plural, for messages about missing data.
     tells: str
 
 
@@ -87,7 +87,8 @@ LONGEST_ABSENCE_S = 60.0
 _ATTEMPT_S = 4.0
 #: Seconds of silence after which a command that shows data of several services does not ask the silent service for a while.
 PATIENCE_S: Final = 2.2
-#: Seconds for which a read request is retried while no process listens, so that a service that restarts at once goes unnoticed.
+#: Seconds for which a read request is retried while no process listens, so that a quick restart of a service goes
+#: unnoticed.
 _NOBODY_S: Final = 1.8
 #: Seconds for which a silent service is not asked again: longer than a command that shows data of several services takes. A command that
 #: repeats its requests soon notices that the service is back.
@@ -190,7 +191,7 @@ class Silence:
         self._processes: Sequence[ServiceView] = ()
         #: Steady time in seconds until which these answers count as recent.
         self._processes_until_s = 0.0
-        #: Data that is missing, by service, in the order of the requests.
+        #: Data that is missing, by the service that would report it, in the order of the requests.
         self._unknown: dict[str, dict[str, None]] = {}
 
     def party(self, verb: str, request: msgspec.Struct) -> Asked:
@@ -314,7 +315,8 @@ class Asker:
                 doubt = refused if isinstance(refused.refusal, NotRecorded) else doubt
             if not isinstance(trouble, NoResponders | NotConnected):
                 self._give_up_if_blocked(verb, started, trouble, maybe_done=doubt is not None)
-            # If the deadline cuts an attempt short, its timeout says less about the service than the failures before it.
+            # If the deadline cut this attempt short, its timeout says less about the service than the failures before
+            # it.
             is_cut = isinstance(trouble, RequestTimeout) and attempt_s < (patience_s or _ATTEMPT_S)
             if not (is_cut and said is not None) and (doubt is None or doubt is trouble):
                 said = trouble
@@ -355,7 +357,8 @@ class Asker:
     async def _state(self, asked: Asked, *, is_heard: bool) -> str:
         """Return why a service does not answer. Ask all processes if that says more than the missing answer itself."""
         views = self._silence.processes
-        # The subjects of fair_share do not name a tree, so the process of another tree receives the request too.
+        # The missing answer is not enough to tell the state: the subjects of fair_share do not name a tree, so the
+        # process of another tree receives the request too.
         if views is None and (not is_heard or asked.service == _FAIR_SHARE):
             with contextlib.suppress(BusError):
                 views, _ = await ask_all(self._bus, self._subject_of("service.list"), ListServices(), ServiceView)

@@ -85,7 +85,7 @@ _LOOK_AGAIN_S = 5.0
 
 
 class DrainWishes(TypedDict, total=False):
-    """How to drain a node: fields of `ChangeNode`. Times are milliseconds of Unix time."""
+    """Wishes for draining a node: fields of `ChangeNode`. Times are milliseconds of Unix time."""
 
     reason: str
     from_ms: int
@@ -307,7 +307,9 @@ class Client:
         return await self._asker.ask("op.scan", ScanQueues(), Scanned)
 
     async def counts(self, pool: str = "", tree: str = "") -> Sequence[PoolLevel]:
-        """Return pools with the counts that their operation limits are compared with: one pool, or all with the root first."""
+        """Return pools with the counts that their operation limits are compared with: of one pool, or of all pools
+        with the root first.
+        """
         found: list[PoolLevel] = []
         while True:
             after = found[-1].pool if found else ""
@@ -334,7 +336,8 @@ class Client:
             try:
                 view = await self._look(name)
                 if view.user != self.user:
-                    # If this user may not subscribe to the owner's news, the wait only asks for the view every few seconds.
+                    # If this user may not subscribe to the owner's news, the wait only requests the view every few
+                    # seconds.
                     with suppress(PermissionRefused):
                         own, inbox = inbox, await news_of(self._bus, view.user, name)
                         await own.close()
@@ -407,7 +410,8 @@ class Client:
     async def nodes(self, tree: str = "") -> NodeList:
         """Return all nodes of a tree, by name. Raises `Refused` if the tree does not exist and is not the client's own tree."""
         if tree and tree != self.place.tree:
-            # No process listens for a tree that does not exist, nor while a tree's allocator starts. `trees.list` distinguishes the two.
+            # An unanswered request may mean two things: no process listens for a tree that does not exist, nor while a
+            # tree's allocator starts. `trees.list` distinguishes the two.
             with suppress(Unanswered):
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])

@@ -63,7 +63,7 @@ async def connect(
             yield Client(bus, SystemClock(), place, name, timeout_s=timeout_s, patience_s=patience_s)
         finally:
             if place.traces.endpoint:
-                # A collector may be slow to accept the last spans, and other tasks use the event loop.
+                # A collector may be slow to accept the last spans. Other tasks use the event loop meanwhile.
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(tracing.end)
 
@@ -148,7 +148,7 @@ async def _knock(place: Place, timeout_s: float) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """True if this machine has a process of that id. 0 is no process."""
+    """True if this machine has a process with this id. 0 is no process."""
     try:
         os.kill(pid, 0)
     except PermissionError:

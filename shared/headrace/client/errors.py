@@ -14,7 +14,7 @@ class NotRunning(ClientError):
 
     def __init__(self, where: str, why: str, *, is_own: bool = False) -> None:
         """`is_own` is True for a server of `headrace up`, which the person can start. A cluster is started by its administrator."""
-        #: State folder or address.
+        #: State folder or address at which no server answers.
         self.where = where
         self.why = why
         words = (

@@ -35,7 +35,7 @@ def failure_rule(job_count: int, *, is_gang: bool, **wishes: Unpack[FailureWishe
             raise BadInput("keep_going", "", "tries as well: with only max_failed_job_count no job is given up")
         return {"tries": 0, "keep_going": False, "max_failed_job_count": max_failed_job_count, **rules}
     if keep_going and is_gang:
-        raise BadInput("keep_going", "", "an operation that is no gang: its jobs cannot go on without one of them")
+        raise BadInput("keep_going", "", "an operation that is no gang: a gang cannot run without one of its jobs")
     return {
         "tries": TRIES if tries is None else tries,
         "keep_going": job_count > 1 and not is_gang if keep_going is None else keep_going,

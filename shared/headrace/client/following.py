@@ -34,7 +34,7 @@ from headrace.wire.operations import FINAL_STATES
 from headrace.wire.snapshots import ElementKind, ShareItem, SharePart, StarvationStatus
 from headrace.wire.version import Version
 
-#: Seconds between two checks of the connection, and between two checks whether parts of snapshots are missing.
+#: Seconds between two checks of the connection, and between two checks for missing parts of snapshots.
 _LOOK_AGAIN_S: Final = 1.0
 
 M = TypeVar("M", bound=msgspec.Struct)
@@ -52,7 +52,7 @@ class LogTail:
         if last is not None and told.sequence <= last:
             return
         if last is not None:
-            # The entry that announces a term has no events and is not published, so it does not count as missing.
+            # The entry that announces a term does not count as missing: it has no events and is not published.
             missed = told.previous - last - (last < told.announced <= told.previous)
             if missed > 0:
                 yield Missed(now_ms, "admission", told.tree, missed)
@@ -129,7 +129,7 @@ class HappeningFilter:
         self._members = set(members)
 
     def wants(self, happening: Happening) -> bool:
-        """True if the event is selected. `Missed` always is."""
+        """True if the event is selected. A `Missed` is always selected."""
         if isinstance(happening, Missed):
             return True
         if isinstance(happening, StarvationChanged):
@@ -209,8 +209,8 @@ class Follower:
                 subjects.decisions(self._tree): (Decisions, made.new_happenings),
                 subjects.share(self._tree): (SharePart, starvation.new_happenings),
             }
-            # One inbox for all three subjects keeps the order in which messages arrive: a job's end must come after the event of its
-            # allocation.
+            # One inbox for all three subjects keeps the order in which messages arrive: the end of a job must come
+            # after the event of its allocation.
             tasks.start_soon(self._read, await self._bus.subscribe(*readers), readers, report)
             starvation.know(await self._starving())
             on_following()
@@ -238,7 +238,7 @@ class Follower:
         try:
             async for message in inbox:
                 kind, read = readers[message.subject]
-                # Skip a damaged message: the numbers in the next message show that something is missing, and how much.
+                # A damaged message is left out. The numbers in the next message show how much is missing.
                 with contextlib.suppress(BadMessage):
                     report(read(decode(message.data, kind), self._clock.wall_ms()))
         finally:

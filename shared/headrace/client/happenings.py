@@ -47,7 +47,7 @@ class Happenings:
         """
         left, found = set(runs), dict[JobSlot, JobEnded]()
         jobs = sorted({run.index for run in left})
-        # More jobs cannot be named; then all events are read, once.
+        # If there are too many jobs to name them in the request, all events are read, once.
         async with aclosing(self.history(operation, jobs if len(jobs) <= MOST_JOBS_OF_HISTORY else ())) as pages:
             while left:
                 page = await anext(pages, None)

@@ -37,7 +37,7 @@ _LONGEST_SILENCE_S: Final = 60.0
 _LONGEST_LINE: Final = 1024 * 1024
 #: Bytes per second that a follower reads from all logs together.
 _FOLLOWED_BYTES_A_S: Final = 4 * 1024 * 1024
-#: Most bytes that a follower may be behind the end of a log before it skips some of them.
+#: Largest number of bytes that a follower may be behind the end of a log. If it is further behind, it skips bytes.
 _FARTHEST_BEHIND_BYTES: Final = 4 * 1024 * 1024
 #: Number of chunks read from one log before the next log is read.
 _CHUNKS_A_TURN: Final = 8
@@ -52,7 +52,7 @@ class LogWishes(TypedDict, total=False):
     both: bool
     #: True: lines of all jobs as they arrive, until the operation is over and everything was read.
     follow: bool
-    #: Attempt to read. If not given: the newest attempt that ended, and the running attempt.
+    #: Number of the attempt whose output is read. If not given: the newest attempt that ended, and the running attempt.
     attempt: int
     #: Number of bytes to read at the end of each stream. The first line may be partial.
     tail_bytes: int
@@ -109,7 +109,7 @@ class _Log:
         begin = chunk.next_offset - len(chunk.data)
         jumped = self.offset >= 0 and chunk.data and begin > self.offset
         self._missing_bytes += begin - self.offset if jumped else 0
-        # After a gap a new line begins.
+        # After a gap a new line begins, so the text before the gap ends its line.
         before = self.flush(has_end=True) if jumped or self._was_moved else []
         self._was_moved = False
         self.offset = chunk.next_offset
@@ -183,7 +183,8 @@ class JobLogReader:
         self._logs: dict[tuple[int, int, LogStream], _Log] = {}
         self._sequence = -1
         self._next_look_s = 0.0
-        #: Newest known attempt of the job other than the requested attempt, and its node. Not used if no attempt was requested.
+        #: Newest known attempt of the job other than the requested attempt, and its node. Used only if an attempt was
+        #: requested.
         self._newest = (0, "")
         #: True if the reader has no right to the output.
         self._is_withheld = False
@@ -278,7 +279,7 @@ class JobLogReader:
         """Note a run that is not the newest of its job. Raises `Refused` if the run's node is no longer known."""
         found = [end.node for end in view.last_failures if (end.index, end.attempt) == (self._job, attempt)]
         newest, node = self._newest
-        # If the run's own node is unknown, try the node of a later run.
+        # If the node of this run is unknown, the node of a later run is tried.
         for known in filter(None, [*found, node if attempt < newest else ""]):
             self._note(self._job or 0, attempt, known, over=True)
             return
@@ -326,7 +327,7 @@ class JobLogReader:
             try:
                 chunk = await self._ask(log)
             except Unreadable as error:
-                # The outputs on other nodes can still be read.
+                # Only this log is given up: the outputs on other nodes can still be read.
                 yield log.give_up(str(error))
                 return
             except Unanswered as error:
@@ -350,7 +351,8 @@ class JobLogReader:
                 return
             for line in log.add(chunk):
                 yield line
-            # The job may write faster than it is read: bytes written from now on are left to the next reading.
+            # Reading ends at the size that the log had at first, because the job may write faster than it is read.
+            # Later bytes are left to the next reading.
             end = end or chunk.written
             if not chunk.data or (turn == _CHUNKS_A_TURN if self._follow else 0 < end <= log.offset):
                 return

@@ -28,7 +28,7 @@ class Place(msgspec.Struct, frozen=True):
 
     #: Address; for a cluster several addresses with commas between them.
     url: str
-    #: Empty if the server asks for no credential.
+    #: File of the credential; empty if the server asks for no credential.
     credential_file: str
     #: Authorities that vouch for a server at `tls://`; empty: those of the system.
     ca_file: str
@@ -57,7 +57,7 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
     if chosen:
         return Path(os.path.abspath(Path(chosen).expanduser()))
     base = environment.get("XDG_STATE_HOME", "")
-    # The XDG rules call a relative path invalid and say to ignore it.
+    # A relative path is ignored: the XDG rules call it invalid.
     root = Path(base) if base.startswith("/") else Path.home() / ".local" / "state"
     return root / "headrace"
 
@@ -93,7 +93,7 @@ def find_place(
     traces = _traces_in(environment)
     if url:
         if not ca_file and credential_file and url.startswith("tls://"):
-            # `cluster init` puts the authority beside each credential.
+            # `cluster init` puts the authority beside each credential, so it is looked for there.
             beside = Path(credential_file).with_name(AUTHORITY_FILE)
             ca_file = beside if beside.exists() else None
         tree = wanted or TreeName("default")

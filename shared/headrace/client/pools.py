@@ -191,7 +191,7 @@ class Pools:
         dry_run: bool = False,
         expected_revision: int = 0,
     ) -> PoolPlan:
-        """Make all of the changes or none. With `dry_run` only return what would become of them, including broken rules.
+        """Make all of the changes or none. With `dry_run` only return the resulting plan, including broken rules.
 
         With `expected_revision` the changes are refused if the tree has changed meanwhile. Raises `Refused`, `Unanswered`.
         """
@@ -215,7 +215,8 @@ class Pools:
     ) -> WhatIfAnswer:
         """Return the present shares, and the shares after all of these changes. Nothing is changed. Raises `Refused`, `Unanswered`."""
         named = [await self._named(change) for change in changes]
-        # The computation may take long, but this request fails soon if no process serves the tree.
+        # This request only finds out whether a process serves the tree, because it fails sooner than the long
+        # computation would.
         await self.list(ROOT_POOL)
         request = WhatIf(self._tree, named, [*operations], [*nodes])
         return await self._asker.ask("pool.what_if", request, WhatIfAnswer, computes=True)

@@ -22,9 +22,9 @@ _SCATTER_S: Final = 0.5
 
 
 class Unread(NamedTuple):
-    """An answer that cannot be read. The other answers are used all the same."""
+    """An answer that cannot be read. All other answers are still used."""
 
-    #: Name of the process according to the answer; empty if the name cannot be read either.
+    #: Name of the process according to the answer; empty if even the name cannot be read.
     process: str
     why: str
 

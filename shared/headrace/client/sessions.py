@@ -29,13 +29,13 @@ from headrace.wire.sessions import (
     TerminalSize,
 )
 
-#: Seconds for which one turn is retried before the session is looked at again.
+#: Seconds for which one turn is retried before it is checked again where the job runs.
 _TURN_S: Final = 5.0
 #: Seconds for which the farewell of a session is retried.
 _FAREWELL_S: Final = 2.0
-#: Grace time in milliseconds until a node has said its own.
+#: Grace time in milliseconds that is assumed until the node reports its own.
 _GRACE_MS: Final = 60_000
-#: Part of the grace time after which a session that is otherwise silent sends a turn.
+#: Fraction of the grace time after which a session that sends nothing else sends a turn.
 _SIGN_OF_LIFE: Final = 0.25
 
 
@@ -143,7 +143,9 @@ class Session:
         await self._take_turn(size=(rows, columns))
 
     async def stay(self) -> None:
-        """Send signs of life until cancelled, so that a reader who reads nothing for long keeps the session."""
+        """Send signs of life until cancelled, so that the session is kept even if its reader reads nothing for
+        long.
+        """
         while True:
             await anyio.sleep(self._grace_ms / 1000 * _SIGN_OF_LIFE)
             with suppress(Unanswered):

@@ -30,8 +30,9 @@ class _Output(msgspec.Struct):
     threshold: int = LEVELS["warning"]
     #: The stream to write to; None means the current `sys.stderr`.
     stream: TextIO | None = None
-    #: Number of lines that could not be written since the process started, and the part of them that no line has reported yet.
+    #: Number of lines that could not be written since the process started.
     lost: int = 0
+    #: Number of those lines that no line of the log has reported yet.
     untold: int = 0
 
 
@@ -84,7 +85,7 @@ class Logger:
             return
         line = _line(level, event, self._fields | fields)
         if _output.untold:
-            # On a line of its own, because the last line may have been written in part.
+            # The report is on a line of its own, because the last line may have been written in part.
             line = "\n" + _line("warning", "log lines lost", {"lines": _output.untold}) + line
         stream = _output.stream or sys.stderr
         # A full disk must not end the process. Later lines are written again as soon as there is space.

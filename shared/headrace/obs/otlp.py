@@ -50,7 +50,8 @@ class OtlpSink:
             exporter, schedule_delay_millis=None if "OTEL_BSP_SCHEDULE_DELAY" in given else _PERIOD_MS
         )
         self._ids = _GivenIds()
-        # Every span is exported. A trace must be whole in all processes, so the choice of operations was made before it began.
+        # Every span is exported: a trace must be whole in all processes, so the choice of operations is made before
+        # the trace begins.
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
             resource=Resource.create({"service.name": f"headrace-{service.replace('_', '-')}"}),
@@ -101,7 +102,9 @@ class _GivenIds(IdGenerator):
 
 
 def _of_message(span: Span) -> dict[str, str]:
-    """Return the attributes of OpenTelemetry's conventions for messaging. Empty for a span that sends and handles no message."""
+    """Return the attributes of OpenTelemetry's conventions for messaging. There are none for a span that sends and
+    handles no message.
+    """
     if span.kind is OwnKind.INTERNAL:
         return {}
     return {

@@ -18,7 +18,7 @@ from headrace.obs.tracing import Span
 
 FILE: Final = "spans.jsonl"
 _ASIDE: Final = FILE + ".1"
-#: Bytes of one file; about 40,000 spans.
+#: Upper bound of the bytes of one file, which is about 40,000 spans.
 MOST_BYTES: Final = 16 * 1024 * 1024
 
 _encoder = msgspec.json.Encoder()

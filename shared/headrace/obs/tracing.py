@@ -20,10 +20,10 @@ import msgspec
 from headrace.runtime.clock import SystemClock
 from headrace.wire.trace import SpanContext, read_trace
 
-#: Lower-case, as all header names on the bus are.
+#: Name of the header that carries a span, in lower case as all header names on the bus.
 HEADER: Final = "traceparent"
-#: Number of operations per second whose trace one process begins or continues. Tracing a flood of operations would cost
-#: more than it shows.
+#: Largest number of operations per second whose trace one process begins or continues. Tracing a flood of operations
+#: would cost more than it would show.
 _MOST_BEGUN_A_SECOND: Final = 20
 
 #: Unix time, which all processes and hosts share.
@@ -42,7 +42,7 @@ class SpanKind(enum.Enum):
     #: Sends a request and waits for the answer.
     CLIENT = "client"
     SERVER = "server"
-    #: Sends something that others take later.
+    #: Sends a message that others handle later.
     PRODUCER = "producer"
     CONSUMER = "consumer"
 
@@ -224,8 +224,8 @@ def start_of_operation(
 ) -> Iterator[str]:
     """Yield the trace header for a new operation.
 
-    Within a span it is that span's. Otherwise the block becomes a span of its own, in `trace` if the caller supplied one,
-    else in a new trace. An operation that is not sampled has no trace.
+    Within a span it is the header of that span. Otherwise the block becomes a span of its own, in `trace` if the
+    caller supplied one, else in a new trace. An operation that is not sampled has no trace.
     """
     if (inside := _current.get()) is not None:
         yield inside.header()

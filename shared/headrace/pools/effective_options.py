@@ -1,7 +1,8 @@
 """The options of starvation and preemption in force for one element of a tree. Pure.
 
-The root has the options of the tree, every other element those of its parent with its own changes. A pool may change an option in
-either direction for everything below it. An operation may only ask for less (section 4 of the allocation rules).
+The root has the options of the tree. Every other element has the options of its parent with its own changes. A pool
+may change an option in either direction for everything below it. An operation may only ask for less (section 4 of the
+allocation rules).
 """
 
 from __future__ import annotations
@@ -44,11 +45,13 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
     #: Formulas over tags of nodes, of the pool and of all pools above it. A node may run the pool's jobs if it matches every formula.
     scheduling_tag_filters: tuple[str, ...] = ()
-    #: True if it is true for the pool or any pool above it: under a YARN policy only memory is divided among its children.
+    #: Under a YARN policy: true if it is true for the pool or any pool above it. Only memory is then divided among the
+    #: pool's children.
     yarn_memory_only: bool = False
     #: Under a YARN policy: false if it is false for the pool or any pool above it.
     allow_preemption_from: bool = True
-    #: Run time in milliseconds before which a job is not preempted. An operation cannot change it, or it could protect itself for ever.
+    #: Run time in milliseconds before which a job is not preempted. An operation cannot change it; otherwise it could
+    #: protect itself for ever.
     preemption_exempt_time_ms: int = 0
     #: Lower bounds of the resources of one job: the highest bound of the pool and all pools above it.
     min_job_resource_limits: PartialResources = NOTHING
@@ -185,7 +188,7 @@ def _formulas(own: str | None) -> tuple[str, ...]:
 
 
 def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialResources:
-    """Return the threshold. If it names no slots, take the slots from the older form of the option."""
+    """Return the threshold. If it does not name slots, the slots come from the older form of the option."""
     return replace(threshold, user_slots=user_slots) if threshold.user_slots is None else threshold
 
 

@@ -15,18 +15,19 @@ NEW_TREE_OPTIONS: Final[Mapping[str, Any]] = {
     "fifo_pool_scheduling_order": "fifo",
     # Without reservations, jobs that need a whole node never start beside a stream of small jobs.
     "node_reservation_time": "1h",
-    # Otherwise a host on which every job fails at once takes one job after the other, until their operations fail.
+    # If failing nodes were not held back, a host on which every job fails at once would take one job after the other,
+    # until their operations fail.
     "hold_back_failing_nodes": True,
-    # A pool gets its guarantee in full within half a minute, even if other operations hold the resources with jobs that are nearly as
-    # large as their fair share.
+    # With this timeout a pool gets its guarantee in full within half a minute, even if other operations hold the
+    # resources with jobs that are nearly as large as their fair share.
     "min_share_preemption_timeout": "30s",
     "preempt_at_bound_for_owed_jobs": True,
-    # Otherwise an operation that can run on few nodes could starve for ever: the allocations of other operations above their share are
-    # their youngest, and these may all be on other nodes.
+    # With the default, an operation that can run on few nodes could starve for ever: the allocations of other
+    # operations above their share are their youngest, and these may all be on other nodes.
     "take_excess_for_few_nodes": True,
     # The default leaves the last core of a small host idle.
     "min_spare_allocation_resources_on_node": {"user_slots": 1},
-    # By default a job of a gang can be preempted alone, although the whole gang is then lost. Two gangs that cannot run at the same time
-    # would preempt each other for ever.
+    # By default a single job of a gang can be preempted, although the whole gang is then lost. Two gangs that cannot
+    # run at the same time would preempt each other for ever.
     "preempt_gangs_whole": True,
 }

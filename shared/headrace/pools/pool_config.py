@@ -1,7 +1,7 @@
 """The configuration of a pool. `attributes` says which values are legal, who may set them and what they mean.
 
-None means "not set": the default is an option of the tree, or is derived from something else. Values at their default are not
-written, so that a pool without settings takes no space in its tree. Durations are in milliseconds.
+None means "not set": the default is an option of the tree, or is derived from other values. Values at their default
+are not written, so that a pool without settings takes no space in its tree. Durations are in milliseconds.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ DEFAULT_FIFO_SORT: Final = (FifoSortParameter.WEIGHT, FifoSortParameter.START_TI
 
 
 class IntegralGuarantees(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Integral guarantee of a pool: an inflow that accrues as savings, and the most that may be drawn from the savings at once."""
+    """Integral guarantee of a pool: an inflow that accrues as savings, and the largest share that may be drawn from
+    the savings at once.
+    """
 
     guarantee_type: IntegralType = IntegralType.NONE
     resource_flow: PartialResources = NOTHING
     burst_guarantee_resources: PartialResources = NOTHING
-    #: For a relaxed pool: the most that it may draw at once, as a multiple of its flow.
+    #: For a relaxed pool: upper bound of what it may draw at once, as a multiple of its flow.
     relaxed_share_multiplier_limit: float | None = None
     #: True if the pool takes the overflow of siblings whose savings are full.
     can_accept_free_volume: bool = True

@@ -17,7 +17,7 @@ from headrace.pools.tree_options import TreeOptions
 TREE_FORMAT: Final = 2
 #: Size in bytes from which a value is stored compressed. Smaller values stay readable for people who look into the bucket.
 _LONG_BYTES: Final = 128 * 1024
-#: Most bytes that are read of one decompressed value.
+#: Upper bound of the bytes that are read of one decompressed value.
 _LARGEST_BYTES: Final = 32 * 1024**2
 
 

@@ -17,7 +17,7 @@ from headrace.pools.node_filter import matches
 from headrace.pools.tree_options import TreeOptions
 from headrace.suggestions import near, some
 
-#: Most nodes or pools named in a message.
+#: Upper bound of the nodes or pools that a message names.
 _MOST_NAMED = 5
 
 
@@ -54,9 +54,11 @@ def judge_trees(
     several = [f"{node} ({' and '.join(where)})" for node, where in homes.items() if len(where) > 1]
     nowhere = [node for node, where in homes.items() if not where]
     if several:
-        found[TreeTrouble.NODE_IN_TWO_TREES] = f"nodes in several trees by their filters: {some(several, _MOST_NAMED)}"
+        found[TreeTrouble.NODE_IN_TWO_TREES] = (
+            f"nodes that the filters of several trees accept: {some(several, _MOST_NAMED)}"
+        )
     if nowhere:
-        found[TreeTrouble.NODES_WITHOUT_TREE] = f"nodes in no tree by the filters: {some(nowhere, _MOST_NAMED)}"
+        found[TreeTrouble.NODES_WITHOUT_TREE] = f"nodes that no tree's filters accept: {some(nowhere, _MOST_NAMED)}"
     refused = bool(found.keys() & {TreeTrouble.NO_DEFAULT_TREE, TreeTrouble.NODE_IN_TWO_TREES})
     return TreesJudgement(refused, list(found), list(found.values()))
 

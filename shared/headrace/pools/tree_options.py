@@ -34,7 +34,8 @@ class ShareModel(enum.StrEnum):
 class MinShareSpread(enum.StrEnum):
     """What the last application is charged with when a queue's shortage is spread over its applications.
 
-    With `intended` it is the rest of the shortage. With `yarn` it is, as in YARN, the application's own amount less that rest.
+    With `intended` the charge is the rest of the shortage. With `yarn` it is, as in YARN, the application's own amount
+    minus that rest.
     """
 
     INTENDED = "intended"
@@ -66,7 +67,7 @@ class TreeIntegralOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
 
 
 class BatchScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Operations that are considered together before the rest."""
+    """Operations that are considered together, before all other operations."""
 
     batch_size: int = 1_000
     fallback_min_spare_allocation_resources: PartialResources = PartialResources(user_slots=1, cpu=500, memory=10**9)

@@ -1,4 +1,6 @@
-"""Concurrent calls to the server. In sequence, each call adds a round trip to a start, which takes long with a distant server."""
+"""Concurrent calls to the server. If they were made one after another, each call would delay a service's start by a
+round trip, which takes long with a distant server.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ from headrace.bus import Bus, BusError, Entry, KeyValue, Mirror, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire import subjects
 
-#: Seconds within which a writer writes the copy after the value. After that the writer is gone.
+#: Seconds within which a writer writes the copy after the value. If the copy is still missing then, the writer is
+#: gone.
 _BETWEEN_WRITES_S: Final = 1.0
 _RETRY_S: Final = 1.0
 
@@ -69,7 +70,7 @@ class CopiedBucket:
         return await self._copy(key, value, await self._bucket.update(key, value, revision))
 
     async def delete(self, key: str) -> None:
-        # The copy is deleted first: a value without a copy is not taken for lost.
+        # The copy is deleted first, so that the deleted value does not count as lost.
         await self._copies.delete(key)
         await self._bucket.delete(key)
 
@@ -96,7 +97,7 @@ class CopiedBucket:
         lost = await self._compare()
         if not lost:
             return
-        # A writer may be between the two writes of a value.
+        # Wait first: a writer may be between the two writes of a value.
         await anyio.sleep(_BETWEEN_WRITES_S)
         still_lost = await self._compare()
         for key, (copy, revision) in still_lost.items():
@@ -128,8 +129,10 @@ class CopiedBucket:
                     await anyio.sleep(_RETRY_S)
 
     async def _compare(self) -> dict[str, tuple[_Copy, int]]:
-        """Return the copies of lost values, each with the revision to overwrite (0: none). Write missing or outdated copies."""
-        # Opening creates the buckets again if a whole bucket is gone.
+        """Return the copies of lost values, each with the revision of the entry to overwrite (0: there is none).
+        Write missing or outdated copies.
+        """
+        # Opening a bucket creates it again if the whole bucket is gone.
         await self._bus.key_value(self._name, history=self._history)
         await self._bus.key_value(subjects.copies_of(self._name))
         read = {key: _read(entry) for key, entry in (await self._copies.entries()).items()}

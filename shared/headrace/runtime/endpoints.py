@@ -33,7 +33,7 @@ from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, ServiceFaul
 
 T = TypeVar("T")
 
-#: Number of subjects whose sender is cached: a node's subject is used every few seconds.
+#: Number of subjects whose sender is cached. A node's subject is used again every few seconds.
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
 #: Number of slow requests of one kind that wait for their turn at once, one for each user.
@@ -70,8 +70,8 @@ class UserQuota(msgspec.Struct, frozen=True):
 
     requests: int = 10_000
     request_bytes: int = MAX_PENDING_BYTES
-    #: Seconds. A request that waited longer is refused and does nothing: a client gives up after 4 s, and would not know
-    #: the outcome.
+    #: Longest wait in seconds. A request that waited longer is refused and does nothing: a client gives up after 4 s,
+    #: and would not know the outcome.
     longest_wait_s: float = 1.5
 
     def refusal_of(self, busy: Busy) -> Busy:
@@ -240,8 +240,8 @@ class Endpoints:
         ]
 
     def _lines_of(self, kind: CallerKind, name_at: int) -> Senders | None:
-        """Return the rule that assigns each person, node or host a queue of its own, so that none waits behind another's
-        flood. Services trust each other.
+        """Return the rule that assigns each person, node or host a queue of its own, so that no sender waits behind
+        another sender's flood. All services share one queue, since they trust each other.
         """
         if kind is CallerKind.SERVICE:
             return None
@@ -257,7 +257,7 @@ class Endpoints:
             refusal,
             most_messages=self._quota.requests,
             most_bytes=self._quota.request_bytes,
-            # An agent repeats its request until it is answered.
+            # Requests of agents wait for any time, because an agent repeats its request until it is answered.
             longest_wait_s=self._quota.longest_wait_s if kind is CallerKind.USER else math.inf,
         )
 
@@ -265,7 +265,8 @@ class Endpoints:
         caller, prefix = _sender(message.subject, kind, name_at)
         # A message without a reply subject is checked by its subject alone, to which only its sender may publish.
         if message.reply_to and not message.reply_to.startswith(prefix):
-            # An answer would let the sender direct this service's messages at another party.
+            # A forged message gets no answer: an answer would let the sender direct this service's messages at another
+            # party.
             sender = caller.name or message.reply_to
             self.report_forged(sender, message.subject, f"wants its answer at {message.reply_to}")
             return None

@@ -65,7 +65,7 @@ class OperationsReader(Protocol):
 
 
 class OperationsFeed:
-    """Follows admission's log of operations. `sequence` is the number of the last entry that the reader has."""
+    """Follows admission's log of operations. `sequence` is the number of the last log entry that the reader has."""
 
     def __init__(
         self, bus: Bus, endpoints: Endpoints, tree: TreeName, reader: OperationsReader, terms: TermBook | None = None
@@ -103,27 +103,29 @@ class OperationsFeed:
         self._ready.set()
         async for message in inbox:
             published = self._endpoints.decode(message, Published)
-            # Admission and its log serve all trees. The reader picks the events that concern its tree.
+            # The reader gets the events of all trees, since admission and its log serve all trees, and picks those of
+            # its own tree.
             if published is None:
                 continue
             if self._terms is not None and not await self._terms.believes(self._bus, "admission", published.term):
-                # Either a higher term has succeeded this admission, or the message lies about its term. The log itself
-                # shows what is new.
+                # Either a higher term has succeeded this admission, or the message lies about its term. So its events
+                # are dropped, and the log itself is read.
                 published = msgspec.structs.replace(published, events=[], term=0)
             await self._take(published, log)
             progress, self._progress = self._progress, anyio.Event()
             progress.set()
-            # Messages that already wait in the inbox would be read without a pause, so let other tasks run.
+            # Other tasks get their turn here. Otherwise messages that already wait in the inbox would all be read
+            # without a pause.
             await anyio.lowlevel.checkpoint()
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.term > self._term:
-            # If no term was known before, the announced entry does not show that entries were lost.
+            # Lost entries are known only if a term was known before.
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:
-                # Decisions made from the lost entries cannot be told apart from other decisions. A restarted process
-                # regards only what is in the log as recorded.
+                # A restarted process regards only what is in the log as recorded. This process cannot tell which of
+                # its decisions came from the lost entries.
                 raise Deposed(
                     f"the log has lost entries: entry {published.announced} is new, but entries up to {self.sequence} were known"
                 )
@@ -141,7 +143,8 @@ class OperationsFeed:
             try:
                 first, last = await log.bounds()
                 if last <= self.sequence:
-                    # Entries are durable before they are published, so no honest admission published these.
+                    # Entries are durable before they are published, so admission itself would not have published an
+                    # entry that the log does not have.
                     self._endpoints.report_forged(
                         subjects.EVENTS, subjects.EVENTS, f"it names entry {sequence}, but the log ends at entry {last}"
                     )
@@ -157,13 +160,14 @@ class OperationsFeed:
                     try:
                         batch = decode(entry.data, LogBatch)
                     except BadMessage as error:
-                        # Admission did not write this entry, and skips it too.
+                        # Admission did not write this entry, so it is passed over here as admission passes over it.
                         self._endpoints.report_forged("log", subjects.LOG, f"entry {entry.sequence}: {error}")
                         continue
                     self._term = max(self._term, batch.term)
                     await self._reader.on_events(batch.events, entry.sequence)
                 if self.sequence == before:
-                    # The next entry is damaged, or was just removed. Admission knows its content.
+                    # The next entry is damaged, or was just removed. Admission knows its content, so the whole state
+                    # is requested.
                     await self._take_whole()
             except BusError as error:
                 logger().warning("log cannot be read", error=str(error))
@@ -244,7 +248,7 @@ class SnapshotFeed(Generic[Item, Frame]):
         self._silence_s = silence_s
         self._terms = terms
         self._publisher = publisher
-        #: Lets other work go before the parts of published snapshots.
+        #: Lets other messages be handled before the parts of published snapshots.
         self.way: YieldBudget | None = None
         #: Number of parts refused because their term was succeeded, or was taken by no process.
         self.refused = 0

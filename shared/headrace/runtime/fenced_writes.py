@@ -56,8 +56,8 @@ class FencedKey:
             try:
                 await self._put(value)
             except WrongRevision:
-                # Either an earlier write of this process took effect without an answer, or a higher term wrote. Reading
-                # shows which.
+                # The value is read to see what happened: either an earlier write of this process took effect without
+                # an answer, or a higher term wrote.
                 continue
             return
 
@@ -99,7 +99,7 @@ class FencedRecords:
             try:
                 self._last = await self._records.add(data, timeout_s=timeout_s, expected_last=last)
             except AppendRefused:
-                # The last entry was added by an earlier try of this process whose answer was lost, by a higher term, or
-                # by a party that may not write here. Reading shows which.
+                # The last entry was added by an earlier try of this process whose answer was lost, by a higher term,
+                # or by a party that may not write here. Reading it shows which of these happened.
                 continue
             return

@@ -22,7 +22,7 @@ from headrace.common_wakeups import until_beat
 from headrace.obs.logging import logger
 from headrace.wire.version import Counter, Term
 
-#: Renewals by the holder within one lease. A candidate looks twice as often.
+#: Number of renewals by the holder within one lease. A candidate checks the lease twice as often.
 _RENEWALS: Final = 3
 
 
@@ -112,7 +112,8 @@ class Lease:
             except DamagedValue:
                 raise
             except BusError as error:
-                # The holder could not renew the lease either, so a whole lease is counted from when the bucket is available again.
+                # The count of a whole lease begins anew when the bucket is available again, since the holder could not
+                # renew the lease meanwhile either.
                 candidate = Candidate(self._record.instance, self._lease_s)
                 logger().info("lease not read", role=self._role, error=str(error))
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
@@ -154,7 +155,7 @@ class Lease:
                     return
                 on_regained()
             except BusError as error:
-                # The lease may have been renewed or not. The next renewal, or the next reader, finds out.
+                # Whether the lease was renewed is unknown. The next renewal, or the next reader, finds out.
                 logger().info("lease not renewed", role=self._role, error=str(error))
 
     async def release(self) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 #: Seconds after which a client that sends no request is disconnected.
 _SILENCE_S: Final = 10
-#: Connections that are served at a time. Each has a thread; the port closes any further connection at once.
+#: Largest number of connections that are served at a time, each in a thread. Any further connection is closed at once.
 MOST_CONNECTIONS: Final = 16
 #: Takes a snapshot on the loop. The returned function builds metrics from the snapshot in a thread: there may be so many
 #: that building them on the loop would block it.
@@ -63,12 +63,13 @@ class Metrics:
         """Serve HTTP until cancelled. Raises `BadInput` if the port is not free."""
         application = self._application(anyio.lowlevel.current_token())
         try:
-            # Looking up the host's name may take long.
+            # The server is made in a thread, because looking up the host's name may take long.
             server = await anyio.to_thread.run_sync(make_server, host, port, application, _Server, _Handler)
         except OSError as error:
             raise BadInput("metrics_port", f"{host}:{port}", f"a free port ({error.strerror})") from None
         logger().info("metrics are served", host=host, port=server.server_port)
-        # The thread starts in any case: `shutdown` of a server that never served would never return.
+        # The thread is started even if nothing is served, because `shutdown` of a server that never served would never
+        # return.
         Thread(target=server.serve_forever, daemon=True).start()
         task_status.started()
         try:
@@ -88,7 +89,7 @@ class Metrics:
         ]
 
     def _application(self, loop: anyio.lowlevel.EventLoopToken) -> WSGIApplication:
-        # The import takes a tenth of a second, which a process without metrics need not spend.
+        # The import is here because it takes a tenth of a second, which a process without metrics need not spend.
         from headrace.obs.metrics import application
 
         def read() -> tuple[list[Figure], Callable[[], Iterable[Figure]]]:

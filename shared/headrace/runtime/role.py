@@ -30,13 +30,13 @@ from headrace.wire.version import Term
 LEASE_S: Final = 3.0
 
 
-#: Stands for the reporter of a higher term if no message reported one and an expired lease is the reason to check.
+#: Text in place of the reporter of a higher term, for a check whose reason is an expired lease and not a message.
 _NOBODY: Final = "another holder of the lease"
-#: Seconds for which the result of a check holds while the lease cannot be renewed.
+#: Seconds for which the result of a check remains valid while the lease cannot be renewed.
 _SURE_S: Final = LEASE_S / 4
 #: Seconds after which a bucket that has not answered counts as one without a leader.
 _BUCKET_S: Final = 0.5
-#: Seconds between two checks whether the connection is back.
+#: Seconds between two checks of whether the connection is back.
 _CONNECTED_S: Final = 0.02
 
 
@@ -74,8 +74,8 @@ class Role:
         self._deposition = deposition
         self._lease = lease
         self._sure_until_s = 0.0
-        # anyio looks up the running loop each time, and each time Python asks the kernel for the process id. So the clock
-        # of the loop is kept.
+        # The method of the loop's clock is kept, because anyio looks up the running loop each time, and each time
+        # Python asks the kernel for the process id.
         self._now_s = asyncio.get_running_loop().time
         self._told: tuple[Term, str] | None = None
         self._doubt = anyio.Event()
@@ -139,15 +139,15 @@ class Role:
                 logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
             if self._told == (term, told_by):
                 self._told = None
-            # Otherwise a higher term was reported meanwhile and is looked up next. A forger could report terms without end,
-            # so callers that wait for the result of a lookup go on after each lookup.
+            # The check counts only if no higher term was reported meanwhile; that term is looked up next. A forger
+            # could report terms without end, so callers that wait for the result of a lookup go on after each lookup.
             self._sure_until_s = anyio.current_time() + _SURE_S
             looked_up, self._looked_up = self._looked_up, anyio.Event()
             looked_up.set()
 
     async def _taken(self, bus: Bus) -> Term:
-        """Return the highest term that was taken. While the bucket cannot be read, no process can take a term: then ask the
-        peers.
+        """Return the highest term that was taken. If the bucket cannot be read, the peers are asked: no process can
+        take a term meanwhile.
         """
         with anyio.move_on_after(_BUCKET_S), contextlib.suppress(BusError):
             return await taken_term(bus, self.name, at_least=self.term + 1)
@@ -155,8 +155,8 @@ class Role:
             await anyio.sleep(_CONNECTED_S)
         told = await term_of_peers(bus, self.name, known=self.term)
         if told < self.term:
-            # This process is a peer as well. If even its own answer did not come back, a leader's answer would not come
-            # back either.
+            # At least one answer is expected, since this process is a peer as well. If even its own answer did not
+            # come back, the answer of a leader would not come back either.
             raise BusError(f"no process answers the question which process leads {self.name}")
         return told
 
@@ -206,7 +206,7 @@ async def lead(
         lease.note_term(term)
         tasks.start_soon(role.look_up, bus)
         await serve(role)
-        # The next leader must be the only process that answers.
+        # All answers are sent first, so that the next leader is the only process that answers.
         await bus.stop_serving()
         tasks.cancel_scope.cancel()
     await lease.release()

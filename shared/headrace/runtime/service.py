@@ -46,8 +46,8 @@ from headrace.wire.version import Term
 
 S = TypeVar("S", bound=CommonSettings)
 
-#: Seconds. Beside a thread that computes, the loop gets its turn this soon: a responder's 99th percentile falls from 13.5
-#: to 2.9 ms.
+#: Switch interval of threads in seconds: the time after which a thread that computes lets the event loop run. With
+#: this value a responder's 99th percentile falls from 13.5 to 2.9 ms.
 _SWITCH_INTERVAL_S = 0.0005
 #: Thresholds of Python's garbage collector, which looks for cycles among all objects. Services hold very many objects that
 #: are in no cycle: at 10,000 operations a full collection blocked the loop for 80 ms. So all objects are examined only once
@@ -96,7 +96,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
             self.presence.lead(held)
             self.endpoints.leads = held
             await serve(held)
-            # The next leader must be the only process that answers.
+            # Requests of users are ended as well, so that the next leader is the only process that answers.
             if self.users is not self.bus:
                 await self.users.stop_serving()
 
@@ -216,11 +216,11 @@ async def _run(
     try:
         async with (
             connection(name=f"headrace-{name}") as bus,
-            # The server cuts off a client that reads too slowly. A flood of a user's requests must not cost the connection
-            # that carries the log and the lease.
+            # Requests of users have a connection of their own: the server closes the connection of a client that reads
+            # too slowly. A flood of a user's requests must not cost the connection that carries the log and the lease.
             connection(name=f"headrace-{name}-users") if has_users else nullcontext(bus) as users,
-            # While the server passes a message to all its subscribers, it reads nothing more from that connection. Persons
-            # may have very many subscribers.
+            # News have a connection of their own: while the server passes a message to all its subscribers, it reads
+            # nothing more from the connection, and there may be very many subscribers.
             connection(name=f"headrace-{name}-news") if has_users else nullcontext(bus) as news,
             anyio.create_task_group() as tasks,
         ):
@@ -240,7 +240,8 @@ async def _run(
                 tasks.start_soon(replicas.keep_looking)
                 await serve(runtime)
             await bus.stop_serving()
-            # Before the connections are closed, because a request or a new subscription of a task would fail on them.
+            # Tasks end before the connections are closed, because a request or a new subscription of a task would fail
+            # on a closed connection.
             tasks.cancel_scope.cancel()
     except* Exception as failed:
         status = _exit_status(failed)
@@ -287,7 +288,7 @@ def _exit_status(failed: BaseExceptionGroup[Exception]) -> int:
         logger().error("bus lost", error="; ".join(map(str, errors)))
         return 3
     if all(isinstance(error, HeadraceError) for error in errors):
-        # The error's text is enough, such as that a folder is in use; no traceback is needed.
+        # Only the text of the error is logged, such as that a folder is in use. A traceback is not needed.
         logger().error("service cannot run", error="; ".join(map(str, errors)))
         return 1
     logger().error("service failed", exception=failed)

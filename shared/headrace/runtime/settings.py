@@ -66,8 +66,8 @@ class CommonSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     trace_folder: str = ""
     #: Fraction of operations that are traced, whichever process began the trace.
     trace_sample_ratio: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 1.0
-    #: Number and bytes of one user's requests that may wait at each subject of a service. Further requests of that user are
-    #: answered "busy".
+    #: Largest number of one user's requests that may wait at each subject of a service. Further requests of that user
+    #: are answered "busy".
     most_waiting_of_a_user: Annotated[int, msgspec.Meta(ge=1)] = 2_000
     most_waiting_bytes_of_a_user: Annotated[int, msgspec.Meta(ge=2**20)] = 16 * 2**20
     #: Users who may change everything, separated by commas; `*`: everybody who has a credential for the server; empty: nobody.
@@ -114,7 +114,7 @@ def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(str(path), error.strerror or str(error), "a readable settings file") from None
-    # Not only `TOMLDecodeError`: Python refuses to convert a number of thousands of digits.
+    # `ValueError` includes `TOMLDecodeError`, and the error of Python for a number of thousands of digits.
     except ValueError as error:
         raise BadInput(str(path), str(error), "a TOML file") from None
     known = set(kind.__struct_fields__)

@@ -32,8 +32,8 @@ A = TypeVar("A")
 E = TypeVar("E")
 
 FIGURES_PERIOD_S: Final = 60.0
-#: Seconds between two looks for pauses of the loop. A pause that is shorter may fall between two looks and be missed.
-#: Looking more often would cost an idle service more.
+#: Seconds between two checks for pauses of the loop. A shorter pause may fall between two checks and be missed. More
+#: frequent checks would cost an idle service more.
 PAUSE_LOOK_S: Final = 1.0
 _BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1_000.0)
 

@@ -89,10 +89,11 @@ async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
     try:
         stored = _term_in(await (await bus.key_value(subjects.TERMS_BUCKET)).get(role))
     except BadInput:
-        # The role comes from a message. If it is no valid key of the bucket, no process can have taken a term of it.
+        # The role comes from a message. If it is no valid key of the bucket, no process can have taken a term of it,
+        # so the term is 0.
         return 0
     if stored < at_least:
-        # The holder of the lease renews it, but may be too slow to answer as a peer.
+        # The lease is read, too: its holder renews it, but may be too slow to answer as a peer.
         stored = max(stored, await _leased_term(bus, role))
     if stored >= at_least:
         return stored
@@ -141,7 +142,7 @@ def _term_in(entry: Entry | None) -> Term:
     try:
         return msgspec.json.decode(entry.value, type=_TermRecord).term
     except msgspec.DecodeError as error:
-        # The record counts as lost: the lease, the service's records and peers still know the term.
+        # The unreadable record counts as lost. The lease, the service's records and peers still know the term.
         logger().error("term cannot be read", key=entry.key, error=str(error))
         return 0
 

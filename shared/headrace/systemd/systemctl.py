@@ -26,7 +26,7 @@ def is_true(*words: str) -> bool:
 
 
 def is_outdated(unit: str) -> bool:
-    """True if systemd has loaded another text of a unit than its file has. Raises `NoSystemd`."""
+    """True if the unit that systemd has loaded differs from its file. Raises `NoSystemd`."""
     return systemctl("show", "--property=NeedDaemonReload", "--value", unit) == "yes"
 
 

@@ -92,8 +92,8 @@ def write_unit(unit_folder: Path, unit: SystemdUnit) -> Iterator[str]:
 def give(path: Path, uid: int, gid: int, *, dir_fd: int | None = None) -> None:
     """Make an account the owner of a file or folder. `path` may be relative to the folder `dir_fd`.
 
-    The account may have put links into the folder: symbolic links are not followed. Raises `CannotInstall` for a file with another hard
-    link.
+    The account may have put links into the folder: so symbolic links are not followed. Raises `CannotInstall` for a
+    file with another hard link.
     """
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:

@@ -57,10 +57,10 @@ class TreeFile:
 
     #: Pools, each after its parent if the file has the parent.
     pools: list[ConfiguredPool]
-    #: None if the file has no options.
+    #: Options of the tree; None if the file has none.
     options: dict[str, Any] | None = None
     tree: str = ""
-    #: A text for each attribute that is set and not supported, with its line and the reason.
+    #: A text for each attribute that is set but not supported, with its line and the reason.
     ignored: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -182,7 +182,9 @@ def _pools(
 
 
 def _ignored(schema: Schema, values: dict[str, Any], place: str, problems: Problems) -> Iterator[str]:
-    """Yield a text for each attribute of a map that is set and not supported. Values that cannot be used are left to the tree's owner."""
+    """Yield a text for each attribute of a map that is set but not supported. Values that cannot be used are left
+    to the tree's owner.
+    """
     changed, _ = schema.usable(schema.of(), values)
     for why, name in schema.ignored(changed.value):
         key = f"{place}.{name.replace('/', '.')}"

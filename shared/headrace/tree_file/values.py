@@ -22,9 +22,9 @@ import yaml
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
 LARGEST_FILE_BYTES: Final = 16 * 1024**2
-#: Most texts, lists and maps in one file.
+#: Upper bound of the texts, lists and maps in one file.
 MOST_VALUES: Final = 2_000_000
-#: Deepest nesting of maps and lists.
+#: Upper bound of the nesting of maps and lists.
 MOST_NESTED: Final = 200
 #: The file name that stands for standard input.
 STDIN: Final = "-"
@@ -33,7 +33,8 @@ _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLEANS: Final = {"true": True, "false": False}
 _WHOLE: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,999})\Z")
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+\.[0-9]*(?:[eE][-+]?[0-9]+)?\Z")
-#: In JSON every text is quoted, so `1e3` is a number; in YAML it is a text that may be a name.
+#: Pattern of a number in JSON. In JSON every text is quoted, so `1e3` is a number; in YAML it is a text that may be a
+#: name.
 _JSON_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?\Z")
 _PART: Final = re.compile(r"[.\[]")
 _INDEX: Final = re.compile(r"\[([0-9]+)\]")

@@ -17,7 +17,8 @@ import msgspec
 
 from headrace.errors import HeadraceError
 
-#: Largest message that is encoded or decoded, in bytes. Leaves space for headers under the bus's own limit of 512 KiB.
+#: Largest message that is encoded or decoded, in bytes. This leaves space for headers below the bus's own limit of 512
+#: KiB.
 LARGEST_MESSAGE_BYTES = 500 * 1024
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class MessageTooLarge(HeadraceError):
 
 #: Pattern of an eight-byte float in msgpack whose exponent bits are all set (NaN or infinity).
 _DOUBLE_NOT_FINITE = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")
-#: The same for a four-byte float.
+#: Pattern of a four-byte float whose exponent bits are all set.
 _SINGLE_NOT_FINITE = re.compile(rb"\xca[\x7f\xff][\x80-\xff]")
 #: JSON schema keys that set the lower bound of a number.
 _LOWEST = {"minimum", "exclusiveMinimum"}
@@ -111,10 +112,11 @@ def decode(data: bytes, kind: type[T]) -> T:
 def _maybe_not_finite(data: bytes) -> bool:
     """True if the bytes contain a pattern that may be a NaN or infinite float (all exponent bits set).
 
-    The pattern may also be other data. Without the pattern `decode` need not walk through the message, which would take
-    longer than decoding.
+    The pattern may also be other data. If the pattern is absent, `decode` need not walk through the message, which
+    would take longer than decoding.
     """
-    # `in` finds a byte 20 times as fast as the regular expression does, and most messages contain neither byte.
+    # The byte is looked for first: `in` finds it 20 times as fast as the regular expression does, and most messages
+    # contain neither byte.
     return (b"\xcb" in data and _DOUBLE_NOT_FINITE.search(data) is not None) or (
         b"\xca" in data and _SINGLE_NOT_FINITE.search(data) is not None
     )
@@ -122,7 +124,7 @@ def _maybe_not_finite(data: bytes) -> bool:
 
 @cache
 def _has_unbounded_float(kind: Any) -> bool:
-    # Making a schema takes 10 ms, so `decode` asks only when the bytes look like a NaN or infinity.
+    # `decode` calls this only when the bytes look like a NaN or infinity, because making a schema takes 10 ms.
     return _mentions_unbounded(msgspec.json.schema(kind))
 
 

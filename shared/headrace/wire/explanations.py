@@ -44,7 +44,8 @@ class NodesFit(msgspec.Struct, frozen=True):
     large_enough: Counter
     #: Matching nodes with enough free resources for a job now.
     with_room: Counter
-    #: Accepting nodes that match all filters, but have no container runtime for the operation's image. Not among the counts above.
+    #: Accepting nodes that match all filters, but have no container runtime for the operation's image. They are not
+    #: included in the counts above.
     without_runtime: Counter = 0
 
 
@@ -121,7 +122,9 @@ class Try(msgspec.Struct, frozen=True):
 
 
 class Tries(msgspec.Struct, frozen=True):
-    """Results of the newest preemptive stages of the operation's priority, one per node, for at most 500 nodes (those heard last)."""
+    """Results of the newest preemptive stages of the operation's priority, one per node, for at most 500 nodes:
+    those with the newest heartbeats.
+    """
 
     priority: PreemptionPriority
     #: Preemption policy of the tree. A YARN policy has no such stages.
@@ -138,7 +141,7 @@ class Tries(msgspec.Struct, frozen=True):
     unmatched: Counter = 0
     #: Nodes where preemption would have freed enough, but something else held the operation back.
     held_back: Counter = 0
-    #: The nodes that came nearest to fitting a job; of equals the newest stage first.
+    #: The nodes that came nearest to fitting a job; if several are equally near, the newest stage comes first.
     nearest: list[Try] = []
     #: Under a YARN policy, if the operation is due resources: other operations' protected allocations by rule, the largest count first.
     kept: list[ProtectedAllocations] = []

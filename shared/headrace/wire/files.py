@@ -23,13 +23,13 @@ LARGEST_CONTENT_BYTES = 1024 * 1024 * 1024
 MOST_FILES = 20_000
 #: Longest path of a file within its archive, in bytes. Leaves space for the operation's folder on the node in front of the path.
 LONGEST_NAME_BYTES = 2_048
-#: Longest component of such a path, in bytes; the limit of Linux file systems.
+#: Longest component of such a path, in bytes. This is the limit of Linux file systems.
 LONGEST_PART_BYTES = 255
-#: Most components of such a path: the file itself and the folders above it.
+#: Largest number of components of such a path: the file itself and the folders above it.
 MOST_NAME_PARTS = 100
-#: Longest target of a symbolic link, in bytes; the limit of Linux.
+#: Longest target of a symbolic link, in bytes. This is the limit of Linux.
 LONGEST_TARGET_BYTES = 4_095
-#: Most operations in one `AskOver` request.
+#: Largest number of operations in one `AskOver` request.
 MOST_OPERATIONS_ASKED = 500
 
 _MOST_PIECES = LARGEST_ARCHIVE_BYTES // PIECE_BYTES

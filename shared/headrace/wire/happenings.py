@@ -30,15 +30,15 @@ from headrace.wire.snapshots import ElementKind, StarvationReason, StarvationSta
 from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Counter, Term
 
-#: Most operations that the start of an operation names as those that it waits for.
+#: Largest number of operations that the start of an operation names as those that it waits for.
 _MOST_AWAITED: Final = 3
-#: Most decisions in one message.
+#: Largest number of decisions in one message.
 MOST_DECISIONS: Final = 80
-#: Most jobs that a request for the history of an operation may name.
+#: Largest number of jobs that a request for the history of an operation may name.
 MOST_JOBS_OF_HISTORY: Final = 1_000
-#: Most changes of suspect nodes in one message.
+#: Largest number of changes of suspect nodes in one message.
 MOST_SUSPECTS: Final = 5
-#: Most operations that one change of a suspect node names.
+#: Largest number of operations that one change of a suspect node names.
 MOST_BLAMING: Final = 8
 #: Longest text of how jobs fail on a node, in characters.
 LONGEST_FAILURE_WORDS: Final = 500
@@ -89,7 +89,8 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
     runs_again: bool = False
     #: Preemption record, if the run ended after the job was notified of its preemption.
     preemption: PreemptionRecord | None = None
-    #: How the allocation was started, as in `AllocationStarted`. Null if the log does not have it, as in entries of former versions.
+    #: How the allocation was started, as in `AllocationStarted`. Null if the log lacks this, as in entries of former
+    #: versions.
     stage: StartStage | None = None
     share_before: Share | None = None
     fair_share: Share | None = None

@@ -19,20 +19,21 @@ from headrace.wire.preemption import LARGEST_RECORD_BYTES, InterruptSignal, Pree
 from headrace.wire.start_stages import StartRecord
 from headrace.wire.version import Counter, Term
 
-#: Most unacknowledged job ends in one heartbeat; further ends go into the next heartbeat.
+#: Largest number of unacknowledged job ends in one heartbeat; further ends go into the next heartbeat.
 MOST_ENDS_PER_HEARTBEAT = 500
-#: Most allocations in one heartbeat.
+#: Largest number of allocations in one heartbeat.
 MOST_REPORTS = 100_000
-#: Most preemption records in one heartbeat, so that it fits a message even if all allocations are preempted at once.
+#: Largest number of preemption records in one heartbeat, so that it fits a message even if all allocations are
+#: preempted at once.
 MOST_RECORDS_PER_HEARTBEAT = 300
-#: Most start records in one heartbeat. Agents send start records only to a new allocator.
+#: Largest number of start records in one heartbeat. Agents send start records only to a new allocator.
 MOST_STARTS_PER_HEARTBEAT = 50
-#: Most indexes that one allocation may run without a new order.
+#: Largest number of indexes that one allocation may run without a new order.
 LARGEST_ALLOCATION_JOBS = 64
 #: Upper bound in bytes of a node's allocations in a heartbeat, as `picture_bytes` computes it. The rest of the message is for preemption
 #: records, for the reasons of allocations that the node gave back, and for at least one job end.
 LARGEST_PICTURE_BYTES = 360 * 1024
-#: Most GPU devices of one node.
+#: Largest number of GPU devices of one node.
 MOST_GPUS = 128
 #: Longest name of a GPU device, in characters.
 LONGEST_GPU_NAME = 64
@@ -53,7 +54,7 @@ def picture_bytes(allocations: int, unstarted: int) -> int:
 #: Longest account name, in characters; longer than any name that Linux allows.
 LONGEST_ACCOUNT = 64
 AccountName = Annotated[str, msgspec.Meta(max_length=LONGEST_ACCOUNT)]
-#: Ids as a node reports them. Ids that services make are shorter.
+#: Id of an operation as a node reports it. Ids that services make are shorter.
 ToldOperation = Annotated[OperationId, msgspec.Meta(max_length=64)]
 ToldAllocation = Annotated[AllocationId, msgspec.Meta(max_length=64)]
 #: Name of a GPU device on its node: the number of its device file, or the name that the agent's settings give it.
@@ -92,7 +93,7 @@ class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False)
 class AllocationState(enum.StrEnum):
     """State of an allocation on its node."""
 
-    #: Ordered, but the host does not have the resources free yet, because another job is still ending.
+    #: Ordered, but the resources are not free on the host yet, because another job is still ending.
     WAITING = "waiting"
     RUNNING = "running"
     #: Taken back: the running job was interrupted, and no further job starts.
@@ -246,7 +247,7 @@ class Heartbeat(msgspec.Struct, frozen=True):
     incarnation: Incarnation
     #: Number of the heartbeat within its incarnation, from 1; rises by one each time.
     seq: Counter
-    #: `seq` of the heartbeat whose answer the agent obeyed last; 0 if none in this incarnation.
+    #: `seq` of the heartbeat whose answer the agent obeyed last; 0 if it obeyed none in this incarnation.
     applied: Counter
     #: Highest allocator term that the agent has obeyed.
     term: Term
@@ -293,7 +294,7 @@ ImageName = Annotated[str, msgspec.Meta(max_length=1_024)]
 class JobSpec(msgspec.Struct, frozen=True):
     """The command and limits of every job of an operation.
 
-    An order carries it if the node holds no allocation of the operation yet.
+    An order carries this struct if the node holds no allocation of the operation yet.
     """
 
     operation: OperationId
@@ -318,7 +319,7 @@ class JobSpec(msgspec.Struct, frozen=True):
     trace: str = ""
     #: Archive of files that the jobs find on their node.
     files: Archive | None = None
-    #: See `OperationSpec`, like the fields that follow.
+    #: See `OperationSpec`, also for the fields below that have no comment.
     indexes: IndexText = ""
     lines: Lines = []
     output: FileName = ""
@@ -345,7 +346,7 @@ class Start(msgspec.Struct, frozen=True, gc=False):
     record: StartRecord | None = None
 
     def __post_init__(self) -> None:
-        # An agent could not report an allocation with larger amounts.
+        # The amounts are checked, because an agent could not report an allocation with larger amounts.
         _check_amounts("resources", self.resources)
 
 
@@ -365,7 +366,7 @@ class TakeBackReason(enum.StrEnum):
     OPERATION_ENDED = "operation_ended"
     #: A limit of the node or of a pool is exceeded.
     LIMITS = "limits"
-    #: The resources are wanted elsewhere when the present job ends; running jobs are not interrupted.
+    #: Other operations are to get the resources when the present job ends; running jobs are not interrupted.
     GIVEN_BACK = "given_back"
     NODE_DRAINED = "node_drained"
     #: The operation was suspended, and its running jobs must end as well.
@@ -381,7 +382,7 @@ class TakeBack(msgspec.Struct, frozen=True):
     reason: TakeBackReason
     #: Milliseconds from the interruption to the kill; null lets the running job end by itself.
     timeout_ms: UnixMillis | None = None
-    #: Text for the job's end, such as what it was preempted for.
+    #: Text for the job's end, such as the operation for which it was preempted.
     detail: ShortText = ""
     #: Preemption record, if the allocation is preempted.
     preemption: PreemptionRecord | None = None

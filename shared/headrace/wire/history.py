@@ -15,7 +15,7 @@ from headrace.resources import ZERO, Amount, Finite, Resources
 from headrace.wire.integral import Volume
 from headrace.wire.version import Counter, Term
 
-#: Most points in an answer, over the whole period asked for.
+#: Largest number of points in an answer, over the whole period asked for.
 MOST_POINTS = 4_000
 
 #: Milliseconds of Unix time; the bound is three thousand years away.
@@ -116,7 +116,7 @@ class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     flow: Finite
     burst: Finite
-    #: Most that can be saved: amount times seconds.
+    #: Largest volume that can be saved: amount times seconds.
     capacity: Finite
     #: Saved volume: amount times seconds; None until integral has reported it.
     volume: Savings | None = None
@@ -154,7 +154,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class HistoryPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One stretch of the period asked for. Amounts are in units of the wire: hundredths of a core, bytes."""
 
-    #: Number of the stretch from 0; all stretches have the same length.
+    #: Number of the stretch, counted from 0. All stretches have the same length.
     stretch: Counter
     #: Unix time of the last sample in the stretch, in milliseconds.
     at_ms: Counter

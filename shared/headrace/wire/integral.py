@@ -38,7 +38,8 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: `burst`, `relaxed` or `none`.
     guarantee_type: str
     can_accept_free_volume: bool = True
-    #: Position of the parent in the list, always before this pool; -1 for a top-level pool. Siblings stand in their order.
+    #: Position of the parent in the list, always before this pool; -1 for a top-level pool. Siblings are listed in
+    #: their order.
     parent: Annotated[int, msgspec.Meta(ge=-1)] = -1
     #: True if overflow from below is offered to children that are not full; matters for pools without a guarantee.
     distributes_free_volume: bool = False
@@ -117,7 +118,9 @@ class AdvancePartTaken(msgspec.Struct, frozen=True, tag_field="refusal", tag="pa
 
 
 class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_gap"):
-    """Refused: the advance follows an advance that was not applied here, or is older than the remembered versions."""
+    """Refused: the advance follows an advance that was not applied here, or it is older than the remembered
+    versions.
+    """
 
     tree: TreeName
     #: Newest version that was applied and saved.

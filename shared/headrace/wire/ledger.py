@@ -64,10 +64,11 @@ class LiveOperation(msgspec.Struct, frozen=True):
     block: Counter
     #: Term of the allocator that leased indexes last.
     block_term: Term
-    #: One bit per index below `block`, lowest index first in each byte. A set bit means that the job is finished, has failed and is
-    #: not retried or waits for its retry, or does not belong to this tree.
+    #: One bit per index below `block`, lowest index first in each byte. A set bit means that the job is finished, has
+    #: failed and is not retried or waits for its retry, or is a job that does not belong to this tree.
     done: bytes = b""
-    #: Newest attempts of the indexes beyond their first attempt, by index. For the last operation of a page there may be more.
+    #: Newest attempts of the indexes beyond their first attempt, by index. The next page may have more for the last
+    #: operation of a page.
     attempts: list[JobSlot] = []
     #: True while the operation is suspended and its running jobs must end.
     ends_running_jobs: bool = False
@@ -88,7 +89,7 @@ def started_in(event: OperationStarted, tree: TreeName) -> LiveOperation | None:
         spec = event.spec.in_tree(tree, placement.pool)
         state = OperationState.RUNNING if placement.blocked_by is None else OperationState.PENDING
     else:
-        # The entry is from a version without limits.
+        # An entry without placements is from a version without limits.
         spec, state = event.spec, event.state
     is_shared = len(event.placements) > 1
     return (
@@ -121,9 +122,9 @@ class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     term: Term
     operations: list[LiveOperation]
     more: bool = False
-    #: Ephemeral pools of the tree. A page that has any has no operations.
+    #: Ephemeral pools of the tree. A page that has ephemeral pools has no operations.
     ephemeral_pools: list[EphemeralPool] = []
-    #: More attempts of the last operation of the page before. A page that has any has no operations.
+    #: More attempts of the last operation of the page before. A page that has such attempts has no operations.
     more_attempts: list[JobSlot] = []
 
 
@@ -193,7 +194,7 @@ class ReportEnds(msgspec.Struct, frozen=True):
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The ends of these jobs are durable: recorded now or earlier, or of an operation that is not kept any more.
+    """The ends of these jobs are durable: they were recorded now or earlier, or their operation is not kept any more.
 
     The events of the log show which jobs are retried and which operations are over.
     """

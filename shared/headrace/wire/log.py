@@ -19,7 +19,7 @@ from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.version import Counter, Term
 
-#: Number of indexes leased by the event of the start itself.
+#: Number of indexes that the event of a start leases at once, without a request of the allocator.
 FIRST_BLOCK = 256
 
 
@@ -99,7 +99,7 @@ class EphemeralPoolAdopted(msgspec.Struct, frozen=True, tag="ephemeral_pool_adop
 
 
 class AllocatorAttached(msgspec.Struct, frozen=True, tag="allocator_attached"):
-    """From this entry on admission accepts only the allocator of this term, or of a later term, in that tree."""
+    """From this entry on, admission accepts in that tree only an allocator of this term or of a later term."""
 
     tree: TreeName
     term: Term
@@ -267,7 +267,7 @@ class LogBatch(msgspec.Struct, frozen=True):
     events: Annotated[list[Event], msgspec.Meta(max_length=100_000)]
     #: Process that wrote the entry. Together with `number` it identifies every attempt to append an entry.
     writer: str = ""
-    #: Number that the process gave to the entry. Negative in entries by which former versions announced a term.
+    #: Number that the process gave to the entry. It is negative in entries by which former versions announced a term.
     number: int = 0
 
 

@@ -14,7 +14,7 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.wire.version import Counter
 
-#: Most bytes of a log in one answer.
+#: Largest number of bytes of a log in one answer.
 MOST_LOG_BYTES = 256 * 1024
 
 
@@ -35,7 +35,7 @@ class ReadLog(msgspec.Struct, frozen=True):
     stream: LogStream = LogStream.STDOUT
     #: Offset in bytes from the beginning; if negative, from the end.
     offset: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] = 0
-    #: Most bytes in the answer.
+    #: Largest number of bytes in the answer.
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_LOG_BYTES)] = 64 * 1024
 
 

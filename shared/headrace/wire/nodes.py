@@ -16,9 +16,9 @@ from headrace.wire.operations import MOST_OPERATIONS
 from headrace.wire.start_stages import StartRecord, StartStage
 from headrace.wire.version import Counter, Term
 
-#: Most tags of a node.
+#: Largest number of tags of a node.
 MOST_TAGS: Final = 100
-#: Longest tag, in characters. The following constants limit other texts in the same way.
+#: Longest tag, in characters. The constants that follow are the longest lengths of other texts.
 LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
 LONGEST_ISOLATION_DETAIL: Final = 500
@@ -44,8 +44,9 @@ class NodeTerms(msgspec.Struct, frozen=True):
     """The tags and resources that an administrator allows a node to offer. Anything beyond them is ignored."""
 
     tags: Tags = []
-    #: Upper bounds of what the node may offer, in the units of `Resources`; None: no bound.
+    #: Upper bound of the hundredths of cores that the node may offer; None: no bound.
     cpu: Amount | None = None
+    #: Upper bound of the bytes of memory that the node may offer; None: no bound.
     memory: Amount | None = None
     #: Missing in the terms of tokens of former versions, as are the fields after it.
     user_slots: Amount | None = None
@@ -61,7 +62,9 @@ class NodeTerms(msgspec.Struct, frozen=True):
 
 
 class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An administrator's order that no jobs start on a node: at once or from a later time, and until it is undone or for a time."""
+    """An administrator's order that no jobs start on a node: it begins at once or at a later time, and lasts until
+    it is undone or for a given time.
+    """
 
     #: Administrator who gave the order.
     by: Annotated[str, msgspec.Meta(max_length=200)]
@@ -77,15 +80,15 @@ class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def begins_at_ms(self) -> int:
-        """Unix time in milliseconds from which it is in force."""
+        """Unix time in milliseconds from which the drain is in force."""
         return max(self.at_ms, self.from_ms)
 
     def is_over(self, now_ms: int) -> bool:
-        """True if its end has passed."""
+        """True if the end of the drain has passed."""
         return 0 < self.until_ms <= now_ms
 
     def is_in_force(self, now_ms: int) -> bool:
-        """True from its begin up to its end."""
+        """True from the beginning of the drain up to its end."""
         return self.from_ms <= now_ms and not self.is_over(now_ms)
 
     def ends_jobs(self, now_ms: int) -> bool:
@@ -98,7 +101,9 @@ class Drain(msgspec.Struct, frozen=True, omit_defaults=True):
         return None if self.abort_after_ms is None else self.begins_at_ms + self.abort_after_ms
 
     def next_change_ms(self, now_ms: int) -> int | None:
-        """Return the next Unix time in milliseconds at which the drain begins, ends, or ends jobs; None: at none."""
+        """Return the next Unix time in milliseconds at which the drain begins or ends, or jobs must end; None if no
+        such time follows.
+        """
         return min(
             (at_ms for at_ms in (self.from_ms, self.aborts_at_ms, self.until_ms) if at_ms and at_ms > now_ms),
             default=None,
@@ -190,7 +195,7 @@ class ChangeNode(msgspec.Struct, frozen=True):
 
     node: NodeName
     change: NodeChange
-    #: For a drain: see `Drain`.
+    #: Reason of a drain, and its other settings below: see `Drain`.
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_DRAIN_REASON)] = ""
     from_ms: Counter = 0
     until_ms: Counter = 0
@@ -341,7 +346,7 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     limits: str = ""
     #: Stage that started the allocation; None if the allocation is older than its allocator and its node did not report the stage.
     stage: StartStage | None = None
-    #: The stage together with the shares at that time; None in the same case.
+    #: The stage together with the shares at that time; None if the stage is not known.
     start: StartRecord | None = None
     #: Names of the GPU devices that the job has on its node.
     gpus: list[str] = []
@@ -389,7 +394,7 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
             operation=places[0].operation,
             running=[place for each in places for place in each.running],
             running_jobs=sum(each.running_jobs for each in places),
-            # Indexes that no tree has are pending in each of the trees.
+            # The largest number counts, because indexes that no tree has are pending in each of the trees.
             pending_jobs=max(each.pending_jobs for each in places),
             in_doubt_jobs=sum(each.in_doubt_jobs for each in places),
             reasons=list(dict.fromkeys(reason for each in places for reason in each.reasons)),

@@ -28,7 +28,7 @@ LONGEST_INTERRUPTION_MS = 3_600_000
 #: Default of `retry_backoff_ms` for operations that people start, in milliseconds.
 RETRY_BACKOFF_MS = 500
 LONGEST_RETRY_BACKOFF_MS = 10_000
-#: Most operations that one operation waits for.
+#: Largest number of operations that one operation waits for.
 MOST_UPSTREAM = 256
 
 
@@ -42,11 +42,11 @@ class OnLostNode(enum.StrEnum):
 class UpstreamEnd(enum.StrEnum):
     """The end of an operation that another operation waits for."""
 
-    #: It completed.
+    #: The operation completed.
     OK = "ok"
-    #: It failed or was aborted.
+    #: The operation failed or was aborted.
     FAILED = "failed"
-    #: It ended: completed, failed or aborted.
+    #: The operation ended in any way: completed, failed or aborted.
     ANY = "any"
 
 
@@ -75,9 +75,10 @@ def parse_upstream(text: str, *, place: str) -> Upstream:
 class PreemptionMode(enum.StrEnum):
     """Modes in which an operation gives back resources above its fair share."""
 
-    #: Its jobs are interrupted when other operations starve.
+    #: Jobs of the operation are interrupted when other operations starve.
     NORMAL = "normal"
-    #: Its jobs are asked to end as soon as the operation is above its fair share, with a longer timeout, and are never preempted otherwise.
+    #: Jobs of the operation are asked to end as soon as it is above its fair share, with a longer timeout, and are
+    #: never preempted otherwise.
     GRACEFUL = "graceful"
 
 
@@ -135,9 +136,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     tree: TreeName = TreeName("default")
     #: True if the jobs are useful only together. If pool and tree support gangs, the operation is owed all that it wants or nothing.
     is_gang: bool = False
-    #: Most that the operation is owed and gets, by resource; a resource that is left out is not limited.
+    #: Upper bound of what the operation is owed and gets, by resource; a resource that is left out is not limited.
     resource_limits: PartialResources = NOTHING
-    #: Trees that run the operation, if it is not just `tree`; each tree runs a part of the jobs.
+    #: Trees that run the operation, each a part of the jobs. Empty: only `tree` runs it.
     pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
     #: Further trees, which are left out silently if their pools are at their limits.
     tentative_pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
@@ -186,7 +187,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: File on the node to which each job writes its stdout, relative to the working directory; `%i` stands for the index. Empty: the job's
     #: log.
     output: FileName = ""
-    #: The same for stderr.
+    #: File on the node to which each job writes its stderr, named in the same way. Empty: the job's log.
     error: FileName = ""
     #: File on the node from which each job reads its stdin, named in the same way. Empty: stdin is empty.
     stdin: FileName = ""

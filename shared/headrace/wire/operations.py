@@ -55,11 +55,11 @@ __all__ = [
 ]
 
 
-#: Most operations that one message names.
+#: Largest number of operations that one message names.
 MOST_OPERATIONS = 1_000
-#: Most accounts named in a view of an operation.
+#: Largest number of accounts named in a view of an operation.
 MOST_ACCOUNTS = 10
-#: Shortest run, in milliseconds, whose mean use of cores is more than noise.
+#: Shortest length of a run, in milliseconds, whose mean use of cores is more than noise.
 _LEAST_RUN_TIME_MS = 1_000
 
 
@@ -207,7 +207,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     awaits: list[OperationId] = []
     #: Number of jobs that wait for the jobs of `spec.after_each` with the same indexes. An operation all of whose jobs wait is in no queue.
     awaiting_jobs: Counter = 0
-    #: Number of jobs that timed out. They do not count as failed runs.
+    #: Number of jobs that timed out. Their runs do not count as failed.
     timed_out_jobs: Counter = 0
     #: Unix time in milliseconds at which the time limit of the whole operation is reached; 0: no such limit, or not running.
     ends_by_ms: Counter = 0
@@ -230,7 +230,7 @@ class OperationOrder(enum.StrEnum):
     STARTED = "started"
     #: The largest number of unused core-seconds first (`headrace.efficiency.unused`). Operations without a measured run are left out.
     UNUSED_CPU = "unused_cpu"
-    #: The largest number of unused byte-seconds of memory first, in the same way.
+    #: The largest number of unused byte-seconds of memory first. Operations without a measured run are left out.
     UNUSED_MEMORY = "unused_memory"
 
 
@@ -367,7 +367,9 @@ class PoolCounts(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class ScanQueues(msgspec.Struct, frozen=True):
-    """Check again every operation that waits in a pool's queue, as admission does each minute anyway. For administrators."""
+    """Check again every operation that waits in a pool's queue, as admission does every minute without a request.
+    For administrators.
+    """
 
 
 class Scanned(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -21,7 +21,8 @@ class TreePlacement(msgspec.Struct, frozen=True):
 
     tree: TreeName
     pool: PoolName
-    #: Grows with every recorded change of a placement; of the operations that wait for the same limit the lowest ticket is first.
+    #: Grows with every recorded change of a placement; the operation with the lowest ticket is the first of those that
+    #: wait for the same limit.
     ticket: Counter
     #: Pool in whose queue the operation waits for a running slot; empty (`UPSTREAM`): it waits for other operations to end; null: it
     #: holds a slot.

@@ -25,21 +25,22 @@ class PlanRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused
 class BoundKind(enum.StrEnum):
     """Reasons for which an element's fair share is not larger."""
 
-    #: It wants nothing.
+    #: The element wants nothing.
     IDLE = "idle"
-    #: It is owed all that it wants.
+    #: The element is owed all that it wants.
     MET = "met"
-    #: It wants a resource that the cluster does not have.
+    #: The element wants a resource that the cluster does not have.
     ABSENT = "absent"
-    #: Its own limit, or the limit of a pool above it.
+    #: The element is at its own limit, or at the limit of a pool above it.
     LIMIT = "limit"
-    #: The nodes that match its tag filters have no more for it, because elements that can run only there are owed the rest.
+    #: The nodes that match the element's tag filters have no more for it, because elements that can run only there are
+    #: owed the rest.
     NODES = "nodes"
     #: Every child that wants more is at a limit of its own.
     BELOW = "below"
-    #: Elements before it in a fifo pool come first.
+    #: In a fifo pool the elements before this one come first.
     FIFO = "fifo"
-    #: It is a gang: it gets all or nothing, and all of it does not fit.
+    #: The element is a gang, which gets all or nothing, and all of it does not fit.
     GANG = "gang"
     #: The whole cluster is given out; this is the element's part.
     FULL = "full"

@@ -29,7 +29,7 @@ class ExplainPool(msgspec.Struct, frozen=True):
 class Division(enum.StrEnum):
     """Ways in which a pool that gives out less than its children want determines the share of a child."""
 
-    #: The pool gives out all that the child wants and can have, or the child is the root.
+    #: The pool gives out all that the child wants and can have, or the explained pool is the root.
     NONE = ""
     #: By weights, in addition to guarantees.
     WEIGHT = "weight"
@@ -81,7 +81,8 @@ class ShareStep(msgspec.Struct, frozen=True):
     usage: Resources
     demand: Resources
     fair_resources: Resources
-    #: Part of the fair share that the strong guarantee gives. The two fields that follow are its other parts.
+    #: Part of the fair share that the strong guarantee gives. The two fields below are the other parts of the fair
+    #: share.
     by_strong_guarantee: Resources
     by_integral_guarantee: Resources
     by_weight: Resources
@@ -106,11 +107,11 @@ class ShareStep(msgspec.Struct, frozen=True):
 class Holder(msgspec.Struct, frozen=True):
     """The usage of a pool, an operation or a user."""
 
-    #: Empty in sums over operations.
+    #: Id of the operation; empty in sums over operations.
     operation: OperationId
-    #: Empty in sums over pools.
+    #: Name of the pool; empty in sums over pools.
     pool: PoolName
-    #: Empty in sums over users.
+    #: Name of the user; empty in sums over users.
     user: UserName
     usage: Resources
     #: The part of the usage that exceeds the fair share.

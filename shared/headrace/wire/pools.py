@@ -70,7 +70,8 @@ class ResourceDistribution(msgspec.Struct, frozen=True):
     distributed_burst_guarantee_resources: dict[str, Finite]
     #: Amount by which the bursts exceed the flows: this much more flow could be promised without promising more in total.
     undistributed_resource_flow: dict[str, Finite]
-    #: Amount by which the flows exceed the bursts, in the same way.
+    #: Amount by which the flows exceed the bursts: this much more burst could be promised without promising more in
+    #: total.
     undistributed_burst_guarantee_resources: dict[str, Finite]
 
 
@@ -94,19 +95,19 @@ class PoolView(msgspec.Struct, frozen=True):
     accumulated_resource_volume: dict[str, Finite] | None = None
     #: Saved volume as one number: share times seconds; None for a pool without integral guarantees.
     accumulated_resource_ratio_volume: Finite | None = None
-    #: Most that the pool can save: resource times seconds; None for a pool without integral guarantees.
+    #: Largest volume that the pool can save: resource times seconds; None for a pool without integral guarantees.
     integral_pool_capacity: dict[str, Finite] | None = None
     #: Seconds that the savings last at full burst; None if for ever.
     estimated_burst_usage_duration_seconds: Finite | None = None
-    #: The capacity as one number, share times seconds.
+    #: Largest volume that the pool can save as one number: share times seconds.
     integral_pool_capacity_ratio: Finite | None = None
     #: Inflow, as the largest share of any resource. None for a pool without integral guarantees, as for the three fields that follow.
     specified_resource_flow_ratio: Finite | None = None
     #: Burst (the most that may be drawn at once), as the largest share of any resource.
     specified_burst_ratio: Finite | None = None
-    #: That inflow ratio of the total of each resource; cpu in cores.
+    #: The inflow as amounts: `specified_resource_flow_ratio` of the total of each resource; cpu in cores.
     specified_resource_flow: dict[str, Finite] | None = None
-    #: That burst ratio of the total of each resource; cpu in cores.
+    #: The burst as amounts: `specified_burst_ratio` of the total of each resource; cpu in cores.
     specified_burst_guarantee_resources: dict[str, Finite] | None = None
     #: Sum of the inflow ratios of the pool and all pools below it.
     total_resource_flow_ratio: Finite = 0.0
@@ -114,7 +115,7 @@ class PoolView(msgspec.Struct, frozen=True):
     total_burst_ratio: Finite = 0.0
     #: For the root: promised part of the tree.
     resource_distribution_info: ResourceDistribution | None = None
-    #: Time that its volume was neither credited nor charged for; None for a pool without integral guarantees.
+    #: Time for which its volume was neither credited nor charged; None for a pool without integral guarantees.
     downtime: Downtime | None = None
     #: Limits in force, at most the cluster's total.
     resource_limits: Resources = ZERO
@@ -157,6 +158,6 @@ class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     more: bool = False
     #: Number of operations of this page that did not fit into it; a request for a single pool leaves out the fewest.
     operations_left_out: Counter = 0
-    #: Outlook of the element in `outlook_of`, then of the pools above it from the nearest up; elements that are short of nothing are left
-    #: out.
+    #: Outlook of the element in `outlook_of`, then of the pools above it from the nearest up; elements that have what
+    #: they are owed are left out.
     outlooks: list[StarvationOutlook] = []

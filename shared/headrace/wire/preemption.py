@@ -52,7 +52,7 @@ class PreemptionReason(enum.StrEnum):
     PREEMPTION = "preemption"
     #: For an aggressively starving operation.
     AGGRESSIVE_PREEMPTION = "aggressive_preemption"
-    #: The operation is above its fair share and gives back by itself.
+    #: The operation is above its fair share, and its allocations are asked to end.
     GRACEFUL_PREEMPTION = "graceful_preemption"
     #: The operation or a pool above it uses more than its limit.
     RESOURCE_LIMITS_VIOLATED = "resource_limits_violated"

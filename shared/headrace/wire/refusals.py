@@ -18,12 +18,12 @@ from headrace.pools.rights import Person, Right, holders
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.version import Counter, Term
 
-#: Most people with a right that a refusal names.
+#: Largest number of people with a right that a refusal names.
 _MOST_NAMES: Final = 20
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
-#: Reason why something may not have been written, if the bus gave none.
+#: Reason why something may not have been written, used if the bus gave no reason.
 SLOW_BUS = "the bus is slow, has no leader at present, or its disk is full"
 
 
@@ -48,7 +48,7 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
     place: str
     value: str
     expected: str
-    #: Rule of the configuration that is broken, such as `guarantee_sum`; empty if it is no such rule.
+    #: Rule of the configuration that is broken, such as `guarantee_sum`; empty if no rule is broken.
     rule: str = ""
 
     def text(self) -> str:
@@ -100,9 +100,9 @@ class Busy(_Refusal, frozen=True, tag="busy"):
     oldest_waiting_ms: int
     #: Why the log accepts nothing, if known.
     why: str = ""
-    #: Most requests that each user may have waiting, if one user has too many; else 0.
+    #: Largest number of requests that each user may have waiting, if one user has too many; else 0.
     most_requests_of_a_user: int = 0
-    #: Most bytes of requests that each user may have waiting, if one user has too many; else 0.
+    #: Largest number of bytes of requests that each user may have waiting, if one user has too many; else 0.
     most_request_bytes_of_a_user: int = 0
 
     def text(self) -> str:
@@ -171,7 +171,7 @@ class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
 
 
 class ServiceFault(_Refusal, frozen=True, tag="service_fault"):
-    """The service failed at this request because of a defect of its own. The service goes on."""
+    """The service failed at this request because of a defect of its own. The service continues."""
 
     #: Class name of the error.
     error: str

@@ -15,11 +15,11 @@ import msgspec
 from headrace.ids import OperationId
 from headrace.wire.version import Counter
 
-#: Most bytes of input in one turn, and of each output stream in one answer.
+#: Largest number of bytes of input in one turn, and of each output stream in one answer.
 MOST_SESSION_BYTES = 64 * 1024
 #: Longest time in milliseconds that a turn may wait for output. Shorter than one attempt of a client.
 LONGEST_TURN_MS = 3_000
-#: Most rows and columns of a terminal.
+#: Largest number of rows, and of columns, of a terminal.
 _MOST_CELLS = 65_535
 
 #: Name of a session: 128 random bits, which its client chose.
@@ -76,15 +76,16 @@ class SessionState(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
 
     #: Number of bytes of input that the runner has accepted. The person sends later bytes again.
     input_offset: Counter
-    #: Output from these offsets on; empty if none was wanted.
+    #: Offset of the first byte of `stdout`.
     stdout_offset: Counter = 0
     stdout: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
     stderr_offset: Counter = 0
     stderr: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
     #: True if the process has ended and no output follows what this answer holds.
     ended: bool = False
-    #: Exit status of the process, or the signal that ended it; None: it runs, or was not started.
+    #: Exit status of the process; None: it runs, was not started, or was ended by a signal.
     exit_code: int | None = None
+    #: Number of the signal that ended the process; None: no signal ended it.
     signal: int | None = None
     #: Why the process was not started, or why the runner ended it; empty: neither.
     reason: Annotated[str, msgspec.Meta(max_length=4096)] = ""

@@ -27,11 +27,11 @@ _PART_BYTES = 64 * 1024
 #: Bytes reserved for everything in a part but its frame, items and removed keys.
 _ENVELOPE_BYTES = 1024
 _encode = msgspec.msgpack.Encoder().encode
-#: Most whole snapshots that a publisher keeps for readers that do not have all pages yet.
+#: Upper bound of the whole snapshots that a publisher keeps for readers that do not have all pages yet.
 _MOST_WHOLES = 4
 #: Number of versions after which a kept whole snapshot may be dropped, although no reader has fetched all its pages.
 _GIVEN_UP = 1_000
-#: Most versions that a reader holds back because an earlier version is missing.
+#: Upper bound of the versions that a reader holds back because an earlier version is missing.
 _MOST_AHEAD = 64
 
 
@@ -75,7 +75,8 @@ class SnapshotPublisher(Generic[Item, Frame]):
         gone = [key for key in removed if self.items.pop(key, None) is not None]
         different: list[Item] = []
         all_moved: list[MovedShare] = []
-        # Keep only the last item of each key, because a moved share is relative to the item of the previous version.
+        # Only the last item of each key is kept, because a moved share is relative to the item of the previous
+        # version.
         for key, item in {self._key(item): item for item in changed}.items():
             before = self.items.get(key)
             if before == item:
@@ -253,7 +254,7 @@ class SnapshotReader(Generic[Item, Frame]):
         self.needs_whole, self._is_defective = self._is_defective and not whole, False
         self._ahead = {base: held for base, held in self._ahead.items() if base > self.version}
         self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
-        # `difference` avoids what `-` with the keys of a map would do: walk through all keys.
+        # `difference` is used because `-` with the keys of a map would walk through all keys.
         gone = (removed | before).difference(self.items)
         there = frozenset(changed & self.items.keys() if removed else changed)
         return Applied(version=self.version, changed=there, removed=frozenset(gone), whole=whole)

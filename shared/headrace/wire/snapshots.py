@@ -74,7 +74,8 @@ class ElementKind(enum.StrEnum):
     OPERATION = "operation"
 
 
-# The key of an element is read very often, and looking up a member of an enumeration takes longer than the rest of `key`.
+# A constant, because the key of an element is read very often, and looking up a member of an enumeration takes longer
+# than the rest of `key`.
 _OPERATION: Final = ElementKind.OPERATION
 
 
@@ -98,7 +99,7 @@ class StarvationReason(enum.StrEnum):
 
     NONE = ""
     FAIR_SHARE = "fair_share"
-    #: Its strong guarantee.
+    #: The strong guarantee of the element.
     MIN_SHARE = "min_share"
 
 
@@ -151,7 +152,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ephemeral: bool = False
     #: Position among the operations of a fifo pool; None outside fifo pools.
     fifo_index: Counter | None = None
-    #: Position in force, which differs if the pool put the operation elsewhere. None outside fifo pools.
+    #: Position in force, which differs from `fifo_index` if the pool reordered its operations. None outside fifo
+    #: pools.
     effective_fifo_index: Counter | None = None
     #: Integral share that was granted; the fair share may use less of it.
     proposed_integral_share: Share = ZERO_SHARE
@@ -175,7 +177,8 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     rank: Counter = 0
     #: Sum of the nodes that match its scheduling tag filters. None: it has no filters, or the nodes are not known.
     tag_filter_limits: Resources | None = None
-    #: Under a YARN policy: amount that the element is due, for a pool with all below it. None: nothing.
+    #: Under a YARN policy: amount that the element is due for its fair share, for a pool with all below it. None:
+    #: nothing.
     due_to_fair_share: Resources | None = None
     due_to_min_share: Resources | None = None
     #: True if jobs must be preempted now to provide what the element is due.
@@ -273,9 +276,9 @@ class ShareFrame(msgspec.Struct, frozen=True):
     at_ms: Counter = 0
     #: True if volumes did not arrive in time, so that those of an earlier update were used.
     stale_volumes: bool = False
-    #: Errors of the algorithm, in words (guarantees above the cluster and the like).
+    #: Errors of the algorithm in words, such as guarantees above the cluster.
     errors: list[str] = []
-    #: The same errors with the pools that they concern.
+    #: The errors in `errors`, each with the pools that it concerns.
     complaints: list[ShareComplaint] = []
     #: Time for which the volumes of integral guarantees were neither credited nor charged.
     downtime: Downtime = Downtime()
@@ -300,8 +303,8 @@ class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     removed: list[str] = []
     #: For shares: elements of which only the figures of `MovedShare` changed.
     moved: list[MovedShare] = []
-    #: Version that a change with `moved` is relative to. The `base` of such a part is its own version, which no reader has before. A reader
-    #: that does not know `moved` therefore asks for the whole.
+    #: Version that a change with `moved` is relative to. The `base` of such a part is its own version, which no reader
+    #: has before. So a reader that does not know `moved` asks for the whole snapshot.
     moved_from: Version | None = None
 
     @property

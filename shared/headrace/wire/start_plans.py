@@ -73,5 +73,5 @@ class OperationFit(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     causes: list[Cause]
     nodes: NodesFit
     limits: list[PoolRoom]
-    #: Most of its jobs that could run at the same time if nothing else ran. None: unknown.
+    #: Largest number of its jobs that could run at the same time if nothing else ran. None: unknown.
     jobs_at_once: Counter | None = None

@@ -23,7 +23,8 @@ LARGEST_START_BYTES: Final = 130
 class StartStage(enum.StrEnum):
     """The stage that started an allocation, as section 8.2 of the specification of allocation names it."""
 
-    #: In free resources. High priority exists only if the tree has guarantee priority scheduling.
+    #: For an operation of high priority, in free resources. High priority exists only if the tree has guarantee
+    #: priority scheduling.
     REGULAR_HIGH_PRIORITY = "regular_high_priority"
     REGULAR_MEDIUM_PRIORITY = "regular_medium_priority"
     #: For a starving operation, with resources preempted from operations above their share if needed.

@@ -190,7 +190,9 @@ def asks_from(inbox_: str) -> str:
 
 
 def answers_at(reply: str) -> str:
-    """Return the subject for the answer to a request with this reply subject: another subject if `asks_from` made the reply subject."""
+    """Return the subject for the answer to a request with this reply subject: the reply subject itself, unless
+    `asks_from` made it.
+    """
     return reply.replace(_ASKED, ".answered.") if _ASKED in reply and reply.startswith("_INBOX.user.") else reply
 
 

@@ -15,9 +15,9 @@ from headrace.wire.pool_changes import PoolChange, PoolPlan
 from headrace.wire.snapshots import ElementKind
 from headrace.wire.version import Counter
 
-#: Most nodes in one supposition.
+#: Largest number of nodes in one supposition.
 _MOST_NODES = 1_000_000
-#: Most pools in an answer that are over their limits.
+#: Largest number of pools over their limits in an answer.
 MOST_OVER_LIMITS = 100
 
 
@@ -66,7 +66,9 @@ class ElementShares(msgspec.Struct, frozen=True):
 
 
 class ComparedElement(msgspec.Struct, frozen=True):
-    """The root, a pool or an operation, before and after the changes. None: it does not exist."""
+    """The root, a pool or an operation, before and after the changes. One of the two is None if the element does
+    not exist there.
+    """
 
     kind: ElementKind
     #: Pool name or operation id.
@@ -83,7 +85,8 @@ class JobsOverLimits(msgspec.Struct, frozen=True):
     """A pool that uses more than its resource limits after the changes, so that running jobs would be preempted."""
 
     pool: PoolName
-    #: The fewest running jobs that must end, without jobs that must end because of the limits of a pool below.
+    #: The smallest number of running jobs that must end, without jobs that must end because of the limits of a pool
+    #: below.
     jobs: Counter
     #: Number of all running jobs of the pool.
     running_jobs: Counter

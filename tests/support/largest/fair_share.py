@@ -50,7 +50,7 @@ from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.engine import EngineOptions, FairShareEngine
 from headrace_fair_share.facts.usage import UsageChange
 from headrace_fair_share.history.downsampling import Downsampler
-from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
+from headrace_fair_share.history.sampling import HistoryOptions, SampleInput, Sampler
 from headrace_fair_share.starvation.clocks import Age, Ages
 from headrace_fair_share.starvation.saved_clocks import ClockStore
 from headrace_fair_share.update.results import PoolResults

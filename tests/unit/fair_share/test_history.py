@@ -20,7 +20,7 @@ from headrace.wire.snapshots import DetailedShare, ElementKind, ShareFrame, Shar
 from headrace.wire.version import NEVER, Version
 from headrace_fair_share.facts.operations import KnownOperation
 from headrace_fair_share.history.downsampling import Downsampler
-from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
+from headrace_fair_share.history.sampling import HistoryOptions, SampleInput, Sampler
 from headrace_fair_share.update.results import PoolResults
 
 TREE = TreeName("default")

@@ -1,1 +1,1 @@
-"""Files of the runner: files that outlive it, the logs of jobs, and the removal of old logs."""
+"""Files of the runner: records that outlive it, the logs of jobs, and the removal of old logs."""

@@ -16,7 +16,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 
 Stream = Literal["stdout", "stderr"]
-#: Smallest cap in bytes; with a smaller cap there would be a rename for every few lines.
+#: Smallest cap of a stream in bytes. With a smaller cap there would be a rename for every few lines.
 SMALLEST_CAP_BYTES = 64 * 1024
 TAIL_BYTES = 2048
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -30,7 +30,7 @@ class LogUnwritable(Exception):
 
 
 def job_name(job: JobKey) -> str:
-    """Return the job's name in one word, as in its marker and in names of files."""
+    """Return the job's name as one word, as its marker and the names of its files contain it."""
     return f"{job.operation}.{job.index}.{job.attempt}"
 
 
@@ -91,12 +91,12 @@ class StreamWriter:
             self._fd = -1
 
     def _begin(self) -> None:
-        # An earlier job with the same name may have left files here, which are not output of this job.
+        # Remove files that an earlier job with the same name left here. They are not output of this job.
         for leftover in (self.path, f"{self.path}.1", f"{self.path}.at"):
             self._unlink(leftover)
         try:
             self._fd = self._files.open(self.path, _NEW_FILE)
-        # The folder was removed while the job wrote nothing.
+        # The file or its folder was removed while the job wrote nothing.
         except FileNotFoundError:
             self._files.make_folder(os.path.dirname(self.path))
             self._fd = self._files.open(self.path, _NEW_FILE)

@@ -70,7 +70,7 @@ class EarlierRunner(msgspec.Struct):
 
     ends: list[JobEnd] = []
     leftovers: list[Leftover] = []
-    #: Original names of the files that could not be read; each is in `spoiled/` now.
+    #: Original names of the files that could not be read; each of them was moved to `spoiled/`.
     spoiled: list[str] = []
 
 
@@ -93,7 +93,7 @@ class _File(msgspec.Struct):
 
 
 def has_jobs(files: LinuxFiles, state: str) -> bool:
-    """True if a runner of this state folder may have left jobs or ends that are not accounted for. Raises OSError."""
+    """True if a runner of this state folder may have left jobs or ends that this runner has not handled yet. Raises OSError."""
     folder = f"{state}/jobs"
     return any(_read(files, f"{folder}/{entry.name}", _HEAD_BYTES) != _FREE for entry in files.entries(folder))
 
@@ -130,7 +130,7 @@ class KeptJobs:
         Raises OSError only if the folder cannot be used.
         """
         self._files.make_folder(self._folder)
-        # The folder does not exist until a file was spoiled.
+        # The folder does not exist until the first unreadable file is moved into it.
         with contextlib.suppress(OSError):
             self._serial = _newest(self._files, self._spoiled)
         self._serial = max(self._serial, _newest(self._files, self._folder))

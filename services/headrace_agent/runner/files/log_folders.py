@@ -24,7 +24,7 @@ class LogFolders:
         """Make the spare folder for the next operation if there is none. It may be called at any time."""
         if self._has_spare:
             return
-        # Whatever is wrong with the folder is noticed and reported when a job is to start.
+        # An error is noticed and reported when a job is to start.
         with contextlib.suppress(OSError):
             self._files.make_folder(self._spare)
             self._has_spare = self._files.is_fresh_folder(self._spare)

@@ -33,12 +33,12 @@ class Removal:
         return bool(self._folders)
 
     def remove(self, path: str) -> None:
-        """Remove a folder: at once if it is empty, otherwise step by step. Raises OSError if it cannot even be moved."""
+        """Remove a folder: at once if it is empty, otherwise step by step. Raises OSError if the folder cannot even be moved."""
         try:
             self._files.remove_folder(path)
             return
         except OSError:
-            # The folder is not empty, or there is another reason, which moving it will show.
+            # The folder is not empty. If there is another reason, the attempt to move it will show that.
             pass
         self._move(path)
 
@@ -51,19 +51,19 @@ class Removal:
                 found = self._files.entries(folder, entries)
             except OSError:
                 self._folders.popleft()
-                # It may be a file; for anything else the next runner tries again.
+                # The entry may be a file. Anything else is left for the next runner.
                 self._unlink(folder)
                 continue
             is_cleared = all([self._clear(f"{folder}/{entry.name}", is_folder=entry.is_folder) for entry in found])
             if not is_cleared or len(found) < entries:
                 self._folders.popleft()
-                # The next runner tries again.
+                # If this fails, the next runner tries again.
                 with contextlib.suppress(OSError):
                     self._files.remove_folder(folder)
             entries -= len(found) + 1
 
     def _clear(self, path: str, *, is_folder: bool) -> bool:
-        """Remove one entry from its folder. Return False if it stays there."""
+        """Remove one entry of a folder. Return False if the entry stays there."""
         if not is_folder:
             return self._unlink(path)
         try:
@@ -73,7 +73,7 @@ class Removal:
         return True
 
     def _move(self, path: str) -> None:
-        # It may be a file, and moving it shows any other reason.
+        # The entry may be a file. Any other reason for the error shows when it is moved.
         with contextlib.suppress(OSError):
             # A folder that its owner may not write in can be renamed only within its parent folder, so it is unlocked first.
             self._files.unlock(path)

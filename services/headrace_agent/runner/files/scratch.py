@@ -38,7 +38,7 @@ class ScratchFolders:
     def give_back(self, path: str, *, is_left: bool) -> None:
         """Take back the folder of a job that has ended.
 
-        `is_left`: no process of the job lives. Raises OSError if it cannot even be moved.
+        `is_left`: no process of the job lives. Raises OSError if the folder cannot even be moved.
         """
         if is_left and len(self._spare) < _MOST_SPARE and self._files.is_fresh_folder(path):
             self._spare.append(path)

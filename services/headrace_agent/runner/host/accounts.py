@@ -14,7 +14,7 @@ _OVERFLOW_UID: Final = 65_534
 
 
 class NoAccount(HeadraceError):
-    """Jobs cannot run as the account: the host has none of that name, or it belongs to the superuser or the system."""
+    """Jobs cannot run as the account: the host has no account of that name, or the account belongs to the superuser or the system."""
 
 
 class Account(NamedTuple):

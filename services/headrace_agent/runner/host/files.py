@@ -40,7 +40,7 @@ class LinuxFiles:
             refuse_foreign(status, path)
 
     def unlock(self, path: str) -> None:
-        """Give the owner of a folder all permissions for it. Raises OSError for anything but a folder."""
+        """Give the owner of a folder all permissions on it. Raises OSError for anything but a folder."""
         # A descriptor of this kind needs no permissions. The path is resolved once, so a link cannot replace the folder
         # meanwhile.
         fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -22,8 +22,8 @@ _FIONREAD = 0x541B
 _PROC_BYTES = 4096
 #: States in /proc/<pid>/stat: a zombie, and two names for a process that is just being removed.
 _DEAD = (b"Z", b"X", b"x")
-#: Fields 26, 50 and 51 of /proc/<pid>/stat, counted from the state: the address of the code, and the addresses at which the
-#: environment begins and ends. The first is 0 only during exec, which sets it last, and without memory.
+#: Fields 26, 50 and 51 of /proc/<pid>/stat, counted from the state: the address of the code, and the addresses at which the environment
+#: begins and ends. The first of them is 0 only during exec, which sets it last, and for a process without memory.
 _CODE_ADDRESS = 23
 _ENVIRONMENT_BEGINS = 47
 _ENVIRONMENT_ENDS = 48
@@ -49,7 +49,7 @@ class LinuxProcesses:
         self.starter = Starter(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
         self._is_reaper = False
         self._children_fd = -1
-        # Some kernels are built without this file.
+        # Some kernels are built without this file; no child is found then.
         with contextlib.suppress(FileNotFoundError):
             self._children_fd = os.open(f"/proc/self/task/{os.getpid()}/children", os.O_RDONLY | os.O_CLOEXEC)
 
@@ -93,7 +93,7 @@ class LinuxProcesses:
         return _is_there(lambda: signal.pidfd_send_signal(pidfd, number))
 
     def exited(self, pid: int) -> bool:
-        """True if a child has ended. The child is not reaped."""
+        """True if a child has ended. This does not reap the child."""
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self, pid: int) -> Reaped | None:
@@ -117,7 +117,7 @@ class LinuxProcesses:
 
         Empty if the runner does not get orphans.
         """
-        # Then this process may have children of other origin, which must not be killed.
+        # If this process is no reaper, it may have children of other origin, which must not be killed.
         if not self._is_reaper:
             return []
         if self._children_fd < 0:
@@ -130,7 +130,7 @@ class LinuxProcesses:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
     def session(self, pid: int) -> int | None:
-        """Return the session of a process, or None if there is no such process or it is dead."""
+        """Return the session of a process, or None if the process does not exist or is dead."""
         fields = _stat_fields(pid)
         return int(fields[3]) if fields is not None and fields[0] not in _DEAD else None
 
@@ -168,7 +168,7 @@ class LinuxProcesses:
 
 
 def _is_there(send: Callable[[], None]) -> bool:
-    """Return False if there is no process that a signal could go to."""
+    """Return False if no process exists to which a signal could go."""
     try:
         send()
     except ProcessLookupError:

@@ -149,7 +149,7 @@ class Starter:
             os.close(starting.report_fd)
             self._in_threads -= 1
         error, _, part = report.partition(b" ")
-        # A copy that became its program leaves the end of the pipe without a report.
+        # If the copy became its program, it leaves the end of the pipe without a report.
         if not part:
             return starting.pid
         raise CannotStart(part.decode(), int(error))  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ class Starter:
         starting.is_unwanted = True
         pids = {starting.pid} if starting.pid else _children_of(starting.thread) - set(known)
         for pid in pids:
-            # By now it may be a program of another user.
+            # The signal is refused if the program meanwhile runs as another user.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -188,7 +188,7 @@ class Starter:
                 starting.pid = call.perform(starting)
             except CannotStart as error:
                 starting.report(error)
-            # Without a report the job would fail only at the end of its start timeout.
+            # Any error is reported. Without a report the job would fail only at the end of its start timeout.
             except Exception:
                 starting.report(CannotStart("process", errno.EINVAL))
             else:
@@ -196,7 +196,7 @@ class Starter:
 
     def _begin_in_copy(self, starting: Starting, order: Spawn, account: Account) -> None:
         for fd in (order.stdout_fd, order.stderr_fd, order.stdin_fd):
-            # The program may open them by name, as /dev/stderr.
+            # The program may open these files by name, as /dev/stderr.
             if fd >= 0:
                 os.fchown(fd, account.uid, account.gid)
         pid = os.fork()
@@ -220,7 +220,7 @@ def _become(order: Spawn, account: Account, stdin: int, starting: Starting) -> N
             os.dup2(fd, number)
         if order.terminal:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-        # Otherwise this process would hold the runner's lock and connections while it is blocked.
+        # The descriptors are closed, because otherwise this process would hold the runner's lock and connections while it is blocked.
         os.closerange(_FIRST_OTHER_FD, starting.report_fd)
         os.closerange(starting.report_fd + 1, os.sysconf("SC_OPEN_MAX"))
         part = "limits"
@@ -267,7 +267,7 @@ class _PosixSpawn:
             else:
                 library.posix_spawn_file_actions_adddup2(self._actions, fd, number)
         if close_from := getattr(library, "posix_spawn_file_actions_addclosefrom_np", None):
-            # Otherwise the process would hold the runner's lock and connections while it is blocked.
+            # The descriptors are closed, because otherwise the process would hold the runner's lock and connections while it is blocked.
             close_from(self._actions, _FIRST_OTHER_FD)
         library.posix_spawn_file_actions_addchdir_np(self._actions, os.fsencode(order.working_directory))
         self._argv = (ctypes.c_char_p * (len(words) + 1))(*words, None)
@@ -350,7 +350,9 @@ def _program(order: Spawn) -> str:
 
 
 def _cannot_run(path: str, error: OSError) -> CannotStart:
-    """Return the error of a program that `exec` refused. If the file exists, it is a script whose interpreter is missing."""
+    """Return the error of a program that `exec` refused. If the file exists although `exec` did not find it, it is a script whose
+    interpreter is missing.
+    """
     is_script = error.errno == errno.ENOENT and os.path.exists(path)
     return CannotStart("interpreter" if is_script else "program", error.errno or 0)
 

@@ -1,4 +1,4 @@
-"""Commands that sessions run beside jobs: they belong to a job and end with it, but their end is not the job's."""
+"""Commands that sessions run beside jobs: they belong to a job and end with it, but the job goes on when they end."""
 
 from __future__ import annotations
 

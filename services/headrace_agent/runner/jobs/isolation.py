@@ -2,7 +2,7 @@
 
 * `cgroup2`: a cgroup for each job in a delegated cgroup v2 folder. It limits memory, cpu and the number of all its processes
   together, and its kill reaches every process. A runner that is root also keeps the job from the GPU devices of other jobs.
-* `rlimit`: limits only memory, and that of each process alone. RLIMIT_DATA counts private writable memory when it is reserved.
+* `rlimit`: limits only the memory of each single process. RLIMIT_DATA counts private writable memory when it is reserved.
   It includes the full size of thread stacks, so it is set to the job's limit plus some headroom. RLIMIT_AS would count far more
   (mapped files, address space that runtimes reserve and never touch). A process that asks for more memory is refused, not
   killed.
@@ -80,7 +80,7 @@ class Isolation:
         return JobUsage()
 
     def remove(self, job: JobKey) -> bool:
-        """Remove what the job's limits needed, after its end. Return False if that is not possible yet."""
+        """Remove the resources of the host that the job's limits needed, after its end. Return False if that is not possible yet."""
         return True
 
 
@@ -177,7 +177,8 @@ class Cgroup2(Isolation):
         missing = sorted({"cpu", "memory"} - set(offered))
         if missing:
             raise CannotIsolate(f"{folder} offers no controller for {' and '.join(missing)}")
-        # A cgroup that gives controllers to its children must not hold a process itself, and this process may be in it.
+        # A cgroup that gives controllers to its children must not hold a process itself, and this process may be in the folder's own
+        # cgroup.
         own = f"{folder}/supervisor"
         self._files.make_folder(own)
         for pid in self._files.read_file(f"{folder}/cgroup.procs", _SMALL_FILE_BYTES).decode().split():
@@ -194,7 +195,7 @@ class Cgroup2(Isolation):
 
     def _make_group(self, path: str) -> None:
         self._files.make_folder(path)
-        # Runtimes size themselves by the limits that they read here. If they cannot read them, they use those of the whole
+        # Runtimes size themselves by the limits that they read here. If they cannot read the limits, they use the sizes of the whole
         # host.
         self._files.let_others_read(path)
 

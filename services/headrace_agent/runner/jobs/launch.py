@@ -28,7 +28,7 @@ from headrace_agent.runner.settings import Settings
 
 #: Exit code of a shell for a command that does not exist.
 _NOT_FOUND = 127
-#: Free bytes that the disk of the logs must have at least. With less a job would start, and fail when it writes output.
+#: Smallest number of free bytes on the disk of the logs. With less, a job would start, and then fail when it writes output.
 _LEAST_ROOM_BYTES: Final = 2**20
 
 
@@ -56,7 +56,7 @@ class Begun(msgspec.Struct, frozen=True):
     run: Run
     order: Spawn
     starting: Starting
-    #: Our ends of the pipes. A terminal is the first; the second is negative then.
+    #: This process's ends of the pipes. If the job has a terminal, `stdout_fd` is the terminal and `stderr_fd` is negative.
     stdout_fd: int
     stderr_fd: int
     #: The scratch folder that was made for the job; empty: none.
@@ -70,14 +70,14 @@ class Launched(msgspec.Struct, frozen=True):
 
     pid: int
     pidfd: int
-    #: As in `Begun`.
+    #: As in `Begun`: this process's ends of the pipes, or the terminal.
     stdout_fd: int
     stderr_fd: int
     #: Time of the start, the same as in the job's file.
     at: Moment
     #: The scratch folder that was made for the job; empty: none.
     scratch: str
-    #: Step that the host failed to do for the job right after the start, after which the process must be ended; empty if none failed.
+    #: Step right after the start that the host failed to do for the job, so that the process must be ended; empty if no step failed.
     failure: str = ""
 
 
@@ -189,7 +189,7 @@ class Launcher:
         return Begun(run, order, starting, out, err, scratch, until_ns)
 
     def begin_beside(self, run: Run, scratch: str, ends: Ends) -> Starting:
-        """Begin to start the command of `run` beside the running job of that name, in its cgroup. Raises `NotStarted`."""
+        """Begin to start the command of `run` beside the running job that `run` names, in the job's cgroup. Raises `NotStarted`."""
         order = self._order(run, scratch, _account_of(run), ends)
         try:
             return self._host.processes.starter.begin(order)
@@ -211,7 +211,7 @@ class Launcher:
         return pid, pidfd
 
     def _output_ends(self, opened: list[int], *, has_terminal: bool) -> tuple[int, int, Ends]:
-        """Return our ends of the output and the ends of the process. All are added to `opened`. Raises OSError."""
+        """Return this process's ends of the output and the ends of the job's process. All are added to `opened`. Raises OSError."""
         processes = self._host.processes
         if has_terminal:
             ours, theirs, path = self._host.terminals.open()
@@ -244,7 +244,7 @@ class Launcher:
 
     def _after_start(self, run: Run, pid: int, at: Moment, limits: ProcessLimits) -> str:
         failure = self._confine(run, pid, limits)
-        # If this fails, the process can still be found by its marker, and the file of the end will say that the disk is full.
+        # If the process is not recorded, it can still be found by its marker. A full disk is reported when the end of the job is written.
         with contextlib.suppress(OSError):
             self._kept.write_process(run.job, ProcessRecord(pid, at.wall_ms))
         return failure
@@ -256,7 +256,7 @@ class Launcher:
             for which, bounds in limits.items():
                 self._host.processes.limit(pid, which, *bounds)
         except ProcessLookupError:
-            # The process has ended already, and its end is reported like any other.
+            # The process has ended already. Its end is reported like that of any other process.
             pass
         except OSError as error:
             return f"its limits could not be set: {error.filename or 'prlimit'}: {error.strerror}"

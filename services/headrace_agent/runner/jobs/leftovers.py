@@ -64,7 +64,7 @@ def _is_same(host: Host, leftover: Leftover) -> bool:
 
 
 def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int], set[int]]:
-    """Return the processes that belong to the jobs, and those for which that is not known now."""
+    """Return the processes that belong to the jobs, and those processes for which that is not known now."""
     victims: list[int] = []
     unknown: set[int] = set()
     for pid in host.processes.pids():
@@ -77,8 +77,8 @@ def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int]
 
 
 def _belongs(host: Host, pid: int, names: set[str], sessions: set[int]) -> bool | None:
-    """Return whether the process belongs to the jobs; None if it is just starting another program or ending, and nothing else
-    tells.
+    """Return whether the process belongs to the jobs. Return None if that is not known, because the process is just starting another
+    program or is ending.
     """
     marker = host.processes.marker(pid)
     if marker in names or host.processes.is_copy(pid):
@@ -94,7 +94,7 @@ def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:
     except OSError:
         return
     try:
-        # Checked again, since from now on the pid cannot be reused unnoticed.
+        # Whether the process belongs to the jobs is checked again, since from now on the pid cannot be reused unnoticed.
         if _belongs(host, pid, names, sessions):
             host.processes.signal_pidfd(pidfd, signal.SIGKILL)
     finally:

@@ -73,7 +73,7 @@ class ProcessTable:
         self._scratch = scratch
         self.retention = retention
         self._jobs: dict[JobKey, _Process] = {}
-        #: Jobs whose main process lives, by its pid; and the names of these jobs.
+        #: Jobs whose main process lives, by the pid of that process.
         self._pids: dict[int, _Process] = {}
         self._names: set[str] = set()
         self._pipes: dict[int, _Process] = {}
@@ -111,7 +111,7 @@ class ProcessTable:
         return self._starts.owns(fd)
 
     def on_start(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
-        """Return the outcome of a start, or None if the start was given up before."""
+        """Return the outcome of a start, or None for a start that was given up before."""
         found = self._starts.on_event(fd)
         if found is None:
             return None
@@ -141,7 +141,7 @@ class ProcessTable:
         folder = f"{self._settings.logs}/{run.job.operation}"
         cap = run.log_cap_bytes or self._settings.log_cap_bytes
         pipes = ((launched.stdout_fd, "stdout"), (launched.stderr_fd, "stderr"))
-        # The terminal of a job belongs to its session.
+        # The terminal of a job is read by its session, not here.
         for fd, stream in () if run.terminal else pipes:
             path = f"{folder}/{log_name(run.job, 'stderr' if stream == 'stderr' else 'stdout')}"
             process.streams[fd] = StreamWriter(self._host.files, path, cap, with_tail=stream == "stderr")
@@ -203,7 +203,9 @@ class ProcessTable:
         return list(self._jobs)
 
     def running(self, operation: str, index: int) -> tuple[Run, str] | None:
-        """Return the newest run of a job that has a living main process, and its scratch folder (empty: none); None if there is none."""
+        """Return the newest run of a job that has a living main process, and its scratch folder (empty: the run has none). Return None
+        if there is no such run.
+        """
         found = [
             process
             for process in self._pids.values()
@@ -221,7 +223,7 @@ class ProcessTable:
         self._host.processes.signal_group(process.pid, signal.SIGKILL)
         self._isolation.kill(process.run.job)
         process.reaped = self._host.processes.reap(process.pid)
-        # Some of its threads are still ending; the event comes again.
+        # The process is not reaped while some of its threads are still ending. The event comes again when they have ended.
         if process.reaped is None:
             return
         del self._pidfds[pidfd], self._pids[process.pid]
@@ -287,7 +289,7 @@ class ProcessTable:
                 continue
             name = self._host.processes.marker(pid) if session not in sessions else ""
             if name is None:
-                # Its job will be known soon, and no closing job counts as over before.
+                # The job of this process will be known soon, and no closing job counts as over before.
                 found.update(closing)
                 continue
             owner = sessions.get(session) or closing.get(name)
@@ -296,8 +298,8 @@ class ProcessTable:
             elif not name and self._host.processes.session(pid) is None:
                 died = True
             elif (self._pids or len(self._starts)) and (not name or name in names):
-                # It is a child of a job that runs or starts, or it hides its marker. A hidden process is killed after the last
-                # job.
+                # The process is a child of a job that runs or starts, or it hides its marker. A process that hides its marker is killed
+                # after the last job.
                 continue
             else:
                 self._strays = True
@@ -356,7 +358,7 @@ class ProcessTable:
         if not self._isolation.remove(job):
             self._to_remove.append(job)
         if process.scratch:
-            # The next runner finds the folder.
+            # If the folder stays, the next runner finds and removes it.
             with contextlib.suppress(OSError):
                 self._scratch.give_back(process.scratch, is_left=is_left)
         reaped = process.reaped

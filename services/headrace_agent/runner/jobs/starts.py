@@ -48,7 +48,7 @@ class Starts:
 
     @property
     def has_dying(self) -> bool:
-        """True if `tidy` has something to do."""
+        """True if `tidy` has killed processes to reap."""
         return bool(self._dying or self._given_up)
 
     def begin(self, run: Run) -> Launched | None:
@@ -70,7 +70,7 @@ class Starts:
         return fd in self._by_fd or fd in self._given_up
 
     def on_event(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
-        """Return the job with its process or its refusal; None for a start that was given up before."""
+        """Return the job with its process or its refusal. Return None for a start that was given up before."""
         self._poll.unregister(fd)
         begun = self._by_fd.pop(fd, None)
         if begun is None:
@@ -150,7 +150,7 @@ class Starts:
         """Kill a child that did not become its program, and reap it now or later. 0 is no process."""
         if not pid:
             return
-        # The process may have become its program just before, so its process group is killed too.
+        # The process may have become its program just before this, so its process group is killed, too.
         self._host.processes.signal_group(pid, signal.SIGKILL)
         self._host.processes.signal(pid, signal.SIGKILL)
         self._dying.add(pid)

@@ -9,7 +9,7 @@ from typing import Final
 
 from headrace.wire.sessions import MOST_SESSION_BYTES
 
-#: Most bytes of input that wait for the process.
+#: Upper bound of the bytes of input that wait for the process.
 _MOST_WAITING_BYTES: Final = 2 * MOST_SESSION_BYTES
 
 

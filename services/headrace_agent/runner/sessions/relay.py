@@ -1,4 +1,5 @@
-"""The sessions of a host: they move bytes between people's turns and the processes, and end what no person is connected to any more.
+"""The sessions of a host: they move bytes between people's turns and the processes, and end processes to which no person is connected any
+more.
 
 Nothing here waits for a process or for a person. Each direction of a session has a bound, and what is beyond the bound stays in the pipe or
 the terminal, so the process waits. A session whose person sends no turn for the grace time is left: its terminal is hung up, its command is
@@ -31,12 +32,13 @@ from headrace_agent.runner.jobs.process_table import ProcessTable
 from headrace_agent.runner.protocol import Run, Turn, Turned
 from headrace_agent.runner.sessions.session import Session, SessionEnd, WaitingTurn
 
-#: Most commands beside jobs on this host, of all people and of one person.
+#: Upper bound of the commands beside jobs on this host, of all people.
 MOST_COMMANDS: Final = 64
+#: Upper bound of the commands of one person beside jobs on this host.
 _MOST_COMMANDS_OF_A_PERSON: Final = 16
-#: Most sessions whose process has ended and whose result is kept for its person.
+#: Upper bound of the sessions whose process has ended and whose result is kept for its person.
 _MOST_ENDED: Final = 256
-#: Names of sessions that are over, which a late turn must not begin again.
+#: Number of remembered names of sessions that are over. A late turn must not begin such a session again.
 _MOST_FORGOTTEN: Final = 4_096
 #: Milliseconds from the hang-up of a command to SIGKILL.
 _KILL_AFTER_MS: Final = 5_000
@@ -69,8 +71,8 @@ class Sessions:
         self._by_id: dict[str, Session] = {}
         #: Sessions by the descriptors that the poll watches, with the events that it watches for.
         self._by_fd: dict[int, tuple[Session, int]] = {}
-        #: Descriptors that are closed at the end of a turn of the loop. Closed earlier, a new descriptor could get the number of one of
-        #: which the poll has reported an event that is not handled yet.
+        #: Descriptors that are closed at the end of a turn of the loop. If a descriptor were closed earlier, a new one could get its
+        #: number while an event that the poll reported for the old one is not handled yet.
         self._to_close: list[int] = []
         self._forgotten: deque[str] = deque(maxlen=_MOST_FORGOTTEN)
         self._buffer = bytearray(MOST_SESSION_BYTES)
@@ -137,7 +139,7 @@ class Sessions:
             self._pump(session, now)
 
     def on_time(self, now: Moment) -> list[JobKey]:
-        """Answer turns that waited long enough, and end what was left.
+        """Answer turns that waited long enough, and end sessions whose person has left.
 
         Return the jobs whose terminal was left. They must be stopped, and then `hang_up` must be called.
         """
@@ -167,7 +169,7 @@ class Sessions:
         return left
 
     def hang_up(self, job: JobKey) -> None:
-        """Close our end of the terminal of a job that is stopped, so that its processes get SIGHUP. Shells ignore SIGTERM."""
+        """Close this process's end of the terminal of a job that is stopped, so that its processes get SIGHUP. Shells ignore SIGTERM."""
         for session in self._sessions:
             if session.is_job and session.run.job == job:
                 self._close_ends(session)
@@ -188,7 +190,7 @@ class Sessions:
         return min(due, default=None)
 
     def _due_ns(self, session: Session) -> int:
-        """Return when the session is left, killed or forgotten: the next of these."""
+        """Return the next time at which the session is left, killed or forgotten."""
         if session.left_ns and session.end is None:
             never_ns = 2**63
             return never_ns if session.was_killed else session.left_ns + _KILL_AFTER_MS * NS_PER_MS
@@ -295,7 +297,7 @@ class Sessions:
         # The rest of its process group would keep its pipes open.
         self._host.processes.signal_group(session.pid, signal.SIGKILL)
         reaped = self._host.processes.reap(session.pid)
-        # Some of its threads are still ending; the event comes again.
+        # The process is not reaped while some of its threads are still ending. The event comes again when they have ended.
         if reaped is None:
             return
         self._watch(session, session.pidfd, 0)
@@ -317,7 +319,9 @@ class Sessions:
         self._pump(session, now)
 
     def _leave(self, session: Session, now: Moment) -> None:
-        """Hang up on a command, which gets SIGHUP. `on_time` reports a job. A session that is over is forgotten."""
+        """Hang up on a session. A command gets SIGHUP here; the job of a terminal is reported by `on_time`. A session that is over is
+        forgotten.
+        """
         if session.is_over:
             self._forget(session)
             return

@@ -23,7 +23,7 @@ class SessionEnd(NamedTuple):
 
     exit_code: int | None
     signal: int | None
-    #: CLOCK_BOOTTIME in nanoseconds at which the end was noticed.
+    #: CLOCK_BOOTTIME in nanoseconds at which the end of the process was noticed.
     at_ns: int
     reason: str = ""
 
@@ -36,13 +36,15 @@ class Session:
         self.last_ns = last_ns
         self.is_job = is_job
         self.has_terminal = has_terminal
-        #: Name and person; empty while no person has connected to the terminal of a job.
+        #: Name of the session; empty while no person has connected to the terminal of a job.
         self.id = ""
+        #: Person of the session; empty while `id` is empty.
         self.user = ""
         self.inflow = Inflow()
         self.outflows = Outflow(), Outflow()
-        #: Descriptor of the input, and of each output by its stream (0 stdout, 1 stderr). The descriptor of a terminal is both.
+        #: Descriptor of the input; for a terminal, the same descriptor is also among the outputs.
         self.in_fd = -1
+        #: Descriptors of the outputs, by stream (0 stdout, 1 stderr).
         self.out_fds: dict[int, int] = {}
         #: Descriptors of the ends that the command gets, until its program runs.
         self.their_fds: list[int] = []
@@ -50,10 +52,10 @@ class Session:
         self.pid = 0
         self.pidfd = -1
         self.end: SessionEnd | None = None
-        #: CLOCK_BOOTTIME in nanoseconds at which the person left or the grace time was over; 0: neither.
+        #: CLOCK_BOOTTIME in nanoseconds at which the person left or the grace time was over; 0: neither has happened.
         self.left_ns = 0
         self.was_killed = False
-        #: Number of the turn whose size the terminal has.
+        #: Number of the turn that set the size of the terminal last.
         self.sized_by = 0
         self.waiting: WaitingTurn | None = None
 
@@ -73,7 +75,9 @@ class Session:
         return self.is_over or any(flow.kept for flow in self.outflows)
 
     def state(self, grace_ms: int, *, with_output: bool) -> SessionState:
-        """Return the state for the person. Without output it does not say that the session is over, since output may be left."""
+        """Return the state for the person. If `with_output` is false, it does not say that the session is over, since output may be
+        left.
+        """
         stdout, stderr = self.outflows
         state = SessionState(self.inflow.offset, grace_ms=grace_ms)
         if not with_output:

@@ -23,7 +23,7 @@ _MOST_REMEMBERED: Final = 100_000
 
 
 class PreemptionAlarms:
-    """The preemptions of the last hour, counted by operation and job index, whatever the attempt of the job was."""
+    """The preemptions of the last hour, counted by operation and job index. All attempts of a job count together."""
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, tuple[OperationId, int]]] = deque()

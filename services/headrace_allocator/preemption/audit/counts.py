@@ -36,7 +36,7 @@ class PreemptionCounts:
     def __init__(self) -> None:
         self._all: Counter[tuple[PreemptionReason, Group]] = Counter()
         self._of_pools: dict[PoolName, Counter[tuple[PreemptionReason, Group]]] = {}
-        #: Preemptions that did not happen because the node never obeyed the order.
+        #: Number of preemptions that did not happen because the node never obeyed the order.
         self.undone = 0
         #: Resources that preemption freed in excess of what the starts needed.
         self.unused = ZERO

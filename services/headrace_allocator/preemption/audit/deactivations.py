@@ -71,7 +71,9 @@ _REASONS = Deactivations.__struct_fields__
 
 
 def of_regular_stages(overlay: Overlay) -> Deactivations:
-    """Count the classes that the regular stages passed over, after everything that could start has started. Cost: two sets of classes."""
+    """Count the classes that the regular stages passed over, after everything that could start has started. Cost: computing two sets
+    of classes.
+    """
     order = overlay.view.order
     found = _of_room(overlay, order.root.classes, len(order.root.counts), overlay.room)
     found.resource_limits_exceeded = order.shut_classes

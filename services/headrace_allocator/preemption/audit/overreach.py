@@ -1,4 +1,5 @@
-"""Normal preemption that took too much: the loser has less than it is owed afterwards, or a pool less than its guarantee.
+"""Normal preemption that took too much: afterwards the operation that lost an allocation has less than it is owed, or a pool has less
+than its guarantee.
 
 The check does not share code with the choice of victims, so that it finds faults in those rules. The counts start at zero with each
 allocator process.
@@ -22,8 +23,7 @@ class Left(enum.StrEnum):
     """A state in which normal preemption should leave no operation and no pool."""
 
     OPERATION_BELOW_FAIR_SHARE = "operation_below_fair_share"
-    #: This state is legitimate if an operation of the pool is above its fair share while another operation of the pool waits below its
-    #: own.
+    #: No fault if an operation of the pool is above its fair share while another operation of the pool waits below its own.
     POOL_BELOW_GUARANTEE = "pool_below_guarantee"
 
 
@@ -45,7 +45,7 @@ class Overreach:
         if reason is not PreemptionReason.PREEMPTION or options.victim_rules is VictimRules.LEGACY:
             return
         if options.preemption_policy is not PreemptionPolicy.YTSAURUS:
-            # The YARN policies compare amounts differently.
+            # The YARN policies compare amounts in another way, so they are not checked.
             return
         threshold = pools.options.preemption_satisfaction_threshold
         kept, wanted = [threshold * share for share in loser.fair_share], loser.demand_share

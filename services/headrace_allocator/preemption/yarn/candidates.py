@@ -32,7 +32,7 @@ def containers_on(facts: Facts, plans: Plans, node: Node) -> NodeContainers[Allo
 
 
 def owner_of(operation: Operation, pools: PoolStates, kept: Resources) -> Owner:
-    """Return the operation as an owner of containers that holds `kept`."""
+    """Return the operation as the owner of containers. `kept` is the amount that it holds."""
     fair = operation.total.part(operation.fair_share)
     return Owner(operation.id, kept, fair, policy_of(operation, pools), may_lose(operation, operation.options(pools)))
 
@@ -43,7 +43,7 @@ def is_there(allocation: Allocation) -> bool:
 
 
 def is_master(operation: Operation, allocation: Allocation) -> bool:
-    """True if the allocation runs the master: the job without which the other jobs of the operation are useless."""
+    """True if the allocation runs the master, the job without which all other jobs of the operation are useless."""
     return operation.spec.first_job_is_master and 0 in allocation.slots
 
 

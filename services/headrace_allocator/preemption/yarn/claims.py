@@ -52,7 +52,7 @@ class Claims:
                 self._due[name] = Resources.sum(amounts)
 
     def some_may_be_seen_to(self, now: Moment) -> bool:
-        """True if at least one claim is not paused."""
+        """True if at least one claim may be processed, since it is not paused."""
         return any(self._paused_until_s.get(name, 0.0) <= now.steady_s for name in self._due)
 
     def handle_all(self, now: Moment) -> Iterator[NodeName | None]:
@@ -86,17 +86,17 @@ class Claims:
                         break
                     yield None
                 if search.best is None or not search.best.containers:
-                    # The search for the next container of this size would find no more.
+                    # The next container of this size would find no victims either.
                     break
                 victims = tuple(one.id for one in search.best.containers)
                 node, until_s = NodeName(search.best.node), self._paused_until_s[operation.id]
                 self._plans.add(Plan(node, victims, until_s, operation.id, size))
-                # The next search begins at the node that had enough for this container.
+                # The search for the next container begins at the node that had enough victims for this one.
                 names = names[looked_at - 1 :] + names[: looked_at - 1]
                 yield node
 
     def _is_settled(self, search: FewestMasters[Allocation], operation: Operation, name: NodeName) -> bool:
-        """Examine a node. True if no other node could be better."""
+        """Examine a node. Return True if no other node could be a better choice."""
         node = self._facts.nodes.get(name)
         if node is None or not node.accepts_jobs or not node.total.dominates(search.size):
             return False

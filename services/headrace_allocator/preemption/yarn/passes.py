@@ -36,7 +36,7 @@ class YarnPasses:
             self.claims.forget()
             self.rounds = Rounds(self._facts, self.plans)
             keys = cut.items
-        # Most trees have another policy, and ten thousand shares may change at once.
+        # Other policies claim nothing: most trees have one of these, and ten thousand shares may change at once.
         if self._policy is PreemptionPolicy.YARN:
             self.claims.on_shares(cut.items, keys)
         elif self._policy is PreemptionPolicy.YARN_LEGACY:
@@ -47,7 +47,7 @@ class YarnPasses:
         return self._pass is not None or self._may_begin(now)
 
     def on_due(self, most: int, now: Moment) -> Outcome[bool, Effect]:
-        """Run up to `most` steps. The answer is True while the pass is not finished."""
+        """Run up to `most` steps. The answer of the outcome is True while the pass is not finished."""
         if self._pass is None:
             self.plans.drop(before_s=now.steady_s)
         if self._pass is None and self._may_begin(now):

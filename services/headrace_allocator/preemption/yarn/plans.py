@@ -36,7 +36,7 @@ class Plans:
     def __init__(self) -> None:
         self._of: dict[NodeName, list[Plan]] = {}
         self._marked: dict[Allocation, Resources] = {}
-        #: By operation, the usage of its allocations that plans take.
+        #: By operation, the total usage of those of its allocations that are victims of plans.
         self._taken: dict[OperationId, Resources] = {}
         self.counts: Counter[str] = Counter()
 
@@ -49,7 +49,7 @@ class Plans:
         self.counts["made"] += 1
 
     def take(self, node: NodeName) -> list[Plan]:
-        """Remove and return the plans for a node. The caller carries them out now, or they are lost."""
+        """Remove and return the plans for a node. The caller must carry them out now, since they are no longer kept."""
         plans = self._of.pop(node, [])
         for plan in plans:
             self._unmark(plan)
@@ -84,7 +84,7 @@ class Plans:
         return (plan for plans in self._of.values() for plan in plans)
 
     def _unmark(self, plan: Plan) -> None:
-        # Other plans are not looked at: there may be thousands, and a heartbeat removes the plans of its node.
+        # Only this plan is examined: there may be thousands, and a heartbeat removes the plans of its node.
         for one in plan.victims:
             left = self.taken(one.operation) - self._marked.pop(one)
             if left == ZERO:

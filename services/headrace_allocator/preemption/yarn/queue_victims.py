@@ -77,11 +77,11 @@ class Round(Generic[Id]):
         self._root = root
         self._total = total
         self._needy_quirk = needy_quirk
-        #: False for Hadoop before the last 2.8 releases, where the round ends at a queue that has nothing above its share.
+        #: False: the round ends at a queue that has nothing above its share, as in Hadoop before the last 2.8 releases.
         self._skips_content = skips_content
 
     def take_warned(self, branch: Branch[Id], size: Resources) -> bool:
-        """Take the container of a branch that was warned before. False if the amount of the round is already reached."""
+        """Take a container that was warned before from its branch. False if the amount of the round is already reached."""
         if not self._is_some_left:
             return False
         branch.lose(size)

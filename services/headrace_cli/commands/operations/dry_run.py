@@ -19,9 +19,9 @@ from headrace_cli.show.screen import Screen
 
 #: Kind of a cause: each of the jobs is larger than every node.
 _TOO_LARGE: Final = "larger_than_every_node"
-#: Kinds of causes that do not go away when other jobs or operations end.
+#: Kinds of causes that persist when other jobs or operations end.
 _FOR_EVER: Final = frozenset({"gang_never_fits", "no_node_matches", _TOO_LARGE})
-#: Kinds of causes that do not go away either, if the limit is below what a single job needs.
+#: Kinds of causes that also persist, if the limit is below what a single job needs.
 _LIMITS: Final = frozenset({"pool_limit_reached", "operation_limit_reached"})
 #: Kinds of causes from an allocator that has just started and does not know all nodes and limits yet.
 _NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})

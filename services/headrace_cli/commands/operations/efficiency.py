@@ -99,7 +99,7 @@ _RUNS_THAT: Final = {JobResult.ABORTED: "were interrupted", JobResult.LOST: "wer
 
 
 def notes(view: OperationView) -> Iterator[str]:
-    """Yield what limits the meaning of the figures: runs that go on, runs that were not measured, hosts without cgroups."""
+    """Yield notes on what the figures do not cover: runs that go on, runs that were not measured, hosts without cgroups."""
     measured = sum(used.runs for used in view.used.values())
     if not measured:
         yield "no run was measured yet: a run is measured when it ends, on a node of this release"

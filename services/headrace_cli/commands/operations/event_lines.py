@@ -73,7 +73,7 @@ def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -
 
 
 def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
-    """Return one line that says by itself what happened, when, and to which operation or element."""
+    """Return one line that says what happened, when, and to which operation or element, so that it needs no context."""
     at = timestamp(_at_ms(happening) / 1000, zone)
     match happening:
         case OperationStep() | OperationChanged():

@@ -20,9 +20,9 @@ from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import parse_timestamp_ms
 
-#: Most operations that are requested to learn which operations belong to the pool of `--pool`.
+#: Upper bound of the operations that are requested to learn which operations belong to the pool of `--pool`.
 _MOST_MEMBERS: Final = 10_000
-#: Number of past events that are remembered. A new event that is among them has been printed already and is skipped.
+#: Number of past events that are remembered. A new event that is among them has been printed already and is left out.
 _MOST_TWICE: Final = 10_000
 
 
@@ -84,7 +84,7 @@ def events(
 
 
 class _Events:
-    """Prints events: past ones, new ones, or first the past ones and then the new ones, each once."""
+    """Prints past events, new events or both. Each event is printed once."""
 
     def __init__(self, client: Client, screen: Screen) -> None:
         self._client, self._screen = client, screen

@@ -256,7 +256,7 @@ def _try(one: Try) -> str:
     return words if short == "–" else f"{words}; short of {short}"
 
 
-#: Most holders of running slots shown for a pool. The JSON answer has more of them.
+#: Upper bound of the holders of running slots that are shown for a pool. The JSON answer has more of them.
 _MOST_SHOWN = 5
 
 

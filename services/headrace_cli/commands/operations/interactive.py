@@ -44,7 +44,7 @@ from headrace_cli.show.screen import Screen
 #: Variables that a program needs to use this terminal well.
 _OF_THE_TERMINAL: Final = ("TERM", "LANG", "LC_ALL")
 _SHELL: Final = ("bash",)
-#: Seconds in which the end of a job becomes the end of its operation.
+#: Seconds to wait after the end of the job until its operation has ended, too.
 _END_S: Final = 3.0
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
@@ -110,7 +110,7 @@ def shell_spec(
         ArrayOptions(),
         share,
     )
-    # Shells ignore SIGTERM while they are interactive.
+    # The signal is SIGHUP, because interactive shells ignore SIGTERM.
     return msgspec.structs.replace(spec, **names.wishes(), terminal=True, interrupt_signal=InterruptSignal.SIGHUP)
 
 
@@ -174,9 +174,9 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
 
 
 async def _tell_end(screen: Screen, operation: Operation, session: Session) -> None:
-    """Say why the process did not start or was ended, if it did not end by itself.
+    """Say why the process did not start, or why it was ended. Nothing is said if it ended by itself.
 
-    A job that was preempted would start again, for no person. So an operation that goes on is aborted.
+    A job that was preempted would start again with no person at its terminal. So an operation that goes on is aborted.
     """
     if session.end is None:
         screen.say("left the terminal", style="yellow")
@@ -193,7 +193,7 @@ async def _tell_end(screen: Screen, operation: Operation, session: Session) -> N
 
 
 async def _view_at_the_end(operation: Operation) -> OperationView:
-    """Return the view once the operation is over, or after a few seconds: then its job is to run again."""
+    """Return the view once the operation is over, or after a few seconds. If it is not over by then, its job is to run again."""
     with anyio.move_on_after(_END_S):
         return await operation.wait()
     return await operation.view()

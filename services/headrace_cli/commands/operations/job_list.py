@@ -1,4 +1,4 @@
-"""The jobs that `op get --jobs` lists: which of them, and what their ended attempts used."""
+"""The jobs that `op get --jobs` lists, and what their ended attempts used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headrace.wire.operations import LARGEST_JOB_COUNT, JobRow, OperationView
 from headrace_cli.option_values import at_least
 from headrace_cli.show.plain_values import plain
 
-#: Most ended attempts whose figures are read from the log. For a hundred thousand attempts that would take some hundred requests.
+#: Upper bound of the ended attempts whose figures are read from the log. A hundred thousand attempts would take some hundred requests.
 _MOST_ENDS: Final = 10_000
 #: Fields of an attempt's end that the JSON of a job has besides the fields of `JobRow`.
 _FIELDS_OF_END: Final = ("started_at_ms", "cpu_ms", "max_rss_bytes", "from_cgroup")

@@ -185,9 +185,9 @@ def _amounts(value: object, others: Resources | PartialResources, place: str) ->
 
 
 def as_file(spec: OperationSpec) -> dict[str, Any]:
-    """Return the file of an operation, from which `run --spec` makes the same spec, but for the trace.
+    """Return the file of an operation, from which `run --spec` makes the same spec, except for the trace.
 
-    The file always names the tree and the working directory, which else depend on where `run` is typed.
+    The file always names the tree and the working directory. Otherwise they would depend on where `run` is typed.
     """
     options: dict[str, Any] = {}
     written: set[str] = set(_NOT_KEPT)
@@ -202,7 +202,7 @@ def as_file(spec: OperationSpec) -> dict[str, Any]:
     return options | ({_FIELDS: rest} if rest else {})
 
 
-#: Fields of the operation spec and the options that give them exactly these values. Options without a value are left out.
+#: Fields of the operation spec, with the options that give them exactly their values. Options without a value are left out.
 _Written = Iterator[tuple[tuple[str, ...], dict[str, Any]]]
 
 
@@ -216,7 +216,7 @@ def _jobs(spec: OperationSpec) -> _Written:
     one_slot = each.user_slots == 1 and not each.network
     yield ("resources",) if one_slot else (), {name: exact_amount(name, most) for name, most in by_options.items()}
     if all(name and "=" not in name and not any(map(str.isspace, name)) for name in spec.environment):
-        # The parser of files refuses the key `<<`, also in quotes.
+        # Variables are written as a list if a name is `<<`: the parser of files refuses this key, even in quotes.
         listed = [f"{name}={value}" for name, value in spec.environment.items()]
         yield ("environment",), {_ENV: listed if "<<" in spec.environment else spec.environment}
     if spec.working_directory and os.path.abspath(spec.working_directory) == spec.working_directory:
@@ -285,7 +285,9 @@ def _ends(spec: OperationSpec) -> _Written:
 
 
 def _amount_words(amounts: Resources | PartialResources) -> dict[str, str]:
-    """Return the amounts of the resources that are named, as people write them. Those of a job only if no option gives them."""
+    """Return the amounts of the resources as people write them, without amounts that are not named. Amounts of a job are included only
+    if no option gives them.
+    """
     if isinstance(amounts, Resources):
         return {"user_slots": str(amounts.user_slots), "network": str(amounts.network)}
     return {name: exact_amount(name, amount) for name, amount in amounts.named().items()}

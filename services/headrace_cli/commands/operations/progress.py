@@ -32,7 +32,7 @@ from headrace_cli.show.screen import Screen
 #: Seconds between two requests for the running jobs, for the display only. The wait itself is notified and does not poll.
 _POLL_S = 1.0
 _WITHOUT_BAR_S = 10.0
-#: Most lines that are shown from the end of the stdout of a failed job.
+#: Upper bound of the lines that are shown from the end of the stdout of a failed job.
 _LINES_OF_STDOUT = 10
 #: Bytes that are read from the end of the stdout of a failed job.
 _BYTES_OF_STDOUT = 2048
@@ -123,7 +123,7 @@ class _Display:
 
 
 def _suspended_words(view: OperationView) -> str:
-    """Return that the first failure suspended the operation, and how to go on; else an empty text."""
+    """Return a text that says how to go on if the first failure suspended the operation; else an empty text."""
     return f"suspended by {view.suspended_for}: headrace op resume {view.operation}" if view.suspended_for else ""
 
 

@@ -52,7 +52,7 @@ def rerun(
         indexes, count = view.spec.indexes, view.spec.job_count
         if failed:
             indexes, count = await _left(client, view)
-        # The operations that the first run waited for have ended, so the new operation waits for none.
+        # The new operation waits for no other operation: those that the first run waited for have ended.
         spec = msgspec.structs.replace(
             view.spec,
             indexes=indexes,

@@ -458,7 +458,7 @@ async def start_operation(
 async def completed(
     spec: OperationSpec, packed: Packed | None, client: Client, file: OperationFile | None
 ) -> OperationSpec:
-    """Return the spec with whole ids, the names of the pools, the tree and the uploaded files, which only the client knows."""
+    """Return the spec with the values that only the client knows: whole ids, the names of the pools, the tree and the uploaded files."""
     files = packed.archive if packed is not None else spec.files
     tree = spec.tree if file is not None and file.names_tree() else client.trees.own
     pool = await client.pools.at(spec.pool)
@@ -508,7 +508,7 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
 def _check_command(command: Sequence[str]) -> None:
-    """Refuse commands that no node can run as they are, with what was probably meant. Raises `BadInput`."""
+    """Refuse commands that no node can run, and name what was probably meant. Raises `BadInput`."""
     if not command:
         raise BadInput(
             "command", "", "a program and its arguments after `--`, such as: headrace run -- python3 work.py"
@@ -556,7 +556,7 @@ def _folder(jobs: JobOptions) -> str:
         except FileNotFoundError:
             expected = "a folder: the folder where you are was removed"
             raise BadInput("--cwd", "", expected) from None
-    # This is a folder on the nodes. It need not exist on this host, so symbolic links are not resolved.
+    # Links are not resolved: this is a folder on the nodes, which need not exist on this host.
     return os.path.abspath(jobs.cwd)
 
 
@@ -584,7 +584,7 @@ def _tell_start(screen: Screen, operation: Operation, title: str, *, named: bool
             f"the operation runs in pool {answer.pool!r}, by the placement rule `{answer.rule}` of its tree",
             style="yellow",
         )
-    # A hub makes its pools itself, so a new pool of a hub is not a typing error.
+    # A new pool of a hub is not a typing error, since the hub makes its pools itself.
     elif answer.ephemeral_pool and named and "$" not in answer.pool:
         screen.say(ephemeral_words(answer.pool, answer.near), style="yellow")
     for warning in filter(None, (*answer.warnings, time_as_title(title))):

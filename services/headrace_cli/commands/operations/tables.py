@@ -29,7 +29,7 @@ from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
 
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
-#: Most jobs whose progress is shown one by one with their operation.
+#: Upper bound of the jobs whose progress is shown one by one with their operation.
 _MOST_PROGRESS: Final = 5
 _NO_ENDS: Final[Mapping[JobSlot, JobEnded]] = {}
 _NO_REASONS: Final[Mapping[str, str]] = {}
@@ -126,7 +126,7 @@ def operation_facts(
 ) -> Table:
     """Return a table of all facts about one operation, with the heaviest reason why jobs wait.
 
-    `in_trees` has where its jobs run in each tree; it is empty for an operation in one tree.
+    `in_trees` says where its jobs run in each tree; it is empty for an operation in one tree.
     """
     facts = facts_table()
     spec = view.spec
@@ -176,7 +176,7 @@ def operation_facts(
 def _heaviest_reason(view: OperationView, reasons: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the heaviest reason why jobs wait, and the command that shows the other reasons."""
     for reason in reasons[:1]:
-        # A pending operation waits for a running slot, which the row "waits for" says already.
+        # The row is left out for a pending operation: it waits for a running slot, which the row "waits for" says already.
         if view.state is not OperationState.PENDING:
             yield "waits because", reason
         more = f"{len(reasons) - 1} more, and " if len(reasons) > 1 else ""
@@ -261,7 +261,7 @@ def retry_words(view: OperationView, now_ms: int) -> str:
 
 
 def ephemeral_words(pool: str, near: Sequence[str]) -> str:
-    """Return that a pool was made for an operation, and the configured pools that may have been meant."""
+    """Return a text which says that a pool was made for an operation, and names the configured pools that may have been meant."""
     meant = f"; did you mean {' or '.join(near[:3])}?" if near else ""
     return f"pool {pool!r} is not configured: it is ephemeral, and exists as long as its operations{meant}"
 

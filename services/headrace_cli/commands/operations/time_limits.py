@@ -1,4 +1,4 @@
-"""Time limits of operations and jobs in words, with the time that is left. Pure."""
+"""Time limits of operations and jobs in words, with the remaining time. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def time_limit_rows(view: OperationView, places: OperationPlaces | None, now_ms:
     """Yield a row for each time limit of an operation: of the runs of its jobs, and of the whole operation."""
     if view.spec.time_limit_ms is not None:
         words = f"{exact_duration(view.spec.time_limit_ms)} for each run of a job"
-        # An operation with very many running jobs names only some of them.
+        # The time is left out if an operation has so many running jobs that only some of them are named.
         if places is not None and places.running and places.running_jobs == len(places.running):
             longest = max(places.running, key=lambda place: place.ran_ms)
             words += f"; job {longest.index} reaches it first, {job_left_words(view.spec, longest)}"
@@ -29,11 +29,11 @@ def time_limit_rows(view: OperationView, places: OperationPlaces | None, now_ms:
 
 
 def operation_left_words(view: OperationView, now_ms: int) -> str:
-    """Return the time that is left to the whole operation, or an empty string if it has no time limit or does not run."""
+    """Return the remaining time of the whole operation, or an empty string if it has no time limit or does not run."""
     is_counting = view.ends_by_ms and view.state is OperationState.RUNNING
     return f"{format_duration(max(0, view.ends_by_ms - now_ms))} left" if is_counting else ""
 
 
 def job_left_words(spec: OperationSpec, place: JobPlace) -> str:
-    """Return the time that is left to a running job, or an empty string if it has no time limit."""
+    """Return the remaining time of a running job, or an empty string if it has no time limit."""
     return "" if spec.time_limit_ms is None else f"{format_duration(max(0, spec.time_limit_ms - place.ran_ms))} left"

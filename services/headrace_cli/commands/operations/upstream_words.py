@@ -10,7 +10,7 @@ from headrace.ids import OperationId
 from headrace.wire.operation_spec import OperationSpec, UpstreamEnd
 from headrace.wire.operations import AwaitedOperation
 
-#: Most operations that are named in a line.
+#: Upper bound of the operations that are named in a line.
 _MOST_NAMED: Final = 2
 _MUST: Final = {
     UpstreamEnd.OK: "it must complete",

@@ -135,7 +135,7 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
     async def work(client: Client, screen: Screen) -> int:
         listed = (await client.nodes()).nodes if node_changes else []
         nodes = supposed_nodes(node_changes, listed)
-        # The check considers only the present nodes. It is skipped if nodes are supposed, because one of them may be large enough.
+        # The check considers only the present nodes. It is left out if nodes are supposed, because one of these may be large enough.
         those = operations if nodes else await without_what_never_runs(screen, client, operations)
         answer = await client.pools.what_if(changes, operations=those, nodes=nodes)
         for each in nodes:

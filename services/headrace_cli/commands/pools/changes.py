@@ -33,7 +33,7 @@ class PoolOptions:
     """Settings of a pool that have options of their own."""
 
     weight: float | None = None
-    """Weight among sibling pools. Unless given: by its guarantee, else 1."""
+    """Weight among sibling pools. If it is not given, it follows from the pool's guarantee, or is 1."""
     guarantee: str | None = None
     """Strong guarantee, such as `cpu=4,memory=16G`; `none`: no guarantee."""
     integral: Literal["none", "burst", "relaxed"] | None = None
@@ -385,7 +385,9 @@ def _asking(changes: Sequence[PoolChange], *, dry_run: bool) -> Callable[[Client
 def _changes(
     assigned: tuple[str, ...], options: PoolOptions | None, unset: list[str] | None = None
 ) -> dict[str, object]:
-    """Return the changes that a command line gives. Raises `BadInput` for values that are recognisably wrong, or given twice."""
+    """Return the changes that a command line asks for. Raises `BadInput` for a value that is known to be wrong without a request, and
+    for a setting that is given twice.
+    """
     changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
     for key, value in (options or PoolOptions()).changes().items():
         if key in changes:

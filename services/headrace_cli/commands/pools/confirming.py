@@ -16,7 +16,7 @@ from headrace.wire.what_if import JobsOverLimits, WhatIfAnswer
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, Switch, change, confirmed
 
-#: Most pools that a question names.
+#: Upper bound of the pools that a question names.
 _MOST_NAMED: Final = 3
 
 

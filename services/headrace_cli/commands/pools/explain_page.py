@@ -163,7 +163,7 @@ def _guarantee_facts(step: ShareStep) -> Iterator[tuple[str, str]]:
 
 
 def more_words(step: ShareStep) -> str:
-    """Return the change that would give the pool more. Empty if no change would, or if its demand is met."""
+    """Return the change that would give the pool more. The text is empty if no change would, or if the demand of the pool is met."""
     pool, resource = step.pool, resource_of(step)
     match step.bound_by:
         case BoundKind.IDLE | BoundKind.MET:
@@ -266,7 +266,7 @@ def side_by_side(told: PoolExplained) -> list[Table | Text | str]:
 
 
 def differences(told: PoolExplained) -> list[str]:
-    """Return what makes the difference, one sentence each. Empty if there is no pool to compare with."""
+    """Return what makes the difference between the two pools, one sentence each. Empty if there is no pool to compare with."""
     if not told.against:
         return []
     common, one, other = _parted(told)

@@ -39,7 +39,7 @@ class Field(msgspec.Struct, frozen=True):
     help: str
     #: True: the name, unit and meaning never change. Otherwise they may change with any version.
     stable: bool = True
-    #: Other names of the field, mostly the names that other schedulers use.
+    #: Other names of the field, mostly names that other schedulers use for it.
     aliases: tuple[str, ...] = ()
     #: Pools that have the field; empty: all pools.
     only: str = ""
@@ -123,7 +123,7 @@ FIELDS: Final = (
     Field(
         "resource_limits",
         _AMOUNT,
-        "The most that it may be owed by its limits and by the nodes that match its filters; else the whole cluster.",
+        "Upper bound of what it may be owed, from its limits and the nodes that match its filters; else the whole cluster.",
     ),
     Field("limits_share", _SHARE, "The limits as shares.", path="share/limits_share"),
     Field(

@@ -26,7 +26,7 @@ from headrace_cli.show.shares import share_facts, share_table
 from headrace_cli.show.starvation import starvation_facts
 from headrace_cli.show.tables import resource_table, table
 
-#: Most observed preemptions that are shown one by one.
+#: Upper bound of the observed preemptions that are shown one by one.
 _MOST_TOLD: Final = 5
 #: Seconds in an hour. Volumes of at least 10 unit-hours (of memory: 10 MiB-hours) are shown in hours, smaller volumes in seconds.
 _SECONDS_PER_HOUR: Final = 3_600
@@ -207,7 +207,7 @@ class OptionInForce(NamedTuple):
 
 
 def options_in_force(way: Sequence[PoolView], tree: TreeOptions) -> Iterator[OptionInForce]:
-    """Yield the options of the last pool of `way`, a list of pools from below the root down. Empty before the pool's first update."""
+    """Yield the options in force for the last of the pools `way`, which lead down from the root. Empty before the pool's first update."""
     options = way[-1].share.options
     if options is None:
         return
@@ -238,7 +238,7 @@ def _option_words(name: str, value: Any) -> str:
 def _option_source(way: Sequence[PoolView], tree: TreeOptions, name: str, value: Any) -> str:
     """Return the source of a value: the nearest pool that sets this value.
 
-    Pools with another value are skipped: a pool cannot allow again what a pool above forbids.
+    Pools that set another value are skipped: a pool cannot allow what a pool above it forbids.
     """
     for pool in reversed(way):
         own = getattr(with_presets(pool.settings, tree), name, None)

@@ -61,7 +61,7 @@ def read_import(path: str, yarn_site: str | None) -> Import:
         of_site, said = Problems(yarn_site), Warnings(yarn_site)
         site = read_site(read(yarn_site, of_site), of_site, said)
         warnings.found += said.found
-    # Translate once now, so that problems with the rules are reported before the first request.
+    # The files are translated here only to find problems with the rules, so that they are reported before the first request.
     imported(file, site, ZERO, problems, Warnings(path))
     return _Queues(file, site, warnings)
 
@@ -102,7 +102,7 @@ def _is_xml(path: str, data: bytes) -> bool:
     return path.endswith(_XML) or data.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"<"
 
 
-#: Most pools that a question names.
+#: Upper bound of the pools that a question names.
 _MOST_NAMED = 10
 
 
@@ -121,7 +121,7 @@ class Removals(NamedTuple):
         removed = [change.name for change in changes if isinstance(change, Remove)]
         views, counts = {pool.name: pool for pool in listed.pools}, Counter[PoolName]()
         for pool in listed.pools:
-            # Operations in a user's ephemeral pool count for the pool that made it.
+            # Operations in a user's ephemeral pool count for the pool that made the ephemeral pool.
             home = pool
             while home.ephemeral and home.parent in views:
                 home = views[home.parent]

@@ -79,7 +79,7 @@ def read_written(text: str, kind: Kind | None, place: str) -> object:
 
 
 def kind_at(schema: Schema, key: str) -> Kind | None:
-    """Return the kind of value at a key, or None if the key is unknown or names a single resource of amounts."""
+    """Return the kind of value at a key, or None if the key is unknown, or names a single resource in a map of amounts."""
     head, *rest = split_key(key)
     attribute = schema.names.get(head)
     if attribute is None or not rest:

@@ -36,7 +36,7 @@ app = App(name="pool", help="List, make, change and remove pools.")
 app.command("headrace_cli.commands.pools.volume.command:volume", name="volume")
 app.command("headrace_cli.commands.pools.explain:explain", name="explain")
 for _name in ("create", "set", "remove", "move", "rename", "transfer", "import", "export", "attributes"):
-    # Imported only when the command runs, because showing pools does not need it.
+    # The functions of these commands are imported only when the command runs, because showing pools does not need them.
     app.command(f"headrace_cli.commands.pools.changes:{_FUNCTIONS.get(_name, _name)}", name=_name)
 
 
@@ -58,7 +58,7 @@ def list_(*, watching: Watching | None = None, common: InTree | None = None) -> 
 
 
 async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> None:
-    """Warn about missing figures and pauses. Lasting warnings about the configuration are only counted."""
+    """Warn about missing figures and pauses. The number of lasting warnings about the configuration is shown instead of their texts."""
     if screen.json:
         return
     if answer.frame.usage_version == NEVER:

@@ -24,7 +24,7 @@ from headrace_cli.show.amounts import amounts
 from headrace_cli.show.starvation import STARVATION_REASONS, starving_cause
 from headrace_cli.show.tables import table
 
-#: Most operations that are named in one line of the table.
+#: Upper bound of the operations that are named in one line of the table.
 _MOST_NAMED: Final = 3
 
 
@@ -44,8 +44,8 @@ class Starving(msgspec.Struct, frozen=True):
     #: Amounts due under a YARN policy, for a pool with everything below it; None: nothing is due.
     due_to_min_share: Resources | None
     due_to_fair_share: Resources | None
-    #: Operations that may preempt because this element starves: the operation itself, or operations below the pool that
-    #: have no nearer cause.
+    #: Operations that may preempt because this element starves: the operation itself, or, for a pool, operations below it for which no
+    #: lower element is the cause.
     may_preempt: dict[str, PreemptionPriority]
     #: Allocations that these operations would have preempted in pools that only observe preemption, the newest first.
     would_take: list[ObservedPreemption] = []

@@ -24,8 +24,9 @@ from headrace_fair_share.hdrf.functions.curves import Curves, Functions, Functio
 from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.weights import Offers
 
-#: Bounds of a batch, in points and in operations: its data then stay in the processor's cache.
+#: Upper bound of the points in a batch, so that the data of a batch stay in the processor's cache.
 _BATCH_POINTS: Final = 30_000
+#: Upper bound of the operations in a batch.
 _BATCH_OPERATIONS: Final = 4_000
 
 

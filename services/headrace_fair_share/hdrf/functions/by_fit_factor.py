@@ -23,13 +23,15 @@ from headrace_fair_share.hdrf.functions.curves import Curves, PointStore
 
 #: Width of a stretch, as a suggestion, up to which it counts as a jump.
 STEEP: Final = 1e-16
-#: Adding and subtracting one of these numbers rounds to multiples of 2^-10, of 2^30, and of 2^-30.
+#: Adding and subtracting this number rounds to multiples of 2^-10.
 _COARSE_SLOPE: Final = 1.5 * 2.0 ** (52 - 10)
+#: Adding and subtracting this number rounds to multiples of 2^30.
 _HUGE_SLOPE: Final = 1.5 * 2.0 ** (52 + 30)
+#: Adding and subtracting this number rounds to multiples of 2^-30.
 _COARSE_VALUE: Final = 1.5 * 2.0 ** (52 - 30)
 #: Slope above which sums of coarse slopes are no longer exact.
 _HUGE: Final = 2.0**38
-#: Number of pools up to which they are sorted as 16-bit integers, digit by digit, which is faster.
+#: Up to this number of pools, they are sorted as 16-bit integers, digit by digit, which is faster.
 _SMALL: Final = 2**15 - 1
 
 

@@ -134,8 +134,8 @@ def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools,
     after, t, flat = after[bend], t[bend], flat[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
     owner = points.owner[after]
-    # If the suggestion is constant up to the bend the functions jump. One more last bit would turn the jump into a slope, on which shares
-    # could stop half-way.
+    # Where the suggestion is constant up to the bend, the functions jump, and the suggestion is copied exactly: a rounding error would turn
+    # the jump into a slope, on which shares could stop half-way.
     needs = np.where(flat, points.suggestion[after], np.maximum(beyond(y, floor[:, owner]).max(axis=0), 0.0))
     places = np.concatenate((after, jumps))
     order = np.argsort(places, kind="stable")
@@ -188,7 +188,7 @@ def _tidied(points: _Points, count: int) -> Functions:
 def _that_matter(points: _Points, count: int) -> Bools:
     """Return True for points that have an effect. Also make the suggestions of each curve non-decreasing, which rounding may have spoiled.
 
-    Points before the last fit factor at suggestion 0 have no effect, and neither has a jump at the last fit factor.
+    Points before the last fit factor at suggestion 0 have no effect, and a jump at the last fit factor has none either.
     """
     suggestion, owner = points.suggestion, points.owner
     same = owner[1:] == owner[:-1]

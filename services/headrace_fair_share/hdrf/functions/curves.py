@@ -17,7 +17,7 @@ import numpy as np
 
 from headrace_fair_share.hdrf.arrays import RESOURCES, Bools, Floats, Ints, between, ranges, starts_of
 
-#: Number of functions up to which searching them one by one is faster.
+#: Up to this number of functions, searching them one by one is faster.
 _FEW: Final = 16
 
 

@@ -49,9 +49,11 @@ class IncrementalFunctions:
         #: Row of the store for the trial function of each integral pool.
         self.trial_rows = np.zeros(layout.size, np.int64)
         self.trial_rows[integral] = layout.size + np.arange(len(integral))
-        #: Guarantees that the functions were built with; guarantees and limits of the trial functions.
+        #: Guarantees with which the functions were built.
         self._guarantees = np.zeros((RESOURCES, layout.size))
+        #: Guarantees with which the trial functions were built; NaN: not built.
         self._trial_guarantees = np.full((RESOURCES, layout.size), np.nan)
+        #: Limits with which the trial functions were built; NaN: not built.
         self._trial_limits = np.full((RESOURCES, layout.size), np.nan)
         #: True for elements whose functions must be rebuilt.
         self._stale = np.ones(layout.size, np.bool_)

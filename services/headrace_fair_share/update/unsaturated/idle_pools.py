@@ -16,7 +16,7 @@ from headrace_fair_share.update.elements import Elements
 
 
 class _Stand(NamedTuple):
-    """Everything that the share item of an idle pool depends on: nothing in the pool or below it has usage or demand."""
+    """Everything on which the share item of an idle pool depends. Nothing in an idle pool or below it has usage or demand."""
 
     rank: int
     parent: PoolName

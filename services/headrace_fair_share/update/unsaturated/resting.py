@@ -1,7 +1,7 @@
 """Resting operations: operations without usage or demand, which updates of unsaturated trees skip. Pure.
 
-There may be thousands of them: suspended operations, or operations whose jobs fit on no node. Until such an operation changes its share
-item stays the same, and it adds nothing to the pools above but a count.
+There may be thousands of resting operations, such as suspended operations or operations whose jobs fit on no node. Until such an
+operation changes, its share item stays the same, and only the counts of the pools above include it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class RestingOperations:
         self.counts: dict[PoolName, DirectCounts] = {}
         #: The operations that do not rest, in the order of the previous input. None before the first call of `wake`.
         self._awake: dict[OperationId, KnownOperation] | None = None
-        #: Number of operations in each pool, ordered by the pool's first operation; and that first operation of each pool.
+        #: Number of operations in each pool, ordered by the pool's first operation.
         self._members: Counter[PoolName] = Counter()
         self._first: dict[PoolName, OperationId] = {}
         self.idle_pools = IdlePools()
@@ -108,7 +108,7 @@ class RestingOperations:
         """Return True if this operation may change the order of the awake operations or of the pools."""
         known, before = cut.operations.get(name), awake.get(name)
         if known is not None and not came:
-            # The operation rested, or moved to another pool.
+            # The order changes if the operation rested before, or moved to another pool.
             return before is None or before.pool != known.pool
         before = self._of[name].known if name in self._of else before
         if before is None or before.pool in cut.pools.pools:
@@ -165,7 +165,7 @@ class RestingOperations:
     def _are_same(self, cut: UpdateFacts) -> bool:
         """Return True if nothing that resting operations depend on changed, apart from operations and their usage."""
         now = cut.pools, cut.rooms, cut.ephemeral_pools
-        # The set of named operations belongs to one term of the allocator.
+        # The term is compared as well: the set of named operations belongs to one term of the allocator.
         is_same_cluster = cut.total == self._total and cut.usage_version.term == self._term
         return is_same_cluster and all(one is other for one, other in zip(now, self._since, strict=True))
 

@@ -54,7 +54,7 @@ def unsaturated_shares(tree: TreeInput, above: Sequence[int], places: Sequence[i
     full = _share(amounts, wholes)
     demand_share, usage_share = [ZERO_SHARE] * len(above), [ZERO_SHARE] * len(above)
     limits_share: dict[int, Share] = {}
-    # The root comes first: if the cluster is too small, no other element is computed.
+    # The root comes first, so that no other element is computed if the cluster is too small.
     all_limits = (NO_LIMIT, *(pool.limits for pool in tree.pools), *(each.limits for each in tree.operations))
     for place in places:
         limits = all_limits[place]
@@ -109,7 +109,7 @@ def _with_all_below(own: list[Resources], above: Sequence[int], pools: int, plac
 
 
 def _fits(demand: Share, limits: Share) -> bool:
-    # A demand within the rounding error of a limit is left to the numpy computation.
+    # A demand that is within the rounding error of a limit does not count as fitting, so it is left to the numpy computation.
     return all(share == 0.0 or share < most - EPS for share, most in zip(demand, limits, strict=True))
 
 
@@ -119,7 +119,7 @@ def _nodes_have_all(tree: TreeInput, wholes: _Wholes) -> bool:
     for each in tree.node_sets:
         demand = _share(Resources.sum(wanted[number] for number in each.classes).as_tuple(), wholes)
         have = _share(each.resources.as_tuple(), wholes)
-        # The numpy computation compares sums of shares, whose last bits differ from those of the shares of sums.
+        # The margin is larger here: the numpy computation compares sums of shares, whose last bits differ from those of shares of sums.
         if not all(share == 0.0 or share < most - 2 * EPS for share, most in zip(demand, have, strict=True)):
             return False
     return True
@@ -150,7 +150,7 @@ def _share(amounts: tuple[int, int, int, int, int], wholes: _Wholes) -> Share:
 
 
 def _sum(shares: Sequence[Share], places: Sequence[int]) -> Share:
-    """Add the shares one after another: the rounding of Python's `sum` of floats differs between versions."""
+    """Return the sum of the shares, added one after another: the rounding of Python's `sum` of floats differs between versions."""
     u, c, g, m, n = ZERO_SHARE
     for place in places:
         of_u, of_c, of_g, of_m, of_n = shares[place]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
     from nats.aio.client import Client
 
-#: Seconds. A PONG that arrives after its waiter gave up ends nats-py's read loop, so the waiter must outlive a stale
-#: connection (15 s).
+#: Seconds that a barrier waits for its PONG. If a PONG arrives after its waiter gave up, nats-py's read loop ends, so
+#: the waiter must outlive a stale connection (15 s).
 _FLUSH_TIMEOUT_S = 60
 
 
@@ -41,8 +41,8 @@ class Barriers:
         self._check_connected()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._joining:
-            # The flush runs in a task of its own, since a caller may give up: the later PONG would find a cancelled future,
-            # and that would end nats-py's read loop.
+            # The flush runs in a task of its own, since a caller may give up. If the flush were cancelled with it, the
+            # later PONG would find a cancelled future, and nats-py's read loop would end.
             self._tasks.start_soon(self._flush)
         self._joining.append(done)
         self._waiting.add(done)

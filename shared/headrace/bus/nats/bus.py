@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 #: Seconds that handlers may take to end once no more handlers start.
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100
-#: Unread messages of one subject that the server may send to a served subject with many senders. When one sender floods
-#: the subject, this many of its messages may be in front of the messages of all other senders. In a cluster a request
-#: beyond the limit gets no answer, while a single server reports at once that nobody listens. So the limit is higher
-#: than the number of requests that arrive while a service pauses for a moment.
+#: Largest number of unread messages of one sender that the server may have sent to a served subject with many senders.
+#: When one sender floods the subject, this many of its messages may be in front of the messages of all other senders.
+#: In a cluster a request beyond the limit gets no answer, while a single server reports at once that nobody listens.
+#: So the limit is higher than the number of requests that arrive while a service pauses for a moment.
 _MOST_UNREAD_OF_MANY: Final = 1_024
-#: Lanes of a subject for requests: as many as there are senders at a time. A lane takes up to two subscriptions, and
-#: the credential of a service bounds their number.
+#: Lanes of a subject for requests: as many as there are different senders at a time. A lane takes up to two
+#: subscriptions, and the credential of a service bounds their number.
 LANES_OF_SENDERS: Final = Lanes(_MOST_UNREAD_OF_MANY, most=1_024)
 #: Lanes of the subject for heartbeats: one for each node of a large fleet.
 LANES_OF_NEWEST: Final = Lanes(_MOST_UNREAD_OF_MANY, most=16_384)
@@ -107,7 +107,8 @@ async def connect(
                 await bus.announce(service)
             yield bus
         except Exception as error:
-            # Raised outside of the task group, the error stays as it is; inside it would become an exception group.
+            # The error is raised outside of the task group, so that it stays as it is. Inside, it would become an
+            # exception group.
             failure = error
         finally:
             with anyio.CancelScope(shield=True):
@@ -310,5 +311,6 @@ def _matches(pattern: list[str], subject: list[str]) -> bool:
 
 
 def _lower(headers: Mapping[str, str] | None) -> dict[str, str] | None:
-    # Header names are case-sensitive in NATS. Without one spelling, the same header could arrive twice under two names.
+    # Header names are case-sensitive in NATS. Converted to one spelling, the same header cannot arrive twice under two
+    # names.
     return {name.lower(): value for name, value in headers.items()} if headers else None

@@ -15,12 +15,12 @@ import msgspec
 
 from headrace.bus.protocol import BusError, Message
 
-#: Random bytes in an inbox name, so that the name cannot be guessed.
+#: Number of random bytes in an inbox name, so that the name cannot be guessed.
 TOKEN_BYTES: Final = 16
 
 
 class _Call(msgspec.Struct, frozen=True, eq=False):
-    #: In lower case, like the subject in a refusal from the server.
+    #: Subject of the request in lower case, as in a refusal from the server.
     subject: str
     on_answer: Callable[[Message], None]
     on_error: Callable[[BusError], None]

@@ -26,7 +26,7 @@ from headrace.errors import BadInput
 _REQUIRED_SERVER = (2, 12)
 #: A dead server is noticed after this many ping intervals and one more; with nats-py's own setting it takes six minutes.
 _OUTSTANDING_PINGS = 2
-#: Seconds for one attempt at one server.
+#: Seconds that one attempt at one server may take.
 _ATTEMPT_TIMEOUT_S = 2
 _FIRST_DELAY_S = 0.1
 #: Bytes that nats-py may hold unsent. `Outgoing` stops senders far below this bound, since nats-py swallows a cancellation
@@ -86,7 +86,9 @@ class Hooks:
                 self.attempt.cancel()
 
     def notifying(self, note: Callable[[Link], None]) -> Callable[[], Awaitable[None]]:
-        """Return a callback without arguments that calls `note` with the link, if there is one."""
+        """Return a callback without arguments that calls `note` with the link. Without a link, the callback does
+        nothing.
+        """
 
         async def notify() -> None:
             with suppress(Exception):
@@ -122,7 +124,8 @@ async def open_client(
     context = _tls_context(access)
 
     def try_again(servers: list[Server], info: dict[str, Any]) -> tuple[Server, float]:
-        # Otherwise nats-py leaves a connection open for each try at a server that accepts the connection but sends no greeting.
+        # The client is aborted, because nats-py leaves a connection open for each try at a server that accepts the
+        # connection but sends no greeting.
         abort(client)
         if look_again is not None:
             _change_access(client, hooks, look_again(), context)
@@ -139,7 +142,7 @@ async def open_client(
             closed_cb=hooks.notifying(Link.note_closed),
             inbox_prefix=inbox_prefix,
             connect_timeout=_ATTEMPT_TIMEOUT_S,
-            # For the first connection only; afterwards `next_server` sets the delay.
+            # Only the first connection uses this setting. Afterwards `next_server` sets the delay.
             reconnect_time_wait=0.2,  # type: ignore[arg-type]
             max_reconnect_attempts=-1,
             reconnect_to_server_handler=try_again,
@@ -147,7 +150,8 @@ async def open_client(
             max_outstanding_pings=_OUTSTANDING_PINGS,
             pending_size=_PENDING_BYTES,
             flush_timeout=_ATTEMPT_TIMEOUT_S,
-            # TLS handshake first: without it nats-py speaks in the clear to any server that answers, although it was given tls://.
+            # The TLS handshake comes first: without this, nats-py speaks in the clear to any server that answers,
+            # although it was given tls://.
             tls=context,
             tls_handshake_first=context is not None,
             **_proof(access.credential, hooks),
@@ -211,7 +215,7 @@ def _proof(credential: Credential | KeyCredential | None, hooks: Hooks) -> dict[
         return {"user": lambda: hooks.credential.user, "password": lambda: hooks.credential.password}
     if credential is None:
         return {}
-    # The module takes a while to import, and few processes need it.
+    # The import is here because it takes a while, and few processes need the module.
     from headrace.access.nkeys import SigningKey
 
     def sign(nonce: str) -> bytes:

@@ -6,9 +6,10 @@ import re
 
 import msgspec
 
-#: Also matches `subscription to "x" using queue "q"` and `publish with reply of "x"`.
+#: Pattern of a refusal. It also matches `subscription to "x" using queue "q"` and `publish with reply of "x"`.
 _PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
-#: Does not match `authentication timeout`: that means a slow machine, and trying again helps.
+#: Pattern of a refused credential. It does not match `authentication timeout`, which means a slow machine, where
+#: trying again helps.
 _CREDENTIAL = re.compile(r"authorization violation|authentication (expired|revoked)|credentials? (expired|revoked)")
 
 
@@ -16,7 +17,7 @@ class PermissionViolation(msgspec.Struct, frozen=True):
     """The server refused one publication or subscription. The connection continues."""
 
     publish: bool
-    #: In lower case, as nats-py reports it.
+    #: Subject of the publication or subscription in lower case, as nats-py reports it.
     subject: str
 
 

@@ -1,9 +1,9 @@
 """Listening to many senders on one connection, so that no sender's messages wait behind another sender's flood.
 
-The server keeps messages that this process has not read yet in one queue of up to 64 MB. If a flood fills the queue, the
-messages of all other senders wait until it is read. So this process asks the server for a number of messages at a time, by
-one subscription after another, and asks for more as it reads them. A sender of more messages than that is told that nobody
-serves the subject at the moment, and asks again.
+The server keeps messages that this process has not read yet in one queue of up to 64 MB. If a flood fills the queue,
+the messages of all other senders wait until it is read. So this process asks the server for a number of messages at a
+time, by one subscription after another, and asks for more as it reads them. A sender of more messages than that gets
+the answer that nobody serves the subject at the moment, and tries again.
 
 There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. Each
 has a number of messages of its own. So if a flood uses up the number of the pattern, messages of known senders still arrive.
@@ -37,9 +37,9 @@ _TRY_AGAIN_S: Final = 0.1
 class Lanes(NamedTuple):
     """Bounds of a listener with lanes."""
 
-    #: Messages of one subject that the server may send before they are read.
+    #: Upper bound of the messages of one subject that the server may send before they are read.
     most_unread: int
-    #: Subjects with a lane of their own. Beyond this number the lane that was silent for longest ends.
+    #: Largest number of subjects with a lane of their own. Beyond it, the lane that was silent for longest ends.
     most: int
 
 
@@ -49,7 +49,7 @@ class _Lane:
     def __init__(self, subject: str, on_message: Callable[[Msg], None], ask_for_more: Callable[[_Lane], None]) -> None:
         self.subject = subject
         self.subscriptions: list[NatsSubscription] = []
-        #: Messages that the server was asked for and has not sent.
+        #: Number of messages that the server was asked for and has not sent.
         self.awaited = 0
         #: More messages are asked for when `awaited` falls below this number.
         self.enough = 0
@@ -69,7 +69,7 @@ class _Lane:
     async def ask(self, client: Client, queue: str, most: int) -> None:
         """Ask the server for more messages, so that it may send `most` in all. Raises the errors of nats-py."""
         more = most - self.awaited
-        # nats-py drops a subscription when its last message has arrived.
+        # Closed subscriptions are removed: nats-py drops a subscription when its last message has arrived.
         self.subscriptions = [each for each in self.subscriptions if each._received < (each._max_msgs or math.inf)]
         subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", self))
         await subscription.unsubscribe(more)
@@ -122,7 +122,7 @@ class FairListener(Listener):
 
     async def unsubscribe(self, client: Client) -> None:
         """Stop the server from sending more messages."""
-        # From now on, reading a message must not ask the server for more.
+        # Without a client, reading a message does not ask the server for more, as it must not from now on.
         self._client = None
         await super().unsubscribe(client)
 
@@ -132,7 +132,7 @@ class FairListener(Listener):
         self._forget(self)
         for lane in (self._pattern, *self._lanes.values()):
             for subscription in lane.subscriptions:
-                # An error means that the connection is gone, and the subscription with it.
+                # An error means that the connection is gone, and with it the subscription.
                 with contextlib.suppress(Exception):
                     await subscription.unsubscribe()
             lane.subscriptions.clear()
@@ -149,7 +149,7 @@ class FairListener(Listener):
             except (ConnectionClosedError, ConnectionDrainingError):
                 return
             except Error as error:
-                # Without another try the lane would receive nothing any more.
+                # The error is reported, so that the lane is tried again. Otherwise it would receive nothing any more.
                 self._on_error(error)
                 await anyio.sleep(_TRY_AGAIN_S)
 

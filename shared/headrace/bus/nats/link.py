@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _BARRIER_TIMEOUT_S = 10.0
 #: Seconds between two checks of nats-py's own tasks while it is connected.
 _INSPECT_EVERY_S = 5.0
-#: Seconds between two such checks while nats-py is not connected.
+#: Seconds between two checks of these tasks while nats-py is not connected.
 _INSPECT_UNCONNECTED_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _RECONNECT_TIMEOUT_S = 10.0
@@ -90,8 +90,8 @@ class Link:
         self._wake.set()
 
     def note_disconnected(self) -> None:
-        """Drop unsent bytes when `disconnected_cb` is called. When they were sent later, 559 stale heartbeats arrived in
-        one burst.
+        """Drop unsent bytes when `disconnected_cb` is called. When such bytes were sent after the reconnect, 559
+        stale heartbeats arrived in one burst.
         """
         self._nats._pending.clear()
         self._nats._pending_data_size = 0
@@ -314,7 +314,7 @@ class Link:
     async def rest(self) -> None:
         """Record that all messages were answered. Under load, leave new messages in the socket for a moment."""
         rest_s, transport = self._turns.rest_s(anyio.current_time()), transport_of(self._nats)
-        # If nats-py itself has paused reading, only nats-py may resume it.
+        # Reading is paused here only if nats-py has not paused it itself: then only nats-py may resume it.
         if not rest_s or not isinstance(transport, asyncio.ReadTransport) or not transport.is_reading():
             return
         transport.pause_reading()
@@ -364,7 +364,8 @@ class Link:
         elif client.is_reconnecting and client._reconnection_task is not None and client._reconnection_task.done():
             self._give_up("the client has stopped reconnecting")
         elif client.is_reconnecting and (transport := transport_of(client)) is not None and transport.is_closing():
-            # nats-py waits without a limit until the old server has taken all bytes sent to it: 90 s and more for a frozen server.
+            # The connection is aborted, since nats-py waits without a limit until the old server has taken all bytes
+            # sent to it: 90 s and more for a frozen server.
             abort(client)
 
     def _give_up(self, reason: str) -> None:
@@ -394,7 +395,8 @@ class Link:
             case PermissionViolation(subject=subject):
                 self._take_refusal(subject)
             case CredentialLost(text):
-                # Retrying for ever with a revoked credential does not help. A new process will say what is wrong.
+                # The connection is given up, since retrying for ever with a revoked credential does not help. A new
+                # process will say what is wrong.
                 self._give_up(text)
             case trouble:
                 if self._throttle.due(trouble.text):

@@ -83,6 +83,6 @@ class Listener:
         subscription, self._nats = self._nats, None
         self._forget(self)
         if subscription is not None:
-            # An error means that the connection is gone, and the subscription with it.
+            # An error means that the connection is gone, and with it the subscription.
             with contextlib.suppress(Exception):
                 await subscription.unsubscribe()

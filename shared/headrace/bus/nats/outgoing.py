@@ -27,12 +27,13 @@ if TYPE_CHECKING:
 _HIGH_WATER_BYTES = 1024 * 1024
 #: Seconds that a sender waits for free space. If it takes longer, the server reads nothing.
 _ROOM_TIMEOUT_S = 2.0
-#: Number of messages in one turn of the loop that shows that there is much to send.
+#: If so many messages are sent in one turn of the loop, there is much to send.
 _MANY_IN_A_TURN: Final = 3
 #: Characters not allowed in a subject. Blanks would end it and begin another command of the protocol. Halves of surrogate
 #: pairs cannot be encoded.
 _UNSENDABLE: Final = re.compile(r"[ \t\r\n\ud800-\udfff]")
-#: Characters. A server closes the connection after a command of more than 4,096 bytes, and nats-py then closes it for good.
+#: Largest length of a subject in characters. A server closes the connection after a command of more than 4,096 bytes,
+#: and nats-py then closes it for good.
 _LONGEST_SUBJECT: Final = 1_000
 _BREAKS: Final = re.compile(r"[\r\n]")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -57,7 +58,8 @@ class Outgoing:
         for name in (subject, reply) if reply else (subject,):
             check_subject(name)
         block = _header_block(headers) if headers else b""
-        # nats-py checks only the payload. If payload and headers exceed the server's limit, the connection is closed for good.
+        # Headers count here, too, while nats-py checks only the payload. If both together exceed the server's limit,
+        # the connection is closed for good.
         size, limit = len(block) + len(data), min(MAX_MESSAGE_BYTES, self._nats.max_payload)
         if size > limit:
             raise TooLarge(subject, size, limit)
@@ -76,7 +78,8 @@ class Outgoing:
         nats._pending.append(frame)
         nats._pending_data_size += len(frame)
         if transport_of(self._nats) is None:
-            # The transport is a websocket, to which only nats-py's own task can write.
+            # nats-py's own task must write here, since the transport is a websocket, to which only that task can
+            # write.
             await nats._flush_pending()
             return
         self._in_turn += 1
@@ -94,8 +97,8 @@ class Outgoing:
 
     def _has_room_for(self, frame: bytes) -> bool:
         """Return False if so many bytes are unsent that the sender of `frame` must wait."""
-        # Asking the transport for its unsent bytes costs half as much as all other work for a message, so it is not
-        # asked for most messages.
+        # The number is updated here without asking the transport for its unsent bytes, which costs half as much as all
+        # other work for a message.
         self._at_most_bytes += len(frame)
         if self._at_most_bytes > _HIGH_WATER_BYTES:
             self._at_most_bytes = self.unsent_bytes() + len(frame)
@@ -128,7 +131,7 @@ class Outgoing:
 
 
 def check_subject(name: str) -> None:
-    """Raise `BadInput` if a name cannot be sent as a subject, or would cost the connection."""
+    """Raise `BadInput` if a name cannot be sent as a subject, or if sending it would end the connection."""
     if not name or len(name) > _LONGEST_SUBJECT or _UNSENDABLE.search(name):
         expected = f"tokens without blanks, joined by dots, of up to {_LONGEST_SUBJECT:,} characters together"
         raise BadInput("subject", name, expected)
@@ -139,6 +142,6 @@ def _header_block(headers: Mapping[str, str]) -> bytes:
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise BadInput("header", name, "a name of visible characters")
-        # A line break would begin another header.
+        # Line breaks are replaced, because a line break would begin another header.
         lines.append(f"{name}: {_BREAKS.sub(' ', value)}\r\n")
     return "".join((*lines, "\r\n")).encode(errors="replace")

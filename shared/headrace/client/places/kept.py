@@ -29,7 +29,7 @@ class SavedServers:
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         base = environment.get("XDG_CONFIG_HOME", "")
-        # The XDG rules call a relative path invalid and say to ignore it.
+        # A relative path is ignored: the XDG rules call it invalid.
         self._folder = (Path(base) if base.startswith("/") else Path.home() / ".config") / "headrace" / "places"
         self._chosen = environment.get("HEADRACE_PLACE", "")
 

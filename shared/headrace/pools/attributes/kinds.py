@@ -20,7 +20,7 @@ from headrace.pools.node_filter import parse_formula
 
 E = TypeVar("E", bound=enum.StrEnum)
 _LARGEST_WHOLE = 2**53
-#: A lower bound below this is not shown to people, because its digits mean nothing to them.
+#: A lower bound below this is not shown to people, because they would read its digits as exact.
 _TINY = 1e-6
 _LONGEST_WORD = 1_000
 _DEEPEST = 40
@@ -77,7 +77,7 @@ class Number(Kind):
 
     least: float = 0.0
     most: float = 1e9
-    #: True if `least` itself is refused.
+    #: True if the bound `least` itself is refused.
     above: bool = False
 
     @property
@@ -152,7 +152,7 @@ class Choice(Kind, Generic[E]):
     """One of a few words."""
 
     of: type[E]
-    #: Alternative words, each with the word that it stands for.
+    #: Alternative words, each with the word of the list that it stands for.
     also: tuple[tuple[str, str], ...] = ()
 
     @property

@@ -21,7 +21,7 @@ from headrace.pools.attributes.kinds import Defects, Kind
 from headrace.pools.attributes.map_kinds import Data
 from headrace.suggestions import hint, is_misspelt, near
 
-#: Most attributes listed in a message if none is similar to the unknown key.
+#: Upper bound of the attributes that a message lists if none is similar to the unknown key.
 _MOST_LISTED = 12
 
 
@@ -40,9 +40,10 @@ class Support(enum.StrEnum):
     IN_FORCE = "in force"
     #: Information for people, without any other effect.
     DATA = "for people to read"
-    #: Accepted, stored and ignored: about something that does not exist here, such as the disk of a node as a resource.
+    #: Accepted, stored and ignored: it concerns something that Headrace does not have, such as the disk of a node as a
+    #: resource.
     ABSENT = "not supported"
-    #: A bound on how old or slow something may be that is always met here.
+    #: A bound on how old or slow something may be. Headrace always meets it.
     MET = "met anyway"
 
 
@@ -83,12 +84,12 @@ class Changed(msgspec.Struct, frozen=True):
     value: Any
     #: Names of the attributes that the change mentions.
     touched: frozenset[str] = frozenset()
-    #: Keys that name no attribute and were stored all the same.
+    #: Keys that name no attribute and were stored anyway.
     unknown: tuple[str, ...] = ()
 
 
-#: Number of unknown or unusable keys of one map after which its other keys are not read. Each such key costs a comparison with the names of
-#: all attributes.
+#: After this many unknown or unusable keys of one map, its other keys are not read. Each such key costs a comparison
+#: with the names of all attributes.
 _MOST_WRONG_KEYS: Final = 100
 _EXPECTED_KEYS: Final = f"at most {_MOST_WRONG_KEYS} keys that are unknown or cannot be used; the rest was not read"
 
@@ -122,7 +123,7 @@ class Schema:
 
     @cached_property
     def names(self) -> dict[str, Attribute]:
-        """The attributes by all of their names."""
+        """The attributes by each of their names, aliases included."""
         return {name: attribute for attribute in self.attributes.values() for name in attribute.names}
 
     def default(self, name: str) -> Any:
@@ -140,7 +141,7 @@ class Schema:
 
     @cached_property
     def _partly_absent(self) -> list[tuple[str, Schema]]:
-        """Maps that are supported themselves, but hold attributes that are not supported."""
+        """Maps that are supported, but have parts that are not supported."""
         maps = ((each, each.kind.schema) for each in self.attributes.values() if isinstance(each.kind, Record))
         return [
             (each.name, schema)
@@ -205,7 +206,8 @@ class Schema:
         return _near(key, tuple(self.names))
 
 
-# An import may name the same unknown key on each of 5,000 pools, and a comparison with all names takes 0.3 ms.
+# The cache pays off for an import that names the same unknown key on each of 5,000 pools: a comparison with all names
+# takes 0.3 ms.
 @lru_cache(maxsize=1_000)
 def _is_misspelt(key: str, names: tuple[str, ...]) -> bool:
     return is_misspelt(key, names)

@@ -220,7 +220,7 @@ PREEMPTION: Final = [
         "allow_preemption_from_starving_operations", Flag(), "allocations of starving operations may be preempted too"
     ),
     Attribute("victim_rules", Choice(VictimRules), "the version of the scheduler whose rules choose victims"),
-    Attribute("drop_needless_victims", Flag(), "spares each chosen victim that the node does not need to free"),
+    Attribute("drop_needless_victims", Flag(), "a chosen victim is spared if its resources are not needed after all"),
     Attribute(
         "take_excess_for_few_nodes",
         Flag(),

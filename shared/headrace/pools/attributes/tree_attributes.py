@@ -36,8 +36,8 @@ class _Resource(Kind):
 class _Presets(Kind):
     """Maps of attributes by name of the preset.
 
-    `presets` checks which attributes a preset may hold, not this kind: a stored preset may be wrong, and the problem is then reported
-    where the preset is used.
+    This kind does not check which attributes a preset may hold. `presets` does: a stored preset may be wrong, and the
+    problem is then reported where the preset is used.
     """
 
     words = "a map from preset to a map of attributes"
@@ -215,7 +215,7 @@ _FORMULA: Final = [
         Duration(1),
         "how old the largest share may be that the nodes can give an operation",
         support=_ABSENT,
-        reason="what the nodes can run is judged again with each change of them, without a period",
+        reason="Headrace has no such period: it computes this share again whenever nodes change",
     ),
     Attribute(
         "fair_share_update_period",

@@ -17,7 +17,7 @@ from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
 from headrace.wire.lost_work import HOUR_MS, LostWork
 
 NAN: Final = math.nan
-#: A demand that is more than this multiple of all other figures is cut at the top of the chart.
+#: Demand above this multiple of all other figures is cut at the top of the chart.
 _TOWERING: Final = 1.5
 
 
@@ -185,7 +185,7 @@ def _amounts(resource: str, places: list[HistoryPoint | None]) -> Panel:
 
 
 def _top(lines: list[Line]) -> float:
-    """Return the end of the axis: the largest figure, but a demand counts only up to `_TOWERING` times the largest other figure.
+    """Return the end of the axis: the largest figure, where demand counts only up to `_TOWERING` times the largest other figure.
 
     Without this bound, a very large demand would make all other lines look like zero. Returns 1 if all figures are 0, so that there is
     an axis.

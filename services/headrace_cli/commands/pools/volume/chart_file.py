@@ -146,7 +146,7 @@ def _line(axes: Axes, times_s: list[float], line: Line, zorder: int) -> None:
 def time_axis(axes: Axes, start_s: float, end_s: float, zone: tzinfo | None = None) -> None:
     """Mark round times between start and end below the axes."""
     ticks = time_ticks(start_s, end_s, _MOST_TICKS, zone)
-    # The day is below the first time of that day, if there is space for it.
+    # The day is written below the first time of that day, if there is space for it.
     labels = ["\n".join(reversed(label.rsplit(" ", 1))) if ":" in label else label for _, label in ticks]
     axes.set_xticks([at for at, _ in ticks], labels)
     axes.set_xlabel(f"time ({zone_name(start_s, zone)})")

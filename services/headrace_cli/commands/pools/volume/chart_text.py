@@ -55,7 +55,7 @@ def amount_ticks(top: float, most: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10(top))
     for part in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0):
         step = power * part
-        # A figure that misses a round figure by a rounding error counts as that figure.
+        # The tolerance lets a figure that misses a round figure by a rounding error count as that figure.
         count = int(top / step + 1e-9)
         if count < most:
             break
@@ -143,7 +143,7 @@ def _cells(
 def _dots(chart: Chart, line: Line, columns: int, height: int, top: float) -> list[str]:
     end = max(chart.end_s, chart.start_s + 1.0)
     canvas = plotille.Canvas(columns, height, xmin=chart.start_s, ymin=0.0, xmax=end, ymax=top)
-    # The end of the period belongs to the last column.
+    # Clip, so that the end of the period falls into the last column.
     latest = canvas.xmax_inside
     for run in line.runs():
         places = [(min(chart.times_s[place], latest), min(line.values[place], canvas.ymax_inside)) for place in run]

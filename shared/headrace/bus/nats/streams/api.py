@@ -68,7 +68,7 @@ class StreamConfig(msgspec.Struct):
     discard: str = "old"
     max_msgs: int = -1
     max_bytes: int = -1
-    #: Nanoseconds; 0 means for ever.
+    #: Largest age of messages in nanoseconds; 0 means for ever.
     max_age: int = 0
     max_msgs_per_subject: int = -1
     max_msg_size: int = -1
@@ -83,14 +83,14 @@ class _StreamState(msgspec.Struct):
     bytes: int = 0
     first_seq: int = 0
     last_seq: int = 0
-    #: Timestamp in RFC 3339.
+    #: Time of the first message, in RFC 3339.
     first_ts: str = ""
     #: Number of messages of each requested subject; null if there are none.
     subjects: dict[str, int] | None = None
 
 
 class _Replica(msgspec.Struct):
-    #: True if it has everything that the leader has.
+    #: True if the replica has everything that the leader has.
     current: bool = False
     offline: bool = False
 
@@ -103,7 +103,7 @@ class _Cluster(msgspec.Struct):
 
 class _NamesAnswer(msgspec.Struct):
     total: int = 0
-    #: null if there are none.
+    #: Names of streams; null if there are none.
     streams: list[str] | None = None
 
 
@@ -113,7 +113,7 @@ class StreamInfo(msgspec.Struct):
     config: StreamConfig
     created: str
     state: _StreamState
-    #: None if the server is in no cluster.
+    #: State of the cluster; None if the server is in no cluster.
     cluster: _Cluster | None = None
 
     @property
@@ -228,10 +228,12 @@ class JetStream:
             try:
                 await self.ask(f"STREAM.CREATE.{config.name}", msgspec.to_builtins(config))
             except JetStreamRefused as refusal:
-                # If the name is in use, another process created the stream in the meantime.
+                # Any other refusal is an error. If the name is in use, another process has created the stream in the
+                # meantime.
                 if refusal.err_code != NAME_IN_USE:
                     raise
-            # An older or differently configured server accepts settings that it does not support, so the stream as created counts.
+            # The configuration is read back, because an older or differently configured server accepts settings that
+            # it does not support.
             found = await self.existing(config.name)
         for field in ("subjects", "storage", "discard", *fixed):
             there, wanted = getattr(found.config, field), getattr(config, field)
@@ -267,7 +269,8 @@ class JetStream:
         except ConnectionLost:
             raise
         except RequestTimeout as error:
-            # A server whose disk is full answers everything except writes.
+            # A request without an answer means that the stream has no leader. A server whose disk is full also looks
+            # like this: it answers everything except writes.
             raise RequestTimeout(f"{error}: the stream has no leader at present, or its disk is full") from None
         ack = msgspec.json.decode(answer.data, type=_PubAck)
         _raise_refusal(subject, ack.error)
@@ -284,7 +287,7 @@ def standard_stream(name: str, subject: str, *, replicas: int) -> StreamConfig:
         max_msg_size=MAX_MESSAGE_BYTES,
         num_replicas=replicas,
         deny_delete=True,
-        # Direct reads are also answered by followers, and may be stale.
+        # Direct reads are off, because followers also answer them, and their answers may be stale.
         allow_direct=False,
     )
 

@@ -50,7 +50,7 @@ class Consumer:
         body = {"stream_name": self._stream, "config": standard | dict(config)}
         answer = await self._jetstream.ask(f"CONSUMER.CREATE.{self._stream}.{self._name}", body)
         info = msgspec.json.decode(answer, type=_ConsumerInfo)
-        # The consumer may have begun to deliver before the server answered.
+        # Delivered messages are added, because the consumer may have begun to deliver before the server answered.
         self._awaited = info.num_pending + info.delivered.consumer_seq
 
     def on_message(self, message: Message) -> None:

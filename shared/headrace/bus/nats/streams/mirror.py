@@ -20,11 +20,12 @@ from headrace.bus.protocol import BusClosed, BusError, Entry
 from headrace.obs.log_throttle import LogThrottle
 from headrace.obs.logging import logger
 
-#: Seconds until a caller that waits for a revision has the bucket checked for the first time.
+#: Seconds that a caller waits for a revision before it has the bucket checked for the first time.
 _ASK_AFTER_S = 0.1
 #: Seconds between the further checks that such a caller makes.
 _ASK_EVERY_S = 0.25
-#: Seconds, jittered, until a failed check is repeated. The jitter is needed because every mirror of every service retries at once.
+#: Seconds, jittered, until a failed check is repeated. Without the jitter, every mirror of every service would retry
+#: at the same time.
 _RETRY_S = 1.0
 #: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may
 #: have lost writes and received as many new ones.

@@ -51,8 +51,8 @@ class NatsRecords:
         if (found.max_age, found.max_bytes) == (wanted.max_age, wanted.max_bytes):
             return cls(jetstream, name, subject)
         if not jetstream.makes_stores:
-            # A party that may change a stream could have it record any subject. So a service has no such right and leaves
-            # the stream as it is.
+            # The stream stays as it is: a service has no right to change it, because a party that may change a stream
+            # could have it record any subject.
             logger().warning(
                 "the bounds of records differ from the settings: `headrace bus provision` changes them",
                 **{"stream": name, "max_age_s": found.max_age // 10**9, "max_bytes": found.max_bytes},
@@ -79,7 +79,7 @@ class NatsRecords:
         stored = await self._jetstream.last_message(self._name, self._subject) if sequence else None
         if stored is None:
             return LogEntry(sequence, b"")
-        # The stream's last entry may be a foreign one. The next record is added after it.
+        # The entry returned last may be a foreign entry, since the next record is added after it.
         return LogEntry(max(sequence, stored.sequence), b"" if self._is_foreign(stored) else stored.data)
 
     async def oldest_ms(self) -> int | None:

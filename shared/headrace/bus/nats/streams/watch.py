@@ -37,7 +37,7 @@ class Watch(Consumer):
         self._gap = False
         self._idle = False
         self._heard_s = 0.0
-        #: Called on the loop when a change has arrived or is missing. It must not wait or raise.
+        #: Called on the loop when a change has arrived, or when a change is missing. It must not wait or raise.
         self.on_arrival = self._nothing
 
     async def open(self, filter_subject: str) -> None:
@@ -81,7 +81,8 @@ class Watch(Consumer):
         return self._gap or anyio.current_time() - self._heard_s > _SILENCE_S
 
     def on_message(self, message: Message) -> None:
-        # Ten thousand messages may arrive in a few turns of the loop, and `anyio.current_time` costs three times as much.
+        # The loop's own clock is read, since ten thousand messages may arrive in a few turns of the loop, and
+        # `anyio.current_time` costs three times as much.
         self._heard_s = asyncio.get_running_loop().time()
         item = delivered(message)
         if item is None:
@@ -95,7 +96,8 @@ class Watch(Consumer):
             self._deliveries = item.delivery
             self._arrived.append(item)
         self._wake.set()
-        # A heartbeat shows only that the consumer lives, so it wakes no reader: each watched bucket has regular heartbeats.
+        # A heartbeat of an idle consumer wakes no reader: it shows only that the consumer lives, and each watched
+        # bucket has regular heartbeats.
         if item is not None or self._gap:
             self.on_arrival()
 

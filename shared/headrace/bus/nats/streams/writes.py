@@ -1,4 +1,6 @@
-"""Listening to the writes to a bucket. The server also sends a message that a stream stores to ordinary subscribers."""
+"""Listening to the writes to a bucket. When a stream stores a message, the server also sends it to ordinary
+subscribers.
+"""
 
 from __future__ import annotations
 

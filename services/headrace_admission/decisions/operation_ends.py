@@ -1,4 +1,4 @@
-"""Running slots that the end of an operation frees."""
+"""The end of an operation, and the running slots that it frees for other operations."""
 
 from __future__ import annotations
 

@@ -29,13 +29,14 @@ from headrace.wire.refusals import BadRequest, NotFound, NotReady, Refusal
 from headrace.wire.version import Term
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.history.downsampling import Downsampler
-from headrace_fair_share.history.samples import HistoryOptions, SampleInput, Sampler
+from headrace_fair_share.history.sampling import HistoryOptions, SampleInput, Sampler
 
 _ADD_TIMEOUT_S = 5.0
 #: Seconds before the next try to open the stream.
 _OPEN_AGAIN_S = 60.0
-#: Limits of messages and bytes that one request reads; the client then requests the rest.
+#: Largest number of messages that one request reads; the client then requests the rest.
 _MESSAGES_PER_ANSWER = 2_000
+#: Largest number of bytes that one request reads.
 _BYTES_PER_ANSWER = 16 * 2**20
 #: Number of messages that the worker thread decodes at a time.
 _BATCH = 100
@@ -100,7 +101,7 @@ class HistoryKeeper:
             if not self._sampler.wants(self._engine.frame, configuration.pools, configuration.revision):
                 continue
             if not await self._record(records, SampleInput.of(self._engine)):
-                # The stream may have been deleted.
+                # The stream is opened again, since it may have been deleted.
                 records = await self._open()
 
     async def serve(self, endpoints: Endpoints, unknown_tree: Callable[[str], NotFound | None]) -> None:
@@ -164,7 +165,7 @@ class HistoryKeeper:
             begin_ms = min(max(request.since_ms, oldest_ms - _JUST_BEFORE_MS), request.until_ms - 1)
             request = msgspec.structs.replace(request, since_ms=begin_ms)
         gathered = Downsampler(request)
-        # Samples added to an empty stream since then are part of the next answer.
+        # If the stream was empty, samples added since then are part of the next answer.
         next_ = None if oldest_ms is None else await self._gather(records, request, gathered)
         engine = self._engine
         there = {ROOT_POOL, *engine.configuration.pools.pools, *engine.operations.in_use(), *engine.pool_results}

@@ -60,7 +60,7 @@ class SampleInput(msgspec.Struct, frozen=True):
     @staticmethod
     def of(engine: FairShareEngine) -> SampleInput:
         """Copy from the engine what a sample needs."""
-        # Copies, because the next update changes the engine's dictionaries in place.
+        # The dictionaries are copied, because the next update changes them in place.
         items, results, pools = dict(engine.items), dict(engine.pool_results), engine.configuration.pools
         period_s, operations = saturation_period_s(pools), dict(engine.operations.by_id)
         return SampleInput(pools, engine.frame, items, results, engine.volumes.of, period_s, operations)
@@ -85,11 +85,13 @@ class Sampler:
         self._guarantees: dict[PoolName, Guarantee] = {}
         self._pools: PoolTree | None = None
         self._last_ms = 0
-        #: The last complete sample: when its results were computed, the time that it announced until the next sample, its size.
+        #: Unix time in milliseconds at which the results of the last complete sample were computed.
         self._complete_ms = 0
+        #: Milliseconds that the last complete sample announced until the next one.
         self._next_due_ms = 0
+        #: Size of the last complete sample.
         self.sample_bytes = 0
-        #: Time until the following sample that the next complete sample announces.
+        #: Time in milliseconds that the next complete sample announces until the sample after it.
         self.period_ms = options.period_ms
         self.samples = 0
 
@@ -140,7 +142,8 @@ class Sampler:
         ]
 
     def _complete_due(self, at_ms: int) -> bool:
-        # A clock that was set back must not stop the history until it catches up.
+        # A sample is also due if the time is before the last sample: a clock that was set back must not stop the history until it catches
+        # up.
         return not self._complete_ms <= at_ms < self._complete_ms + self._next_due_ms
 
     def _pages(self, given: SampleInput, pools: dict[PoolName, PoolSample], *, complete: bool) -> list[bytes]:
