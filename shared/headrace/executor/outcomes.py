@@ -12,8 +12,8 @@ from headrace.executor.job import MARK
 
 #: Bytes of stdout that are read first; the outcome of most calls is shorter.
 FIRST_TAIL_BYTES: Final = 16 * 1024
-#: Bytes of stdout behind the line of the outcome: two line ends and the line with its length.
-_TRAILER_BYTES: Final = 64
+#: Upper bound of the bytes behind the line of the outcome: two line ends and the line with its length.
+LONGEST_TRAILER_BYTES: Final = 64
 
 
 class JobFailed(HeadraceError):
@@ -33,10 +33,10 @@ def needed_bytes(tail: bytes) -> int:
     >>> needed_bytes(b"headrace-outcome gASI\\nheadrace-outcome-bytes 21\\n")
     85
     """
-    words = tail[-_TRAILER_BYTES:].rpartition(MARK + b"-bytes ")[2].split()
-    if len(words) != 1 or not words[0].isdigit() or MARK + b"-bytes " not in tail[-_TRAILER_BYTES:]:
+    words = tail[-LONGEST_TRAILER_BYTES:].rpartition(MARK + b"-bytes ")[2].split()
+    if len(words) != 1 or not words[0].isdigit() or MARK + b"-bytes " not in tail[-LONGEST_TRAILER_BYTES:]:
         return 0
-    return int(words[0]) + _TRAILER_BYTES
+    return int(words[0]) + LONGEST_TRAILER_BYTES
 
 
 def outcome_in(tail: bytes) -> tuple[bool, Any]:

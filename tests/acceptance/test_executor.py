@@ -1,0 +1,133 @@
+"""`headrace.Executor` against a running Headrace: what an executor of `concurrent.futures` promises, and what is told when a job fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent import futures
+
+import pytest
+
+import headrace
+from headrace.errors import BadInput
+from headrace.executor import Executor, JobFailed, RemoteTraceback
+from headrace.wire.operations import OperationState
+from tests.support.headrace_up import Up
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up(nodes=("alpha:cpu=4,memory=4G",)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(up: Up) -> Iterator[headrace.Client]:
+    with headrace.Client(state=up.state) as opened:
+        yield opened
+
+
+@pytest.fixture
+def executor(client: headrace.Client) -> Iterator[Executor]:
+    with Executor(client, cpu=0.1) as opened:
+        yield opened
+
+
+def test_results_and_exceptions_come_back_beside_what_a_call_prints(executor: Executor) -> None:
+    def noisy(size: int) -> bytes:
+        print("headrace-outcome-bytes 7")
+        print("noise" * 20_000, flush=True)
+        return b"x" * size
+
+    def failing() -> None:
+        raise ValueError("no good")
+
+    large, failed, named = executor.submit(noisy, 300_000), executor.submit(failing), executor.submit(int, "11", base=2)
+
+    assert large.result() == b"x" * 300_000
+    assert named.result() == 3
+    error = failed.exception()
+    assert isinstance(error, ValueError)
+    assert isinstance(error.__cause__, RemoteTraceback)
+    assert "in failing" in str(error.__cause__)
+
+
+def test_map_makes_several_calls_a_job_and_keeps_their_order(executor: Executor, client: headrace.Client) -> None:
+    before = {view.operation for view in client.list()}
+
+    assert list(executor.map(pow, range(100), [2] * 100, chunksize=20)) == [number**2 for number in range(100)]
+
+    assert sum(view.spec.job_count for view in client.list() if view.operation not in before) == 5
+    with pytest.raises(ValueError, match="chunksize must be at least 1, not 0"):
+        executor.map(pow, [1], [2], chunksize=0)
+
+
+def test_a_job_that_ends_without_an_outcome_says_how_it_ended(executor: Executor) -> None:
+    def die() -> None:
+        print("last words", file=sys.stderr, flush=True)
+        os._exit(7)
+
+    with pytest.raises(JobFailed, match=r"failed, exit code 7, on node alpha; the end of its stderr: 'last words'"):
+        executor.submit(die).result()
+
+
+def test_what_cannot_be_pickled_or_started_fails_its_own_future_only(client: headrace.Client) -> None:
+    with Executor(client, cpu=0.1) as executor:
+        unpicklable, fine = executor.submit(id, threading.Lock()), executor.submit(abs, -1)
+        assert isinstance(unpicklable.exception(), TypeError)
+        assert fine.result() == 1
+    with Executor(client, cpu=0.1, pool="no such pool") as executor, pytest.raises(BadInput, match="pool name"):
+        executor.submit(abs, -1).result()
+
+
+def test_calls_that_were_not_sent_are_cancelled_and_no_more_are_taken(client: headrace.Client) -> None:
+    executor = Executor(client, cpu=0.1)
+    sent = executor.submit(abs, -1)
+    assert sent.result() == 1
+    waiting = [executor.submit(abs, -2) for _ in range(3)]
+    executor.shutdown(cancel_futures=True)
+
+    assert all(future.cancelled() or future.result() == 2 for future in waiting)
+    with pytest.raises(RuntimeError, match="cannot schedule new futures after shutdown"):
+        executor.submit(abs, -1)
+
+
+def test_ctrl_c_in_the_block_aborts_what_runs(client: headrace.Client) -> None:
+    def endless() -> None:
+        import time
+
+        time.sleep(600)
+
+    ctrl_c = threading.Timer(1.0, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+    executor = Executor(client, cpu=0.1, title="endless")
+    future = executor.submit(endless)
+    ctrl_c.start()
+    with pytest.raises(KeyboardInterrupt), executor:
+        future.result()
+
+    assert isinstance(future.exception(), JobFailed)
+    [view] = [view for view in client.list() if view.spec.title == "endless"]
+    assert view.state is OperationState.ABORTED
+
+
+def test_a_program_that_ends_without_a_shutdown_waits_for_its_calls(up: Up) -> None:
+    program = (
+        "import headrace\n"
+        "future = headrace.Executor(cpu=0.1).submit(abs, -5)\n"
+        "future.add_done_callback(lambda done: print(done.result()))\n"
+    )
+    environment = os.environ | {"HEADRACE_STATE": str(up.state)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "5\n", "")
+
+
+def test_as_completed_and_wait_see_the_futures(executor: Executor) -> None:
+    calls = {executor.submit(abs, -number): number for number in range(5)}
+
+    assert {future.result() for future in futures.as_completed(calls)} == set(range(5))
+    assert futures.wait(calls).not_done == set()
