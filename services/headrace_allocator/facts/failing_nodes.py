@@ -71,7 +71,7 @@ class Allowed(msgspec.Struct, frozen=True):
     #: Operations of which one allocation may start.
     once: Collection[OperationId] = ()
     #: Ready jobs by operation that may not start here, because they failed here.
-    elsewhere: Mapping[OperationId, int] = {}
+    elsewhere: Mapping[OperationId, Collection[int]] = {}
 
     def one_job_of(self, operation: OperationId) -> bool:
         """True if an allocation of the operation gets one job at a time."""
@@ -278,7 +278,7 @@ class FailingNodes:
             if turn is Turn.SINGLE:
                 once.add(name)
             if retries:
-                elsewhere[name] = len(retries)
+                elsewhere[name] = retries
         if not (avoided or once or elsewhere):
             return allowed
         return msgspec.structs.replace(allowed, avoided=avoided, once=once, elsewhere=elsewhere)
@@ -295,7 +295,7 @@ class FailingNodes:
 
     def _may_go_elsewhere(self, node: Node, operation: Operation) -> bool:
         """True if another node could run a job of the operation if it were empty, and is not held back."""
-        size, filters = operation.spec.resources, self._pools.filters_of(operation.spec)
+        size, filters = operation.min_needed, self._pools.filters_of(operation.spec)
         others = self._shapes.count(filters, size)
         pairs = operation.outcomes.failing_on if operation.outcomes is not None else {}
         kept = (name for name, pair in pairs.items() if pair.is_held)

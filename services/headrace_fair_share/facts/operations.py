@@ -61,7 +61,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
         return KnownOperation(
             pool=spec.pool,
             weight=spec.weight,
-            job=spec.resources,
+            job=spec.mean_job,
             initial_jobs=open_jobs,
             is_gang=spec.is_gang,
             is_vanilla=spec.is_vanilla,
