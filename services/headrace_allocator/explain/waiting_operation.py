@@ -81,7 +81,7 @@ def fit_of(facts: Facts, spec: OperationSpec, now: Moment) -> OperationFit:
     live = LiveOperation(OperationId(""), "", spec, OperationState.RUNNING, False, False, 0, 0, 0, b"")
     operation = Operation(live, 0, facts.term)
     operation.refused_size = facts.pools.refused_size(spec)
-    at_once = jobs_at_once(facts, spec)
+    at_once = None if spec.tasks else jobs_at_once(facts, spec)
     if operation.gang is not None:
         operation.gang.at_once = at_once
     return OperationFit(
