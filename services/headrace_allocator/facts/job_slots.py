@@ -80,6 +80,7 @@ class JobSlots:
         slots.are_ours = own_term > 0
         slots.pausing = live.pausing
         slots.tasks = ranges_of(live.spec.tasks)
+        slots._count_tasks()
         slots.draw(live.block)
         slots._told = live.attempts
         slots.free = live.free
@@ -238,10 +239,11 @@ class JobSlots:
 
     def draw(self, below: int) -> None:
         """Record that the ledger leased all indexes under `below`."""
-        drawn = max(0, min(below, self.job_count) - self.block)
-        self._places.extend(bytes([self._let_out]) * drawn)
-        self._counts[self._let_out] += drawn
-        self._count_tasks()
+        drawn = range(self.block, max(self.block, min(below, self.job_count)))
+        self._places.extend(bytes([self._let_out]) * len(drawn))
+        self._counts[self._let_out] += len(drawn)
+        for indexes, counts in zip(self.tasks, self._of_task, strict=True):
+            counts[self._let_out] += len(range(max(indexes.start, drawn.start), min(indexes.stop, drawn.stop)))
 
     def share(self, below: int, runs: Iterable[IndexRun], free: int) -> None:
         """Record that the ledger leased the indexes under `below`, to any of several trees, and the indexes in `runs` to this tree.

@@ -172,7 +172,7 @@ def _placed(known: KnownOperation, placement: TreePlacement) -> KnownOperation:
 def _wishes(spec: OperationSpec) -> OperationSpec | None:
     if spec.fair_share_starvation_tolerance is None and spec.fair_share_starvation_timeout_ms is None:
         return None
-    return msgspec.structs.replace(spec, argv=[], environment={})
+    return msgspec.structs.replace(spec, argv=[], environment={}, tasks=[])
 
 
 def _known(live: LiveOperation) -> KnownOperation:

@@ -123,3 +123,12 @@ def test_tasks_count_towards_the_bytes_of_a_spec_and_their_commands_are_withheld
 
     (withheld,) = without_command(long).tasks
     assert withheld == changed(argv=["w"], environment={})
+
+
+def test_work_lost_by_a_preemption_is_that_of_a_job_of_the_task() -> None:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", **fields(SERVER, WORKER))
+    desk.preempt("one", ran_s=10.0)
+
+    (row,) = (row for row in desk.state.lost_work.rows() if not row.is_sum)
+    assert (row.lost.work.cpu, row.lost.work.memory) == (2000, 50)
