@@ -14,7 +14,7 @@ import msgspec
 
 from headrace.counted import counted
 from headrace.durations import exact_duration
-from headrace.efficiency import unused
+from headrace.efficiency import unused_of
 from headrace.errors import shortened
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.suggestions import near
@@ -149,7 +149,9 @@ def _ordered(state: State, request: wire.ListOperations) -> Iterable[Operation]:
         return operations
     at = 0 if request.order is OperationOrder.UNUSED_CPU else 1
     measured = (each for each in operations if each.ledger.used)
-    return sorted(measured, key=lambda each: unused(each.spec.resources, each.ledger.used)[at], reverse=True)
+    return sorted(
+        measured, key=lambda each: unused_of(each.spec, each.ledger.used, each.ledger.task_ends)[at], reverse=True
+    )
 
 
 def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:
@@ -338,6 +340,7 @@ def view_of(operation: Operation, waiting: Sequence[WaitingFor] = (), *, short: 
         timed_out_jobs=counts[JobResult.TIMED_OUT],
         ends_by_ms=operation.ends_by_ms,
         out_of_memory_runs=operation.ledger.out_of_memory_runs,
+        task_ends=dict(operation.ledger.task_ends),
         suspended_for="" if is_final(operation.state) else operation.suspended_for,
     )
 

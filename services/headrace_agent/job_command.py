@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import msgspec
+
 from headrace.job_indexes import parse_indexes
 from headrace.job_lines import with_line
 from headrace.wire.heartbeat import JobKey, JobSpec
+from headrace.wire.tasks import task_of
 
 #: Opens the files as the account of the job, in its folder, and becomes the command. If a file cannot be opened, that is written to
 #: stderr, which goes to the job's log, and the job fails. The code sets no variable of the shell, because it would replace the job's own
@@ -25,6 +28,15 @@ exec "$@"
 #: Names of variables that a shell hands on unchanged. Some shells drop names such as `a.b`, and set their own values for the three names
 #: in the pattern. All other variables become arguments of `env`, which other accounts of the host can see until the program runs.
 _KEPT_BY_SHELL: Final = re.compile(r"(?!(?:IFS|OPTIND|PPID)\Z)[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+def spec_of_job(spec: JobSpec, key: JobKey) -> JobSpec:
+    """Return the spec with command and environment of the task of a job; the spec itself if the operation has no tasks."""
+    found = task_of(spec.tasks, key.index)
+    if found is None:
+        return spec
+    environment = spec.environment | found.task.environment
+    return msgspec.structs.replace(spec, argv=found.task.argv, environment=environment)
 
 
 def job_index(spec: JobSpec, key: JobKey) -> int:

@@ -22,7 +22,7 @@ from headrace_agent.host.environment import (
     with_exchange,
     without_account,
 )
-from headrace_agent.job_command import job_argv, with_files
+from headrace_agent.job_command import job_argv, spec_of_job, with_files
 from headrace_agent.runner.protocol import NO_ACCOUNT, Interrupt, Run
 
 
@@ -45,17 +45,18 @@ def run_order(
     identity: Identity,
     allocation: Allocation,
     key: JobKey,
-    spec: JobSpec,
+    of_all: JobSpec,
     files: str,
     failure: FilesFailure | None,
     *,
     makes_folders: bool = True,
 ) -> Run:
-    """Return the order that starts a job of an allocation.
+    """Return the order that starts a job of an allocation. `of_all` is the spec of all jobs of the operation.
 
     `files` is the folder of the operation's files, and `failure` the reason why the files did not come. If `makes_folders` is False, the
     runner is older than the agent and makes no folders for progress files; the progress of jobs with an account is then dropped.
     """
+    spec = spec_of_job(of_all, key)
     account = identity.accounts.account_of(spec.user)
     host = without_account(identity.environment) if account else identity.environment
     exchange = identity.exchange_folder
@@ -84,7 +85,7 @@ def run_order(
         memory_bytes=allocation.resources.memory,
         log_cap_bytes=min(spec.log_cap_bytes, identity.largest_log_cap_bytes),
         start=allocation.start,
-        note=_encoder.encode(AdoptionNote(allocation.resources, spec, allocation.gpus)),
+        note=_encoder.encode(AdoptionNote(allocation.resources, of_all, allocation.gpus)),
         interruptible=spec.interruptible,
         interrupt_signal=spec.interrupt_signal,
         deadline_file=deadline_file,

@@ -394,7 +394,7 @@ class HeartbeatAnswers:
             if operation.gang is not None:
                 self._gangs.hold(name, operation, node, one.job, now).stage = one.stage
                 continue
-            allocation = self._facts.start(name, operation, node, one.jobs, one.job)
+            allocation = self._facts.start(name, operation, node, one.jobs, one.job, one.task)
             allocation.stage = one.stage
             starts.append(self._start(allocation, operation, now, taken, is_shown=is_shown))
             shown.add(operation.id)

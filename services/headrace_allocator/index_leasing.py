@@ -33,8 +33,9 @@ def next_lease(operation: Operation) -> Draw | None:
     slots = operation.slots
     if not operation.schedulable or operation.drawing:
         return None
-    # A gang needs all its indexes before it starts any job, so it always leases the rest.
-    enough_ready = slots.ready_count >= _LOW_BLOCK and operation.gang is None
+    # A gang starts no job before all its indexes are leased. In an operation with tasks, the last task may be the only one that fits.
+    leases_all = operation.gang is not None or bool(operation.spec.tasks)
+    enough_ready = slots.ready_count >= _LOW_BLOCK and not leases_all
     if slots.free is None and (enough_ready or slots.block >= operation.spec.job_count):
         return None
     more = min(_MOST_DRAWN, max(slots.block, 2 * _LOW_BLOCK))

@@ -7,10 +7,10 @@ from itertools import islice
 import msgspec
 
 from headrace.ids import OperationId
-from headrace.resources import ZERO, Resources
+from headrace.resources import ZERO
 from headrace.wire.snapshots import UsageFrame, UsageItem
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.operations import Operation, can_ever_start
+from headrace_allocator.facts.operations import Operation, can_ever_start, pending_resources
 
 
 class UsageChanges(msgspec.Struct, frozen=True):
@@ -81,14 +81,7 @@ def _usage_of(operation: Operation) -> UsageItem:
         usage=(operation.held - precommit).within_wire(),
         precommit=precommit.within_wire(),
         pending_jobs=operation.pending_jobs,
-        pending=_pending(operation) if can_ever_start(operation) else ZERO,
+        pending=pending_resources(operation) if can_ever_start(operation) else ZERO,
         min_needed=operation.min_needed,
         times_seen_to=operation.times_seen_to,
     )
-
-
-def _pending(operation: Operation) -> Resources:
-    """Return the resources that all pending jobs need together."""
-    if operation.task_groups and operation.schedulable:
-        return Resources.sum(group.job * group.pending for group in operation.task_groups).within_wire()
-    return operation.spec.resources * operation.pending_jobs

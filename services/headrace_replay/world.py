@@ -135,10 +135,11 @@ class World:
 
     def _kept(self, run: JobRun) -> Run:
         spec = self._recording.specs[run.operation]
-        note = AdoptionNote(spec.resources, spec.job_spec(run.operation, self._recording.users[run.operation]))
+        size = spec.size_of(run.index)
+        note = AdoptionNote(size, spec.job_spec(run.operation, self._recording.users[run.operation]))
         job = JobKey(run.operation, run.index, run.attempt)
         allocation = f"kept-{run.operation}-{run.index}"
-        return kept_run(job, allocation, note, spec.resources.cpu, spec.resources.memory)
+        return kept_run(job, allocation, note, size.cpu, size.memory)
 
     # --- people and time ------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.resources import LARGEST_SUM, Resources
 from headrace.wire.heartbeat import JobResult
-from headrace.wire.operations import OperationView, RunUsage
+from headrace.wire.operations import OperationSpec, OperationView, RunUsage, TaskEnds
 
 #: Fraction of the measured peak that a suggestion adds to the peak, because the next run may use more.
 _HEADROOM: Final = 0.25
@@ -39,11 +39,29 @@ class Efficiency(msgspec.Struct, frozen=True):
     unused_byte_seconds: int
     #: Options of `headrace run` for the next operation of this kind, such as `--memory 3G`. Empty if the request fits the usage.
     suggestions: list[str]
+    #: The same for the jobs of each task whose runs have ended, by the name of the task. The fields above then ask for nothing and suggest
+    #: nothing.
+    tasks: dict[str, Efficiency] = {}
 
 
 def efficiency_of(view: OperationView) -> Efficiency:
     """Return what the jobs of an operation asked for, what their runs used, and what to ask for instead."""
-    asked, used = view.spec.resources, view.used
+    tasks = {
+        task.name: _efficiency(task.resources, view.task_ends[number].used)
+        for number, task in enumerate(view.spec.tasks)
+        if number in view.task_ends
+    }
+    found = _efficiency(view.spec.resources, view.used)
+    if not view.spec.tasks:
+        return found
+    core_seconds, byte_seconds = unused_of(view.spec, view.used, view.task_ends)
+    return msgspec.structs.replace(
+        found, unused_core_seconds=core_seconds, unused_byte_seconds=byte_seconds, suggestions=[], tasks=tasks
+    )
+
+
+def _efficiency(asked: Resources, used: dict[JobResult, RunUsage]) -> Efficiency:
+    """Return the efficiency of jobs that each asked for `asked`."""
     completed = used.get(JobResult.COMPLETED)
     core_seconds, byte_seconds = unused(asked, used)
     return Efficiency(
@@ -55,6 +73,16 @@ def efficiency_of(view: OperationView) -> Efficiency:
         unused_byte_seconds=byte_seconds,
         suggestions=_suggestions(asked, used) if completed is not None else [],
     )
+
+
+def unused_of(
+    spec: OperationSpec, used: Mapping[JobResult, RunUsage], task_ends: Mapping[int, TaskEnds]
+) -> tuple[int, int]:
+    """Return what `unused` returns for all jobs of an operation; with tasks, summed up over the tasks."""
+    if not spec.tasks:
+        return unused(spec.resources, used)
+    by_task = [unused(task.resources, task_ends.get(n, TaskEnds()).used) for n, task in enumerate(spec.tasks)]
+    return sum(cores for cores, _ in by_task), sum(memory for _, memory in by_task)
 
 
 def unused(asked: Resources, used: Mapping[JobResult, RunUsage]) -> tuple[int, int]:

@@ -50,9 +50,9 @@ class OnTheFacts(Overlay):
         view.order.settle()
         super().__init__(msgspec.structs.replace(view, moved=()))
 
-    def use(self, operation: Operation, amount: Resources, jobs: int = 0) -> None:
+    def use(self, operation: Operation, amount: Resources, jobs: int = 0, task: int | None = None) -> None:
         answers = self.answers
-        self.booked.append(answers._facts.start(answers._next_name(), operation, self.node, jobs, amount))
+        self.booked.append(answers._facts.start(answers._next_name(), operation, self.node, jobs, amount, task))
         self.room = self.room - amount
         answers._ranking.refresh(operation)
         self.view.order.settle()

@@ -11,6 +11,7 @@ import pytest
 
 from headrace.pools import TreeOptions
 from headrace.resources import ZERO, Resources
+from headrace.wire.ledger import LiveOperation
 from headrace.wire.preemption import PreemptionReason
 from headrace_allocator import decide, heartbeat_answer
 from headrace_allocator.decide import DueSteps
@@ -19,6 +20,7 @@ from headrace_allocator.decision.job_classes import ALL_CLASSES, JobClasses
 from headrace_allocator.decision.least_satisfied import entry_of
 from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
+from headrace_allocator.facts.operations import waiting_tasks
 from headrace_allocator.facts.pool_tree import PoolState
 from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption import gang_victims, legacy_victims, stages
@@ -29,7 +31,7 @@ from tests.properties.test_gangs_and_preemption import RandomGangs
 from tests.properties.test_preemption import OlderRules, RandomFleet, an_operation_in
 from tests.reference.heartbeats.comparing import SEEN, compare
 from tests.support import random_orders
-from tests.support.allocating import cores
+from tests.support.allocating import cores, with_task_sizes
 from tests.support.effort import seeds
 from tests.support.random_orders import TOTAL, RandomTree
 
@@ -56,6 +58,16 @@ class ReservingFleet(RandomFleet):
         self.engine.on_tick(self.now)
 
 
+class TaskFleet(RandomFleet):
+    """Most operations have jobs of two or three sizes, one of which may fit on no node."""
+
+    def begin(self, live: LiveOperation, runs_s: float) -> None:
+        random = self.random
+        sizes = [live.spec.resources, *random.sample([cores(0.5), cores(1), cores(2), cores(3), cores(9)], 2)]
+        tasks = [(random.choice([1, 3, 40]), size) for size in sizes]
+        super().begin(live if random.random() < 0.2 else with_task_sizes(live, *tasks), runs_s)
+
+
 def run(fleet: RandomFleet) -> None:
     for _ in range(40):
         fleet.step()
@@ -63,7 +75,7 @@ def run(fleet: RandomFleet) -> None:
             fleet.hear(host, answered=fleet.random.random() < 0.9)
 
 
-@pytest.mark.parametrize("kind", [SparingFleet, ReservingFleet])
+@pytest.mark.parametrize("kind", [SparingFleet, ReservingFleet, TaskFleet])
 @pytest.mark.parametrize("seed", seeds(2, 150))
 def test_every_heartbeat_of_a_fleet_is_decided_as_the_reference_decides_it(seed: int, kind: type[RandomFleet]) -> None:
     """With preemption, hosts that shrink, and answers that are lost."""
@@ -173,6 +185,10 @@ FAULTS: Final[dict[str, tuple[Plant, Callable[[int], None]]]] = {
     "ties go to the operation that came later": (ties_to_the_later, trees),
     "limits of pools hold nothing back": (instead(Overlay, "open", lambda *_: ALL_CLASSES), trees),
     "a reserved node goes to others": (instead(walk, "_reserved_starts", lambda *_: False), fleets(ReservingFleet)),
+    "jobs of tasks start that are not ready": (
+        instead(placing, "ready_tasks", lambda _, operation: waiting_tasks(operation)),
+        fleets(TaskFleet),
+    ),
     "a reserved node is lent to any job": (
         instead(JobClasses, "ending_within", lambda *_: ALL_CLASSES),
         lending,

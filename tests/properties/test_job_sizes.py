@@ -61,8 +61,8 @@ def test_both_services_name_the_same_level_and_are_silent_exactly_if_every_level
     told = {item.key: item for item in items(tree)}
     states.apply(ShareSnapshot(told, told.keys(), total=Resources(1, 1, 1, 1, 1), options=options.for_allocation()))
 
-    refusal = refused_job_size(TREE, book, name, size)
-    refused = states.refused_size(OperationSpec(name, ["true"], resources=size))
+    spec = OperationSpec(name, ["true"], resources=size)
+    refusal, refused = refused_job_size(TREE, book, name, spec), states.refused_size(spec)
 
     levels = [of_root, *of_pools[: NAMES.index(name) + 1]]
     accepts = all(

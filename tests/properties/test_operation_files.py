@@ -10,12 +10,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headrace.ids import OperationId, PoolName, TreeName
+from headrace.job_tasks import with_tasks
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources
 from headrace.tree_file.pools import as_yaml
 from headrace.wire.files import Archive
 from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode, Upstream, UpstreamEnd
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.tasks import Task
 from headrace_cli.command_line import app
 from headrace_cli.commands.operations.operation_file import as_file
 from headrace_cli.commands.operations.run import spec_of_options
@@ -23,6 +25,7 @@ from headrace_cli.commands.operations.spec_option import opened_file
 from headrace_cli.show.plain_values import indented_json
 from headrace_cli.show.screen import harmless_json
 
+_OF_SEVERAL_TREES = ("pool_trees", "tentative_pool_trees", "scheduling_options_per_pool_tree")
 _NAMES = st.sampled_from(["a", "gpu", "x-1", "007", "no", "null", "1e3"])
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8) | st.sampled_from(
     ["0.10", "+5", "true", "~", "<<", "-n", "--spec", "--", "a: b", "# c", "'", '"', "{}", " x ", "[1]", "*a", "a\nb"]
@@ -95,17 +98,32 @@ def specs(draw: st.DrawFn) -> OperationSpec:
         "no_retry_on": st.sampled_from(["2", "oom"]),
         "suspend_on_failure": _FLAGS,
         "terminal": _FLAGS,
+        "tasks": st.lists(
+            st.builds(
+                Task,
+                _NAMES,
+                st.lists(_TEXTS, min_size=1, max_size=3),
+                st.integers(1, 3),
+                st.builds(Resources, st.integers(1, 2), st.integers(1, 3), *[st.integers(0, 3)] * 3),
+                st.dictionaries(_NAMES, _TEXTS, max_size=2),
+            ),
+            min_size=1,
+            max_size=3,
+            unique_by=lambda task: task.name,
+        ),
         "image": st.sampled_from(["ubuntu:24.04", "docker://ubuntu", "/images/a.sif"]),
     }
     own = {"pool", "argv", "job_count", "trace"}
     assert own | set(optional) == set(OperationSpec.__struct_fields__), "give a new field of the spec values here"
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
+    if "tasks" in chosen:
+        chosen -= {"indexes", "lines", "resources", "is_gang", "terminal", "after_each", *_OF_SEVERAL_TREES}
     given_fields = {name: draw(optional[name]) for name in sorted(chosen)}
+    tasks = given_fields.pop("tasks", [])
     argv = ["/bin/sh", *draw(st.lists(_TEXTS, max_size=4))]
     pool = draw((st.just("") | _NAMES).map(PoolName))
-    return msgspec.convert(
-        msgspec.to_builtins(OperationSpec(pool, argv, job_count=jobs, **given_fields)), OperationSpec
-    )
+    spec = OperationSpec(pool, argv, job_count=jobs, **given_fields)
+    return msgspec.convert(msgspec.to_builtins(with_tasks(spec, tasks) if tasks else spec), OperationSpec)
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +149,7 @@ def test_a_file_starts_exactly_the_operation_that_it_was_written_for(
 @given(specs())
 def test_options_override_the_file(path: Path, spec: OperationSpec) -> None:
     file = as_file(spec)
+    assume(not spec.tasks)
     assume("environment" not in file.get("fields", {}))
     path.write_text(as_yaml(file))
     mine = {"argv": ["true"], "title": "mine", "resources": msgspec.structs.replace(spec.resources, cpu=700)}

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.ids import Incarnation, NodeName, OperationId, PoolName, TreeName
+from headrace.job_tasks import with_tasks
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import Resources, Share
@@ -21,6 +22,7 @@ from headrace.wire.log import Event
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
+from headrace.wire.tasks import Task
 from headrace_allocator.effects import Effect
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.explain.waiting import waiting_reasons
@@ -33,7 +35,7 @@ from headrace_allocator.links.node_reports import PictureReader
 from headrace_allocator.usage_changes import UsageChanges
 from tests.support.clocks import at
 
-__all__ = ["TREE", "Desk", "a_share", "an_operation", "cores", "drawn_before", "nothing_owed"]
+__all__ = ["TREE", "Desk", "a_share", "an_operation", "cores", "drawn_before", "nothing_owed", "with_task_sizes"]
 
 TREE = TreeName("default")
 TERM = 5
@@ -62,6 +64,13 @@ def an_operation(
         done=bytes((block + 7) // 8),
     )
     return msgspec.structs.replace(live, **changes)
+
+
+def with_task_sizes(live: LiveOperation, *tasks: tuple[int, Resources]) -> LiveOperation:
+    """The operation, with tasks of these numbers and sizes of jobs in place of its own jobs; all jobs are leased."""
+    told = [Task(f"task-{n}", ["work"], jobs, size) for n, (jobs, size) in enumerate(tasks)]
+    spec = with_tasks(live.spec, told)
+    return msgspec.structs.replace(live, spec=spec, block=spec.job_count, done=bytes((spec.job_count + 7) // 8))
 
 
 def drawn_before(live: LiveOperation) -> LiveOperation:

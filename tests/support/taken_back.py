@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools.effective_options import of_pool, of_tree
+from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationReport, TakeBack
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.snapshots import DetailedShare, ElementKind, PreemptionPriority, ShareItem, StarvationStatus
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, an_operation, cores, with_task_sizes
 from tests.support.small_trees import a_tree
 from tests.unit.allocator.test_preemption import FOUR, Host, a_share, report
 
@@ -40,10 +41,11 @@ def on_a_full_node(
     other_pool: bool = False,
     pool_changes: Mapping[str, Any] | None = None,
     poor: Mapping[str, Any] | None = None,
+    poor_tasks: Sequence[tuple[int, Resources]] = (),
     **spec: Any,
 ) -> Host:
     """Before the heartbeat on which `rich`, in pool p, is to make room for `poor`, there or in another pool."""
-    host = Host(_poor("q" if other_pool else "p", poor or {}))
+    host = Host(_poor("q" if other_pool else "p", poor or {}, poor_tasks))
     rich = host.operation("rich")
     host.facts.set_spec(rich, msgspec.structs.replace(rich.spec, **spec))
     tree = a_tree(
@@ -74,9 +76,10 @@ def on_a_full_node(
     return host
 
 
-def _poor(pool: str, spec: Mapping[str, Any]) -> LiveOperation:
+def _poor(pool: str, spec: Mapping[str, Any], tasks: Sequence[tuple[int, Resources]]) -> LiveOperation:
     live = an_operation("poor")
-    return msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, pool=PoolName(pool), **spec))
+    live = msgspec.structs.replace(live, spec=msgspec.structs.replace(live.spec, pool=PoolName(pool), **spec))
+    return with_task_sizes(live, *tasks) if tasks else live
 
 
 def taken_for_a_large_job(options: Mapping[str, Any]) -> list[str]:

@@ -7,9 +7,11 @@ import pytest
 
 from headrace.efficiency import efficiency_of, unused
 from headrace.ids import OperationId, PoolName
+from headrace.job_tasks import with_tasks
 from headrace.resources import LARGEST_SUM, Resources
 from headrace.wire.heartbeat import JobResult
-from headrace.wire.operations import OperationSpec, OperationState, OperationView, RunUsage
+from headrace.wire.operations import OperationSpec, OperationState, OperationView, RunUsage, TaskEnds
+from headrace.wire.tasks import Task
 
 MIB = 1024**2
 GIB = 1024**3
@@ -88,3 +90,19 @@ def test_what_is_used_beyond_the_request_is_no_negative_waste_and_sums_stay_with
     assert unused(Resources(1, 100, 0, GIB, 0), {JobResult.COMPLETED: over}) == (0, 0)
     most = RunUsage(1, LARGEST_SUM, 0, 0)
     assert unused(Resources(1, 100, 0, GIB, 0), {JobResult.LOST: most})[1] == LARGEST_SUM
+
+
+def test_each_task_is_compared_with_its_own_request_and_the_unused_parts_are_summed_up() -> None:
+    tasks = [
+        Task(name, ["x"], 1, Resources(1, cpu, memory=4 * GIB)) for name, cpu in (("a", 400), ("b", 800), ("c", 1))
+    ]
+    ends = TaskEnds({JobResult.COMPLETED: 1}, {JobResult.COMPLETED: a_usage(4 * GIB)})
+    view = a_view(completed=a_usage(4 * GIB))
+    view = msgspec.structs.replace(view, spec=with_tasks(view.spec, tasks), task_ends={0: ends, 1: ends})
+
+    found = efficiency_of(view)
+
+    assert (found.suggestions, list(found.tasks)) == ([], ["a", "b"])
+    assert [each.suggestions for each in found.tasks.values()] == [[], ["--cpu 4"]]
+    assert found.unused_core_seconds == (9 + 49) * 360
+    assert found.unused_core_seconds == sum(each.unused_core_seconds for each in found.tasks.values())

@@ -11,7 +11,7 @@ from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools.amounts import NOTHING, PartialResources, out_of_bounds
 from headrace.resources import Resources, format_amount
 from headrace.wire.log import StateCause
-from headrace.wire.operations import OperationState
+from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.refusals import BadRequest
 from headrace_admission.decisions.ends_and_retries import end_operation
 from headrace_admission.decisions.transaction import Transaction
@@ -20,8 +20,18 @@ from headrace_admission.state.state import State
 from headrace_admission.state.tree_book import TreeBook
 
 
-def refused_job_size(tree: TreeName, book: TreeBook, pool: PoolName, size: Resources) -> BadRequest | None:
-    """Return the refusal of jobs of this size in an existing pool, with the highest level whose bounds they break, or None."""
+def refused_job_size(tree: TreeName, book: TreeBook, pool: PoolName, spec: OperationSpec) -> BadRequest | None:
+    """Return the refusal of the jobs of an operation in an existing pool, by the first size that breaks bounds; else None."""
+    for number, size in enumerate(spec.sizes):
+        place = f"spec.tasks.{number}.resources" if spec.tasks else "spec.resources"
+        refusal = _refused_size(tree, book, pool, size, place)
+        if refusal is not None:
+            return refusal
+    return None
+
+
+def _refused_size(tree: TreeName, book: TreeBook, pool: PoolName, size: Resources, place: str) -> BadRequest | None:
+    """Return the refusal with the highest level whose bounds jobs of this size break, or None."""
     refusal = None
     for level in book.upwards(pool):
         rules = book.rules.job_size if level == ROOT_POOL else book.rules_of(level).job_size
@@ -31,7 +41,7 @@ def refused_job_size(tree: TreeName, book: TreeBook, pool: PoolName, size: Resou
             value, bound = (format_amount(broken.resource, each) for each in (broken.amount, broken.bound))
             where = f"tree {tree}" if level == ROOT_POOL else f"pool {level} in tree {tree}"
             expected = f"at {word} {bound} for each job, {name}_job_resource_limits of {where}"
-            refusal = BadRequest(f"spec.resources.{broken.resource}", value, expected)
+            refusal = BadRequest(f"{place}.{broken.resource}", value, expected)
     return refusal
 
 
@@ -73,9 +83,10 @@ def _limiting_words(state: State, operation: Operation) -> str | None:
     words = None
     for tree, placement in operation.placements.items():
         book = state.books[tree]
-        words = _limiting_pool(tree, book, placement.pool, operation.spec.resources)
-        if words is None or not book.rules.enable_limiting_ancestor_check:
+        by_size = [_limiting_pool(tree, book, placement.pool, size) for size in operation.spec.sizes]
+        if None in by_size or not book.rules.enable_limiting_ancestor_check:
             return None
+        words = by_size[0]
     return words
 
 

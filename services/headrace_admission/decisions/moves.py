@@ -47,7 +47,7 @@ def plan_move(
         if not may_move(state, operation, user):
             return not_allowed(everywhere.person(user), f"move operation {operation.id} of {operation.user}")
         if target.pool != placement.pool:
-            refusal = refused_job_size(tree, book, target.nearest_existing, operation.spec.resources)
+            refusal = refused_job_size(tree, book, target.nearest_existing, operation.spec)
             if refusal is not None:
                 return refusal
         if target.pool != placement.pool or placement.blocked_by is not None:

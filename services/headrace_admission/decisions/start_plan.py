@@ -159,7 +159,7 @@ def _within_limits(
     sizes: dict[TreeName, BadRequest] = {}
     for tree, target in targets.items():
         book = state.books[tree]
-        refusal = refused_job_size(tree, book, target.nearest_existing, spec.resources)
+        refusal = refused_job_size(tree, book, target.nearest_existing, spec)
         if refusal is not None:
             sizes[tree] = refusal
             continue

@@ -12,8 +12,8 @@ from headrace.ids import PoolName, TreeName, operation_id, pool_name, tree_name
 from headrace.images import parse_image
 from headrace.job_indexes import parse_indexes
 from headrace.job_lines import check_lines
+from headrace.job_tasks import check_tasks
 from headrace.pools.node_filter import parse_formula
-from headrace.resources import RESOURCE_NAMES
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
 from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OperationSpec
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
@@ -47,6 +47,7 @@ _WHAT_RUNS: Final = {
     "stdin": "input file",
     "terminal": "terminal",
     "image": "image",
+    "tasks": "tasks",
     "after": "operations to wait for",
     "after_each": "operation whose jobs its jobs follow",
 }
@@ -145,13 +146,9 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
         for options in spec.scheduling_options_per_pool_tree.values():
             if options.pool:
                 pool_name(options.pool)
+        check_tasks(spec)
     except BadInput as error:
         return BadRequest(error.place, shortened(str(error.value)), error.expected)
-    if spec.resources.user_slots < 1:
-        return BadRequest("spec.resources.user_slots", str(spec.resources.user_slots), "at least 1")
-    if not any(spec.resources.as_tuple()[1:]):
-        names = ", ".join(RESOURCE_NAMES[1:])
-        return BadRequest("spec.resources", "none", f"an amount of at least one of {names} for each job")
     if spec.max_unpreemptible_allocation_count:
         value, expected = str(spec.max_unpreemptible_allocation_count), "0, or no value"
         return BadRequest("spec.max_unpreemptible_allocation_count", value, expected)

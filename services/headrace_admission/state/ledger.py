@@ -17,7 +17,7 @@ import msgspec
 from headrace.ids import TreeName
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.log import IndexRun
-from headrace.wire.operations import MOST_ACCOUNTS, JobRow, RunUsage
+from headrace.wire.operations import MOST_ACCOUNTS, JobRow, RunUsage, TaskEnds
 from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
 from headrace_admission.state.indexed_numbers import IndexedNumbers
 from headrace_admission.state.job_results import JobResults, ResultPage
@@ -34,6 +34,8 @@ KEPT_STDERR_TAILS: Final = 3
 _NUMBER_BYTES: Final = 100
 #: Bytes of memory of the name of a node.
 _NODE_BYTES: Final = 160
+#: Bytes of memory of the ends of a task: a count and the usage for each of the five results.
+_TASK_BYTES: Final = 2_000
 
 _RESULT_CODE: Final = {
     JobResult.COMPLETED: 1,
@@ -97,6 +99,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     out_of_memory_pages: dict[int, bytes] = {}
     #: Number of all attempts that ran out of memory.
     out_of_memory_runs: int = 0
+    task_ends: dict[int, TaskEnds] = {}
 
 
 class Ledger:
@@ -141,6 +144,8 @@ class Ledger:
         self._out_of_memory = IndexedNumbers()
         #: Number of all attempts that ran out of memory.
         self.out_of_memory_runs = 0
+        #: Ends of the jobs of each task, by the number of the task.
+        self.task_ends: dict[int, TaskEnds] = {}
 
     @property
     def size_bytes(self) -> int:
@@ -150,8 +155,9 @@ class Ledger:
         by_index = (self.attempts, self._exit_codes, self.failed_runs, self._out_of_memory)
         numbers = sum(each.size_bytes for each in by_index)
         names = _NODE_BYTES * len(self._node_names)
+        tasks = _TASK_BYTES * len(self.task_ends)
         pausing = _NUMBER_BYTES * len(self.pausing)
-        return self._results.size_bytes + bits + owners + numbers + names + pausing + self._failures_bytes
+        return self._results.size_bytes + bits + owners + numbers + names + tasks + pausing + self._failures_bytes
 
     @property
     def all_done(self) -> bool:
@@ -231,12 +237,17 @@ class Ledger:
             return Verdict.NEVER_OUT
         return Verdict.KNOWN if end.attempt < newest or self._has_ended(end.index) else Verdict.NEW
 
-    def record(self, end: JobEnd, node: str, retry: JobSlot | None, retry_at_ms: int = 0) -> None:
+    def record(
+        self, end: JobEnd, node: str, retry: JobSlot | None, retry_at_ms: int = 0, task: int | None = None
+    ) -> None:
         """Record a new end.
 
-        `retry` is the attempt that follows at once; `retry_at_ms` is the time at which the job is retried later.
+        `retry` is the attempt that follows at once; `retry_at_ms` is the time at which the job is retried later. `task` is the
+        number of the job's task, if the operation has tasks.
         """
         index = end.index
+        if task is not None:
+            self.task_ends[task] = self.task_ends.get(task, TaskEnds()).plus(end)
         self.counts[end.result] += 1
         if end.is_measured:
             self.used[end.result] = self.used.get(end.result, RunUsage()).plus(end)
@@ -318,6 +329,7 @@ class Ledger:
             used=dict(self.used),
             out_of_memory_pages=self._out_of_memory.pages,
             out_of_memory_runs=self.out_of_memory_runs,
+            task_ends=dict(self.task_ends),
         )
 
     @classmethod
@@ -341,6 +353,7 @@ class Ledger:
         ledger.given_up = record.given_up
         ledger._out_of_memory = IndexedNumbers(record.out_of_memory_pages)
         ledger.out_of_memory_runs = record.out_of_memory_runs
+        ledger.task_ends = dict(record.task_ends)
         ledger._not_retried[: len(record.not_retried_bits)] = record.not_retried_bits
         for index in record.not_retried:
             ledger._not_retried[index >> 3] |= _bit(index)

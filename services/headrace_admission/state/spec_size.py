@@ -13,12 +13,13 @@ from typing import Final
 import msgspec
 
 from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.tasks import Task
 
 #: Bytes of an empty text and its position in a list.
 _TEXT_BYTES: Final = 72
 #: Bytes of an entry in a dictionary, besides its two texts.
 _ENTRY_BYTES: Final = 64
-#: Bytes of the options of one tree, besides its entry and its texts.
+#: Bytes of the options of one tree, and of a task, besides its entry and its texts.
 _OPTIONS_BYTES: Final = 64
 #: Upper bound of the characters of a program's name that remain when a command is dropped. Lists and news show as many.
 _WORD_CHARACTERS: Final = 200
@@ -56,7 +57,14 @@ def spec_bytes(spec: OperationSpec) -> int:
         + _ENTRY_BYTES * (len(environment) + len(per_tree))
         + _OPTIONS_BYTES * len(per_tree)
         + texts_bytes(texts)
+        + sum(map(_task_bytes, spec.tasks))
     )
+
+
+def _task_bytes(task: Task) -> int:
+    environment = task.environment
+    texts = texts_bytes((task.name, *task.argv)) + texts_bytes(environment) + texts_bytes(environment.values())
+    return texts + _ENTRY_BYTES * len(environment) + _OPTIONS_BYTES
 
 
 def without_command(spec: OperationSpec) -> OperationSpec:
@@ -64,6 +72,9 @@ def without_command(spec: OperationSpec) -> OperationSpec:
     use.
     """
     argv = [spec.argv[0][:_WORD_CHARACTERS]]
+    tasks = [
+        msgspec.structs.replace(task, argv=[task.argv[0][:_WORD_CHARACTERS]], environment={}) for task in spec.tasks
+    ]
     return msgspec.structs.replace(
         spec,
         argv=argv,
@@ -75,6 +86,7 @@ def without_command(spec: OperationSpec) -> OperationSpec:
         stdin="",
         image="",
         files=None,
+        tasks=tasks,
         tentative_pool_trees=[],
         scheduling_options_per_pool_tree={},
     )

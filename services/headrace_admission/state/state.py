@@ -318,8 +318,10 @@ class State:
                 tree = (owners.owner(one.end.index) if owners is not None else None) or spec.tree
                 placement = operation.placements.get(tree)
                 pool = spec.pool if placement is None else placement.pool
-                self.lost_work.note(tree, pool, one.end, spec.resources, event.at_ms)
-                operation.ledger.record(one.end, one.node, one.retry, one.retry_at_ms)
+                self.lost_work.note(tree, pool, one.end, spec.size_of(one.end.index), event.at_ms)
+                task = spec.task_of(one.end.index)
+                number = None if task is None else task.number
+                operation.ledger.record(one.end, one.node, one.retry, one.retry_at_ms, number)
 
     def _note_pause(self, operation: Operation) -> None:
         if operation.ledger.pausing and operation.id in self.live:

@@ -10,6 +10,7 @@ from typing import Final
 
 from headrace.ids import AllocationId, NodeName
 from headrace.wire.heartbeat import JobKey, JobSpec
+from headrace.wire.tasks import task_of
 from headrace.wire.trace import job_trace
 from headrace_agent.job_command import job_index, job_line
 
@@ -61,9 +62,22 @@ def job_environment(
         "HEADRACE_ALLOCATION_ID": allocation,
         "HEADRACE_NODE": node,
         "HEADRACE_POOL": spec.pool,
+        **_of_task(spec, key),
         **({"HEADRACE_FILES": files} if files else {}),
         **({"HEADRACE_LINE": line} if (line := job_line(spec, key)) is not None else {}),
         **({"TRACEPARENT": trace} if (trace := job_trace(spec.trace, key)) else {}),
+    }
+
+
+def _of_task(spec: JobSpec, key: JobKey) -> dict[str, str]:
+    """Return the variables that only jobs of tasks have."""
+    found = task_of(spec.tasks, key.index)
+    if found is None:
+        return {}
+    return {
+        "HEADRACE_TASK": found.task.name,
+        "HEADRACE_TASK_INDEX": str(found.index_in_task),
+        "HEADRACE_TASK_JOB_COUNT": str(found.task.job_count),
     }
 
 

@@ -61,7 +61,7 @@ def nudge_below_limits(order: LeastSatisfied, facts: Facts, *, is_late: bool) ->
 
 def nodes_to_nudge(operation: Operation, facts: Facts) -> list[Node]:
     """Return nodes with free resources for as many jobs as the operation can start, without nodes that are nudged already."""
-    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    size, filters = operation.min_needed, facts.pools.filters_of(operation.spec)
     wanted = _wanted(operation, facts)
     nudged: list[Node] = []
     if wanted <= 0:

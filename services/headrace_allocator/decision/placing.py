@@ -17,7 +17,7 @@ from headrace.wire.heartbeat import LARGEST_ALLOCATION_JOBS
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.job_classes import room_below
-from headrace_allocator.decision.view import Overlay, added_below
+from headrace_allocator.decision.view import Overlay, added_below, ready_tasks
 from headrace_allocator.decision.walk import borrows, next_in_line
 from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation
 from headrace_allocator.facts.pool_tree import tolerant_limit
@@ -31,6 +31,8 @@ class Placement(msgspec.Struct, frozen=True):
     #: Resources of each job.
     job: Resources
     stage: StartStage = StartStage.REGULAR_MEDIUM_PRIORITY
+    #: Number of the task of the jobs, in an operation with tasks.
+    task: int | None = None
 
 
 def place(
@@ -63,8 +65,8 @@ def place(
         operation = next_in_line(overlay, room, priority)
         if operation is None:
             break
-        job = operation.spec.resources
-        if there is not None or operation.task_groups:
+        job, task = operation.spec.resources, None
+        if there is not None or operation.spec.tasks:
             available = room if there is None else there(operation)
             lends = priority is None
             fitting = None if available is None else _job_that_fits(overlay, operation, available, lends=lends)
@@ -72,24 +74,24 @@ def place(
                 overlay.refuse(operation, counts=available is not None)
                 refused += 1
                 continue
-            job = fitting
-        placed.append(_start(overlay, operation, job, stage))
+            job, task = fitting
+        placed.append(_start(overlay, operation, job, stage, task))
     return placed
 
 
-def _job_that_fits(overlay: Overlay, operation: Operation, room: Resources, *, lends: bool) -> Resources | None:
-    """Return the size of the operation's first pending job that fits into `room` and under all limits; None if none fits."""
+def _job_that_fits(
+    overlay: Overlay, operation: Operation, room: Resources, *, lends: bool
+) -> tuple[Resources, int | None] | None:
+    """Return the size and the task of the operation's first ready job that fits into `room` and under all limits; None if none fits."""
     reserved = overlay.reserved
     if reserved is not None and reserved is not operation and not (lends and borrows(overlay, operation)):
         room = room - reserved.spec.resources
-    if not operation.task_groups:
+    if not operation.spec.tasks:
         # The walk down the order has compared this size with the limits already.
-        return operation.spec.resources if room.dominates(operation.spec.resources) else None
+        return (operation.spec.resources, None) if room.dominates(operation.spec.resources) else None
     most = room.within(_headroom(overlay, operation))
-    for group in operation.task_groups:
-        if group.pending > overlay.tasks.get((operation.id, group.job), 0) and most.dominates(group.job):
-            return group.job
-    return None
+    fitting = ((task.resources, n) for n, task in ready_tasks(overlay, operation) if most.dominates(task.resources))
+    return next(fitting, None)
 
 
 def _headroom(overlay: Overlay, operation: Operation) -> Resources:
@@ -104,16 +106,14 @@ def _headroom(overlay: Overlay, operation: Operation) -> Resources:
     return left
 
 
-def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartStage) -> Placement:
+def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartStage, task: int | None) -> Placement:
     # An allocation gets a single job if the next job would not end before the node is needed for its reservation.
     is_single = overlay.view.allowed.one_job_of(operation.id) or borrows(overlay, operation)
     jobs = 1 if is_single else jobs_ahead(operation, overlay.view.pace_ms)
     if jobs > 1:
         jobs = max(1, min(jobs, overlay.ready(operation), spare_jobs(overlay, operation)))
-    overlay.use(operation, job, jobs)
-    if operation.task_groups:
-        overlay.tasks[operation.id, job] = overlay.tasks.get((operation.id, job), 0) + 1
-    return Placement(operation, jobs, job, stage)
+    overlay.use(operation, job, jobs, task)
+    return Placement(operation, jobs, job, stage, task)
 
 
 def start_regularly(overlay: Overlay) -> list[Placement]:
@@ -149,7 +149,7 @@ def jobs_ahead(operation: Operation, pace_ms: int) -> int:
     Example: with jobs of 100 ms and a heartbeat each second, it is 2 * 1000 / 100 = 20.
     """
     mean_ms, ahead_ms = operation.mean_job_ms, ROUND_TRIPS_AHEAD * pace_ms
-    if mean_ms >= ahead_ms or operation.task_groups or operation.gang is not None:
+    if mean_ms >= ahead_ms or operation.spec.tasks or operation.gang is not None:
         return 1
     return min(LARGEST_ALLOCATION_JOBS, math.ceil(ahead_ms / max(mean_ms, 1.0)))
 

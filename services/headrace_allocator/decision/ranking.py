@@ -28,7 +28,7 @@ from headrace_allocator.explain.reasons import Reason
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, take_usage, wants_node
 from headrace_allocator.facts.pool_tree import OtherPlaces
-from headrace_allocator.gangs.fitting import bounds_of_gangs, fits_somewhere, jobs_at_once, judge_size
+from headrace_allocator.gangs.fitting import bounds_of_gangs, fitting_sizes, jobs_at_once, judge_size
 
 #: Names of the reasons in an operation itself that may hold it back.
 _HELD_BACK: Final = {
@@ -110,7 +110,7 @@ class Ranking:
             if operation is None:
                 continue
             # Pending jobs of these operations may belong to another class now.
-            reclassed = operation.limited or operation.task_groups
+            reclassed = operation.limited or operation.spec.tasks
             if name in self.order and not reclassed and self._has_newest_share(operation):
                 left.append(operation)
             else:
@@ -262,9 +262,9 @@ class Ranking:
         operation, facts = self._facts.operations.get(name), self._facts
         if operation is None or self._all_marked or name in self._marked:
             return []
-        fits = fits_somewhere(facts, operation.spec)
+        fits = fitting_sizes(facts, operation.spec)
         told = "is marked as fitting on some node" if operation.fits_somewhere else "is marked as fitting on no node"
-        broken = [] if fits == operation.fits_somewhere else [f"{name}: a job {told}, which is wrong"]
+        broken = [] if fits == operation.fitting else [f"{name}: a job {told}, which is wrong"]
         if operation.refused_size != facts.pools.refused_size(operation.spec):
             broken.append(f"{name}: the stored bound that its job size breaks is wrong")
         if operation.gang is not None and facts.gangs.judged_by == bounds_of_gangs(facts):

@@ -137,16 +137,19 @@ def fair_share_reached(operation: Operation) -> FairShareReached | None:
 
 
 def own_limit_reached(
-    operation: Operation, held: Resources, *, tolerant_in: PoolStates | None = None
+    operation: Operation, held: Resources, *, tolerant_in: PoolStates | None = None, needed: Resources | None = None
 ) -> OperationLimitReached | None:
-    """Return the reason if the operation's own limits do not allow one more job, even if all its unconfirmed jobs run."""
+    """Return the reason if the operation's own limits do not allow one more job, even if all its unconfirmed jobs run.
+
+    `needed` is the size of the job; by default the least that any job needs.
+    """
     if not operation.limited:
         return None
     limits = operation.spec.resource_limits
     if tolerant_in is not None and operation.preemption_priority is not _NONE:
         tolerance = operation.spec.resource_limits_overcommit_tolerance
         limits = tolerant_limit(limits, tolerance, tolerant_in.options)
-    exceeded = _exceeded(operation, limits, held + operation.in_doubt)
+    exceeded = _exceeded(needed or operation.min_needed, limits, held + operation.in_doubt)
     return OperationLimitReached(exceeded) if exceeded else None
 
 
@@ -167,19 +170,23 @@ def pool_limits_reached(
     added: Mapping[PoolName, Resources] = _NO_ADDITION,
     *,
     tolerant: bool = False,
+    needed: Resources | None = None,
 ) -> Iterator[PoolLimitReached]:
-    """Yield the reason for each pool above the operation whose limit does not allow one more job, from the lowest up."""
+    """Yield the reason for each pool above the operation whose limit does not allow one more job, from the lowest up.
+
+    `needed` is the size of the job; by default the least that any job needs.
+    """
     for pool in pools.above(operation.spec.pool):
         most = pool.limit(pools.options, tolerant=tolerant)
-        exceeded = _exceeded(operation, most, pool.charged + added.get(pool.name, ZERO))
+        exceeded = _exceeded(needed or operation.min_needed, most, pool.charged + added.get(pool.name, ZERO))
         if exceeded:
             is_larger = any(one.needed > one.limit for one in exceeded)
             yield PoolLimitReached(pool.name, exceeded, is_larger and pools.options.enable_limiting_ancestor_check)
 
 
-def _exceeded(operation: Operation, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
+def _exceeded(needed: Resources, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
     """Return each resource of which one more job would exceed the limits, beside what is used."""
-    figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), operation.min_needed.as_tuple(), strict=True)
+    figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), needed.as_tuple(), strict=True)
     return tuple(
         Exceeded(name, there, most, more)
         for name, most, there, more in figures

@@ -17,6 +17,7 @@ import msgspec
 from headrace.ids import OperationId, PoolName
 from headrace.resources import ZERO, Resources
 from headrace.wire.heartbeat import AllocationState
+from headrace.wire.tasks import Task
 from headrace_allocator.decision.job_classes import ALL_CLASSES
 from headrace_allocator.decision.least_satisfied import LeastSatisfied, entry_of, entry_of_pool, satisfaction
 from headrace_allocator.decision.pool_order import Entry, PoolOrder, remove_entry
@@ -27,7 +28,13 @@ from headrace_allocator.facts.allocations import Allocation, rests_of
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.failing_nodes import ANYTHING, Allowed
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import ROUND_TRIPS_AHEAD, Operation, is_owed_a_job, waits_for_a_turn
+from headrace_allocator.facts.operations import (
+    ROUND_TRIPS_AHEAD,
+    Operation,
+    is_owed_a_job,
+    waiting_tasks,
+    waits_for_a_turn,
+)
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 from headrace_allocator.facts.preemption_groups import Group
 
@@ -242,8 +249,8 @@ class Overlay:
         self.refused: set[OperationId] = set()
         #: `refusals`: number of all refusals in this decision. `leafless`: number of times a walk left a pool without an operation.
         self.refusals = self.leafless = 0
-        #: Number of jobs given out, by operation and job size, for operations with several job sizes.
-        self.tasks: dict[tuple[OperationId, Resources], int] = {}
+        #: Number of jobs given out, by operation and number of the task, for operations with tasks.
+        self.tasks: Counter[tuple[OperationId, int]] = Counter()
         #: The batch of operations that take part; None if all operations do.
         self.batch: Batch | None = None
         #: The job classes that do not take part.
@@ -269,8 +276,8 @@ class Overlay:
 
     def ready(self, operation: Operation) -> int:
         """Return the number of the operation's jobs that can be given out at once."""
-        elsewhere = self.view.allowed.elsewhere.get(operation.id, 0)
-        return operation.slots.ready_count - elsewhere - self._jobs.get(operation.id, 0)
+        elsewhere = self.view.allowed.elsewhere.get(operation.id, ())
+        return operation.slots.ready_count - len(elsewhere) - self._jobs.get(operation.id, 0)
 
     def pending(self, operation: Operation) -> int:
         """Return the number of the operation's pending jobs."""
@@ -294,7 +301,7 @@ class Overlay:
 
     def entry_applied(self, operation: Operation) -> Entry | None:
         """Return the operation's position after the decision is applied; None if it must be computed again."""
-        if operation.task_groups or self.held(operation) != operation.held:
+        if operation.spec.tasks or self.held(operation) != operation.held:
             return None
         return self._touched_in[operation.spec.pool].position(operation.id)
 
@@ -331,8 +338,8 @@ class Overlay:
         changed = self._changed_in.get(order.name)
         return children if changed is None else changed.among(children, self._earliest)
 
-    def use(self, operation: Operation, amount: Resources, jobs: int = 0) -> None:
-        """Record that the operation holds `amount` more on this node and that `jobs` more of its jobs are given out.
+    def use(self, operation: Operation, amount: Resources, jobs: int = 0, task: int | None = None) -> None:
+        """Record that the operation holds `amount` more on this node and that `jobs` more of its jobs, of `task`, are given out.
 
         This changes the node's free resources, and the usage of the operation and of all pools above it. The jobs are chosen when the
         decision is applied. A negative amount frees resources: the search for victims frees allocations here to see what fits then.
@@ -342,6 +349,8 @@ class Overlay:
                 self.gang = operation.id
             self._jobs[operation.id] = self._jobs.get(operation.id, 0) + jobs
             self._starts_of[operation.user] += amount is not ZERO
+            if task is not None:
+                self.tasks[operation.id, task] += jobs
             # While the gang still lacks resources for more jobs, the node goes on draining for it.
             if (
                 operation is self.reserved
@@ -471,6 +480,14 @@ class Overlay:
         """
         entry = self.entry_of_pool(pool)
         return entry if pool.follows_own_satisfaction else (0.0, *entry[1:])
+
+
+def ready_tasks(overlay: Overlay, operation: Operation) -> Iterator[tuple[int, Task]]:
+    """Yield the tasks of an operation with jobs that can be given out at once on the node, each with its number."""
+    without = overlay.view.allowed.elsewhere.get(operation.id, ())
+    for number, task in waiting_tasks(operation):
+        if operation.slots.ready_of(number, without) > overlay.tasks[operation.id, number]:
+            yield number, task
 
 
 def added_below(overlay: Overlay, pool: PoolState) -> Resources:

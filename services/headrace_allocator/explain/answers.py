@@ -24,6 +24,7 @@ from headrace.wire.nodes import (
     OperationPlaces,
     OperationProgress,
     ProgressList,
+    TaskPlaces,
     WhereRequest,
 )
 from headrace.wire.operations import MOST_OPERATIONS
@@ -102,6 +103,7 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
                     [name for name, holder in node.gpus.items() if holder == allocation.id],
                 )
             )
+    slots = operation.slots
     return OperationPlaces(
         operation=operation.id,
         running=next(runs_within(sorted(running, key=lambda place: place.index), _PLACES_BYTES), []),
@@ -110,6 +112,7 @@ def operation_places(facts: Facts, order: LeastSatisfied, operation: Operation, 
         in_doubt_jobs=operation.slots.in_doubt_count,
         reasons=[words_of(reason) for reason in waiting_reasons(facts, order, operation, now)],
         progress=_progress(operation),
+        tasks=[TaskPlaces(slots.out_of(n), slots.pending_of(n)) for n in range(len(operation.spec.tasks))],
     )
 
 

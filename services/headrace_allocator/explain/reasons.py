@@ -374,6 +374,25 @@ class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
     satisfaction: float
 
 
+class TaskWaits(msgspec.Struct, frozen=True, tag="task_waits"):
+    """Jobs of one task wait, for a reason that other tasks of the operation need not have."""
+
+    task: str
+    #: Number of its pending jobs.
+    jobs: int
+    reason: (
+        PoolLimitReached
+        | OperationLimitReached
+        | NoNodeAcceptsJobs
+        | NoNodeMatches
+        | LargerThanEveryNode
+        | NoRoomOnAnyNode
+        | RoomBeingMade
+        | RoomReserved
+        | RoomUnheard
+    )
+
+
 Reason = (
     OperationNotRunning
     | OperationIsSuspended
@@ -412,4 +431,5 @@ Reason = (
     | NoShare
     | OverFairShare
     | PoolOverFairShare
+    | TaskWaits
 )

@@ -13,7 +13,7 @@ import msgspec
 from headrace.ids import NodeName, OperationId, PoolName
 from headrace.pools.node_filter import matches
 from headrace.pools.pool_config import PreemptionSwitch
-from headrace.resources import EPS, RESOURCE_NAMES, ZERO
+from headrace.resources import EPS, RESOURCE_NAMES, ZERO, Resources
 from headrace.runtime.engine import Moment
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, Level
@@ -42,6 +42,7 @@ from headrace_allocator.facts.operations import (
     is_starving,
     members,
     never_fits,
+    pending_resources,
     together,
     waits_for_a_turn,
 )
@@ -94,15 +95,16 @@ def reasons_in_turn(
     yield _shares_old(facts, now)
     yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
     yield _places_kept(facts) if may_preempt else None
-    yield from pool_limits_reached(operation, facts.pools)
-    yield own_limit_reached(operation, operation.held)
-    no_room = _no_room(facts, operation, now)
+    no_room = list(_no_room(facts, operation, now))
+    if not operation.spec.tasks:
+        yield from pool_limits_reached(operation, facts.pools)
+        yield own_limit_reached(operation, operation.held)
     # The result is also needed for the reason `_places_exempt`: if a job fits, the operation does not wait for young jobs to become
     # preemptible.
     yield _node_reserved(facts, operation, now)
     yield from _failing_nodes(facts, operation)
-    yield _places_exempt(facts, operation, now) if may_preempt and no_room is not None else None
-    yield no_room
+    yield _places_exempt(facts, operation, now) if may_preempt and no_room else None
+    yield from no_room
     # The reason says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand.
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)
@@ -127,9 +129,9 @@ def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> lis
         _recovering(facts, operation),
         _limits_unknown(facts),
         gang_never_fits(operation),
-        *pool_limits_reached(operation, facts.pools),
-        own_limit_reached(operation, operation.held),
-        _no_room(facts, operation, now),
+        *(() if operation.spec.tasks else pool_limits_reached(operation, facts.pools)),
+        None if operation.spec.tasks else own_limit_reached(operation, operation.held),
+        *_no_room(facts, operation, now),
     ]
     return [_with_nodes_away(facts, operation, reason) for reason in reasons if reason is not None]
 
@@ -139,6 +141,8 @@ def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> 
 
     As soon as one node accepts no jobs, every node is examined. So this is only done for questions of users.
     """
+    if isinstance(reason, why.TaskWaits):
+        return msgspec.structs.replace(reason, reason=_with_nodes_away(facts, operation, reason.reason))
     if not isinstance(reason, why.LargerThanEveryNode | why.NoNodeMatches | why.NoRoomOnAnyNode):
         return reason
     if len(facts.shapes) == len(facts.nodes):
@@ -231,7 +235,7 @@ def _places_exempt(facts: Facts, operation: Operation, now: Moment) -> why.Place
         if made is not None
         and made.exempt
         and made.exempt_until_s > now.steady_s
-        and not (made.started or made.room.dominates(operation.spec.resources))
+        and not (made.started or made.room.dominates(operation.min_needed))
     ]
     if not found:
         return None
@@ -258,8 +262,25 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
     return why.StillRecovering(*facts.recovery.progress(), in_doubt, awaited)
 
 
-def _no_room(
-    facts: Facts, operation: Operation, now: Moment
+def _no_room(facts: Facts, operation: Operation, now: Moment) -> Iterator[why.Reason]:
+    """Yield the reason why no node has free resources for a job of the operation; with tasks, a reason for each task that waits."""
+    spec, slots = operation.spec, operation.slots
+    if not spec.tasks and (reason := _no_room_for(facts, operation, spec.resources, now)) is not None:
+        yield reason
+    for number, task in enumerate(spec.tasks):
+        jobs, size = slots.pending_of(number), task.resources
+        if jobs:
+            of_task = (
+                next(pool_limits_reached(operation, facts.pools, needed=size), None)
+                or own_limit_reached(operation, operation.held, needed=size)
+                or _no_room_for(facts, operation, size, now)
+            )
+            if of_task is not None:
+                yield why.TaskWaits(task.name, jobs, of_task)
+
+
+def _no_room_for(
+    facts: Facts, operation: Operation, size: Resources, now: Moment
 ) -> (
     why.NoNodeAcceptsJobs
     | why.NoNodeMatches
@@ -270,8 +291,8 @@ def _no_room(
     | why.RoomUnheard
     | None
 ):
-    """Return the reason why no node has free resources for a job of the operation; None if a node has."""
-    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    """Return the reason why no node has free resources for a job of this size; None if a node has."""
+    filters = facts.pools.filters_of(operation.spec)
     spare = facts.pools.min_spare
     if not len(facts.shapes):
         first = tuple((node.record.node, _condition_words(node)) for node in islice(facts.nodes.values(), _MOST_NODES))
@@ -334,7 +355,7 @@ def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeR
 
 def _failing_nodes(facts: Facts, operation: Operation) -> Iterator[why.NodeHeldBack | why.NodeAvoided]:
     """Yield the nodes that could run the operation's jobs and get single jobs at most, because jobs fail there."""
-    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    size, filters = operation.min_needed, facts.pools.filters_of(operation.spec)
     could = [
         node
         for name in islice(facts.failing.held, _MOST_HELD)
@@ -390,7 +411,7 @@ def _behind_others(
     if operation.share is None:
         return None
     if max(operation.fair_share) == 0.0:
-        wants = operation.held + operation.spec.resources * operation.pending_jobs
+        wants = operation.held + pending_resources(operation)
         return why.NoShare(wants if operation.spec.is_gang else None)
     behind = {level.own.name for level in levels_of(facts, order, operation) if level.ahead}
     pools = list(facts.pools.pool(operation.spec.pool).path())

@@ -58,7 +58,7 @@ def explain_waiting(
         running_jobs=operation.running_jobs,
         pending_jobs=operation.pending_jobs,
         in_doubt_jobs=operation.slots.in_doubt_count,
-        needed=operation.spec.resources,
+        needed=operation.min_needed,
         causes=[_cause(reason, operation) for reason in _reasons(facts, order, operation, now)],
         nodes=_nodes_fit(facts, operation),
         limits=list(_limits(facts, operation)),
@@ -81,12 +81,12 @@ def fit_of(facts: Facts, spec: OperationSpec, now: Moment) -> OperationFit:
     live = LiveOperation(OperationId(""), "", spec, OperationState.RUNNING, False, False, 0, 0, 0, b"")
     operation = Operation(live, 0, facts.term)
     operation.refused_size = facts.pools.refused_size(spec)
-    at_once = jobs_at_once(facts, spec)
+    at_once = None if spec.tasks else jobs_at_once(facts, spec)
     if operation.gang is not None:
         operation.gang.at_once = at_once
     return OperationFit(
         tree=facts.tree,
-        needed=spec.resources,
+        needed=operation.min_needed,
         causes=[_cause(reason, operation) for reason in reasons_before_start(facts, operation, now)],
         nodes=_nodes_fit(facts, operation),
         limits=list(_limits(facts, operation)),
@@ -109,7 +109,7 @@ def _cause(reason: why.Reason, operation: Operation) -> Cause:
 
 
 def _nodes_fit(facts: Facts, operation: Operation) -> NodesFit:
-    size, filters = operation.spec.resources, facts.pools.filters_of(operation.spec)
+    size, filters = operation.min_needed, facts.pools.filters_of(operation.spec)
     spare = facts.pools.options.min_spare_allocation_resources_on_node.whole
     matching, large = facts.shapes.count(filters), facts.shapes.count(filters, size)
     roomy = sum(1 for _ in facts.rooms.fitting(size.or_more(spare), filters))
@@ -125,7 +125,7 @@ def _limits(facts: Facts, operation: Operation) -> Iterator[PoolRoom]:
 
 
 def _rooms(pool: PoolName, limits: PartialResources, used: Resources, operation: Operation) -> Iterator[PoolRoom]:
-    figures = (limits.as_tuple(), used.as_tuple(), operation.spec.resources.as_tuple())
+    figures = (limits.as_tuple(), used.as_tuple(), operation.min_needed.as_tuple())
     for name, limit, there, more in zip(RESOURCE_NAMES, *figures, strict=True):
         if limit is not None:
             yield PoolRoom(pool, name, there, limit, holds=there + more > limit)
@@ -139,7 +139,8 @@ def _reasons(facts: Facts, order: LeastSatisfied, operation: Operation, now: Mom
     for reason in waiting_reasons(facts, order, operation, now):
         yield reason
         # If a job fits on a node, protected allocations are no reason to wait.
-        if isinstance(reason, why.NoRoomOnAnyNode):
+        of_task = reason.reason if isinstance(reason, why.TaskWaits) else reason
+        if isinstance(of_task, why.NoRoomOnAnyNode):
             yield from places_protected(facts, order, _nodes_tried_in_vain(facts, operation), operation)
 
 
@@ -147,7 +148,7 @@ def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
     """Yield the nodes whose newest stage of the operation's priority found too little to preempt, the node with the newest heartbeat
     first.
     """
-    size, priority = operation.spec.resources, operation.preemption_priority
+    size, priority = operation.min_needed, operation.preemption_priority
     by_yarn = is_due_something(operation)
     for node in _matching_nodes(facts, operation):
         made = node.tries.get(priority)
@@ -177,7 +178,7 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, now: Momen
 
     Stages from before the operation starved were run for other operations. They count as well, since they describe the same nodes.
     """
-    size, priority = operation.spec.resources, operation.preemption_priority
+    size, priority = operation.min_needed, operation.preemption_priority
     filters = facts.pools.filters_of(operation.spec)
     newest = islice(facts.last_heard.newest(), MOST_TRIED)
     tries = [(node, made) for node in newest if (made := node.tries.get(priority)) is not None]

@@ -45,12 +45,9 @@ def words_of(reason: why.Reason) -> str:
         case why.StartsPaused():
             return "starts are paused in this tree; `headrace resume starts` ends the pause"
         case why.StillRecovering():
-            words = f"the allocator is recovering: {reason.heard} of {reason.enrolled} nodes have reported"
-            if not reason.in_doubt:
-                return words
-            others = reason.enrolled - reason.heard - len(reason.awaited)
-            nodes = ", ".join(reason.awaited) + (f" and {counted(others, 'other node')}" if others else "")
-            return words + f"; {counted(reason.in_doubt, 'job')} may still be running on {nodes}"
+            return _words_of_recovery(reason)
+        case why.TaskWaits():
+            return f"task {reason.task} ({counted(reason.jobs, 'pending job')}): {words_of(reason.reason)}"
         case why.LimitsUnknown():
             return "the allocator has restarted and waits for fair_share to report the limits of pools"
         case why.PoolLimitReached() | why.OperationLimitReached() | why.JobSizeRefused():
@@ -84,6 +81,15 @@ def words_of(reason: why.Reason) -> str:
             return f"it has {reason.satisfaction:.2f} times its fair share; operations below their fair share go first"
         case _:
             assert_never(reason)
+
+
+def _words_of_recovery(reason: why.StillRecovering) -> str:
+    words = f"the allocator is recovering: {reason.heard} of {reason.enrolled} nodes have reported"
+    if not reason.in_doubt:
+        return words
+    others = reason.enrolled - reason.heard - len(reason.awaited)
+    nodes = ", ".join(reason.awaited) + (f" and {counted(others, 'other node')}" if others else "")
+    return words + f"; {counted(reason.in_doubt, 'job')} may still be running on {nodes}"
 
 
 def _words_of_withheld(
@@ -295,6 +301,8 @@ _CURES: Final[dict[type[why.Reason], str]] = {
 
 def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> str:
     """Return the text of what would end a reason for an operation."""
+    if isinstance(reason, why.TaskWaits):
+        return cure_of(reason.reason, spec, operation)
     if isinstance(reason, why.PoolLimitReached):
         small = [one.resource for one in reason.exceeded if one.needed > one.limit]
         if small:

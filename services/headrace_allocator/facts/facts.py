@@ -30,7 +30,7 @@ from headrace_allocator.facts.failing_nodes import FailingNodes
 from headrace_allocator.facts.free_resources import FreeResources
 from headrace_allocator.facts.node_shapes import NodeShapes, TaggedRooms
 from headrace_allocator.facts.nodes import LastHeard, Node, NodeRules, Timing
-from headrace_allocator.facts.operations import Operation, note_progress
+from headrace_allocator.facts.operations import Operation, charge_doubt, note_progress
 from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.recovery import Recovery
 from headrace_allocator.facts.reservations import ReservationEnd, Reservations
@@ -190,15 +190,15 @@ class Facts:
 
     # --- allocations ----------------------------------------------------------------------------------------------
 
-    def start(self, name: AllocationId, operation: Operation, node: Node, jobs: int, job: Resources) -> Allocation:
-        """Give out `jobs` jobs of one size in a new allocation. It counts as precommit until a heartbeat shows it."""
-        for group in operation.task_groups:
-            if group.job == job and group.pending:
-                group.pending -= 1
-                operation.set_task_groups(operation.task_groups)
-                break
+    def start(
+        self, name: AllocationId, operation: Operation, node: Node, jobs: int, job: Resources, task: int | None = None
+    ) -> Allocation:
+        """Give out `jobs` jobs of one size in a new allocation. It counts as precommit until a heartbeat shows it.
+
+        In an operation with tasks the jobs are of `task`.
+        """
         allocation = Allocation(name, operation.id, node.record.node, job)
-        taken = operation.slots.take(jobs, self.failing.kept_from(node, operation))
+        taken = operation.slots.take(jobs, self.failing.kept_from(node, operation), task)
         allocation.slots = {slot.index: slot for slot in taken}
         self.failing.note_start(node, operation)
         self.add(allocation)
@@ -295,13 +295,14 @@ class Facts:
         self.touch(operation.id)
         if operation.slots.free is not None:
             self.of_several_trees[operation.id] = operation
-        if operation.charged_doubt != operation.slots.in_doubt_count:
-            before, operation.charged_doubt = operation.in_doubt, operation.slots.in_doubt_count
-            self.pools.use(operation.spec.pool, ZERO, operation.in_doubt - before)
+        if operation.charged_doubt or operation.slots.in_doubt_count:
+            more = charge_doubt(operation)
+            if more != ZERO:
+                self.pools.use(operation.spec.pool, ZERO, more)
             if operation.charged_doubt:
                 self.doubtful[operation.id] = operation
             else:
-                del self.doubtful[operation.id]
+                self.doubtful.pop(operation.id, None)
 
     def forget(self, operation: Operation) -> None:
         """Remove an operation that is over. Its allocations are removed when their nodes report that they are gone."""

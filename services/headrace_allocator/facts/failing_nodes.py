@@ -21,13 +21,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from itertools import islice
+from functools import reduce
+from itertools import compress, islice
 from typing import Final
 
 import msgspec
 
 from headrace.ids import NodeName, OperationId
 from headrace.pools.node_filter import matches
+from headrace.resources import Resources
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_allocator.facts.failure_runs import Turn, least_suspect
@@ -72,7 +74,7 @@ class Allowed(msgspec.Struct, frozen=True):
     #: Operations of which one allocation at most may start.
     once: Collection[OperationId] = ()
     #: Ready jobs by operation that may not start here, because they failed here.
-    elsewhere: Mapping[OperationId, int] = {}
+    elsewhere: Mapping[OperationId, Collection[int]] = {}
 
     def one_job_of(self, operation: OperationId) -> bool:
         """True if an allocation of the operation gets one job at a time."""
@@ -279,7 +281,7 @@ class FailingNodes:
             if turn is Turn.SINGLE:
                 once.add(name)
             if retries:
-                elsewhere[name] = len(retries)
+                elsewhere[name] = retries
         if not (avoided or once or elsewhere):
             return allowed
         return msgspec.structs.replace(allowed, avoided=avoided, once=once, elsewhere=elsewhere)
@@ -296,7 +298,9 @@ class FailingNodes:
 
     def _may_go_elsewhere(self, node: Node, operation: Operation) -> bool:
         """True if another node could run a job of the operation if it were empty, and is not held back."""
-        size, filters = operation.spec.resources, self._pools.filters_of(operation.spec)
+        # A retry of the largest job must find the other node large enough.
+        sizes = list(compress(operation.spec.sizes, operation.fitting)) or operation.spec.sizes
+        size, filters = reduce(Resources.or_more, sizes), self._pools.filters_of(operation.spec)
         others = self._shapes.count(filters, size)
         pairs = operation.outcomes.failing_on if operation.outcomes is not None else {}
         kept = (name for name, pair in pairs.items() if pair.is_held)

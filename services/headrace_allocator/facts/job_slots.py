@@ -24,6 +24,7 @@ from typing import Final
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun
+from headrace.wire.tasks import ranges_of
 
 _READY: Final = 0
 _OUT: Final = 1
@@ -64,6 +65,10 @@ class JobSlots:
         self.unsettled: set[int] = set()
         #: For a gang: number of jobs not in `unsettled` that wait for their retry, as the ledger reported it at the start.
         self.pausing = 0
+        #: The indexes of each task; empty for an operation without tasks.
+        self.tasks: list[range] = []
+        #: By task, the number of its leased jobs in each state.
+        self._of_task: list[list[int]] = []
 
     @classmethod
     def from_ledger(cls, live: LiveOperation, *, own_term: int) -> JobSlots:
@@ -74,6 +79,8 @@ class JobSlots:
         slots = cls(live.spec.job_count)
         slots.are_ours = own_term > 0
         slots.pausing = live.pausing
+        slots.tasks = ranges_of(live.spec.tasks)
+        slots._count_tasks()
         slots.draw(live.block)
         slots._told = live.attempts
         slots.free = live.free
@@ -85,6 +92,7 @@ class JobSlots:
         slots._counts = [0] * (_ELSEWHERE + 1)
         slots._counts[_ENDED if live.free is None else _ELSEWHERE] = ended
         slots._counts[_IN_DOUBT] = live.block - ended
+        slots._count_tasks()
         return slots
 
     @cached_property
@@ -112,6 +120,23 @@ class JobSlots:
         """Number of pending jobs: ready, or not leased yet."""
         return self.ready_count + (self.job_count - self.block if self.free is None else self.free)
 
+    def ready_of(self, task: int, without: Collection[int] = ()) -> int:
+        """Return the number of jobs of a task that can be given out at once, without some ready jobs."""
+        return self._of_task[task][_READY] - sum(index in self.tasks[task] for index in without)
+
+    def pending_of(self, task: int) -> int:
+        """Return the number of pending jobs of a task."""
+        indexes = self.tasks[task]
+        return self._of_task[task][_READY] + len(range(max(self.block, indexes.start), indexes.stop))
+
+    def out_of(self, task: int) -> int:
+        """Return the number of jobs of a task that allocations hold."""
+        return self._of_task[task][_OUT]
+
+    def in_doubt_of(self, task: int) -> int:
+        """Return the number of jobs of a task that are in doubt."""
+        return self._of_task[task][_IN_DOUBT]
+
     def attempt(self, index: int) -> int:
         """Return the newest known attempt of an index."""
         return self._attempts.get(index, 1)
@@ -132,8 +157,13 @@ class JobSlots:
         """True if the job can be given out at once."""
         return index < self.block and self._places[index] == _READY
 
-    def take(self, count: int, without: Collection[int] = ()) -> list[JobSlot]:
-        """Give out up to `count` ready jobs, low indexes first. `without` are ready jobs that are not given out."""
+    def take(self, count: int, without: Collection[int] = (), task: int | None = None) -> list[JobSlot]:
+        """Give out up to `count` ready jobs, low indexes first. `without` are ready jobs that are not given out.
+
+        In an operation with tasks the jobs are of `task`.
+        """
+        if task is not None:
+            return self._take_of_task(count, without, task)
         taken: list[JobSlot] = []
         places, attempts = self._places, self._attempts
         for index in without:
@@ -148,6 +178,18 @@ class JobSlots:
             self._first = min(self._first, index)
         self._counts[_READY] -= len(taken)
         self._counts[_OUT] += len(taken)
+        return taken
+
+    def _take_of_task(self, count: int, without: Collection[int], task: int) -> list[JobSlot]:
+        taken: list[JobSlot] = []
+        at, below = max(self.tasks[task].start, self._first), self.tasks[task].stop
+        is_lowest = at == self._first and not without
+        while len(taken) < count and (index := self._places.find(_READY, at, below)) >= 0:
+            at = index + 1
+            self._first = at if is_lowest else self._first
+            if index not in without:
+                self._put(index, _OUT)
+                taken.append(JobSlot(index, self.attempt(index)))
         return taken
 
     def give_back(self, slots: Iterable[JobSlot]) -> None:
@@ -197,9 +239,11 @@ class JobSlots:
 
     def draw(self, below: int) -> None:
         """Record that the ledger leased all indexes under `below`."""
-        drawn = max(0, min(below, self.job_count) - self.block)
-        self._places.extend(bytes([self._let_out]) * drawn)
-        self._counts[self._let_out] += drawn
+        drawn = range(self.block, max(self.block, min(below, self.job_count)))
+        self._places.extend(bytes([self._let_out]) * len(drawn))
+        self._counts[self._let_out] += len(drawn)
+        for indexes, counts in zip(self.tasks, self._of_task, strict=True):
+            counts[self._let_out] += len(range(max(indexes.start, drawn.start), min(indexes.stop, drawn.stop)))
 
     def share(self, below: int, runs: Iterable[IndexRun], free: int) -> None:
         """Record that the ledger leased the indexes under `below`, to any of several trees, and the indexes in `runs` to this tree.
@@ -239,6 +283,7 @@ class JobSlots:
         self._places = self._places.replace(_BYTE[_IN_DOUBT], _BYTE[_READY])
         self._counts[_READY] += self._counts[_IN_DOUBT]
         self._counts[_IN_DOUBT] = 0
+        self._count_tasks()
 
     def release(self, runs: Iterable[IndexRun]) -> None:
         """Make jobs in doubt ready, because the earlier allocator recorded that it never gave out the jobs of `runs`."""
@@ -250,6 +295,7 @@ class JobSlots:
                 self._counts[_READY] += released
                 self._counts[_IN_DOUBT] -= released
                 self._first = min(self._first, run.first)
+        self._count_tasks()
 
     def check(self) -> list[str]:
         """Return a text for each broken invariant; empty if all hold."""
@@ -258,6 +304,8 @@ class JobSlots:
             broken.append("counts of job indexes differ from the states of the job indexes")
         if self._places.find(_READY, 0, self._first) >= 0:
             broken.append(f"a job index below {self._first} is ready")
+        if self._of_task != self._counted_tasks():
+            broken.append("counts of the job indexes of tasks differ from the states of the job indexes")
         return broken
 
     @property
@@ -268,9 +316,21 @@ class JobSlots:
     def _in(self, place: int, most: int | None = None) -> list[JobSlot]:
         return [JobSlot(index, self.attempt(index)) for index in islice(_positions(self._places, place), most)]
 
+    def _count_tasks(self) -> None:
+        """Count the jobs of the tasks anew, after many jobs changed at once."""
+        self._of_task = self._counted_tasks()
+
+    def _counted_tasks(self) -> list[list[int]]:
+        states = range(_ELSEWHERE + 1)
+        return [[self._places.count(state, each.start, each.stop) for state in states] for each in self.tasks]
+
     def _put(self, index: int, place: int) -> None:
         self._counts[self._places[index]] -= 1
         self._counts[place] += 1
+        for task, indexes in enumerate(self.tasks):
+            if index in indexes:
+                self._of_task[task][self._places[index]] -= 1
+                self._of_task[task][place] += 1
         self._places[index] = place
         if place == _READY:
             self._first = min(self._first, index)

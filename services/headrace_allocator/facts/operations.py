@@ -21,6 +21,7 @@ from headrace.wire.log import IndexRun
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.operations import OnLostNode, OperationSpec, OperationState
 from headrace.wire.snapshots import PreemptionPriority, SchedulingStatus, ShareItem, StarvationStatus
+from headrace.wire.tasks import Task
 from headrace_allocator.facts.allocations import NO_RULES_YET, Allocation, Rest
 from headrace_allocator.facts.job_outcomes import Outcomes
 from headrace_allocator.facts.job_slots import JobSlots
@@ -53,13 +54,6 @@ class Returning(msgspec.Struct, frozen=True):
     runs: list[IndexRun]
 
 
-class TaskGroup(msgspec.Struct):
-    """Jobs of one size that are pending."""
-
-    job: Resources
-    pending: int
-
-
 class Operation:
     """One live operation: its jobs, its allocations and its shares.
 
@@ -70,10 +64,10 @@ class Operation:
     __slots__ = (
         "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
-        "drawing", "ends_running_jobs", "fair_share", "fits_somewhere", "gang", "groups", "held", "id", "in_fifo_pool",
-        "is_graceful", "job_spec", "job_spec_bytes", "limited", "min_needed", "outcomes", "owed", "preemption_priority",
+        "drawing", "ends_running_jobs", "fair_share", "fitting", "gang", "groups", "held", "id", "in_doubt", "in_fifo_pool",
+        "is_graceful", "job_spec", "job_spec_bytes", "limited", "outcomes", "owed", "preemption_priority",
         "progress", "rank", "refused_size", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
-        "starvation", "state", "suspended", "task_groups", "times_seen_to", "total", "unconfirmed", "user", "yields",
+        "starvation", "state", "suspended", "times_seen_to", "total", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
@@ -85,7 +79,8 @@ class Operation:
         #: out alone.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
-        self.task_groups: list[TaskGroup] = []
+        #: For each task, or for the only size, True if some node could run a job if the node were empty. Also True if there is no node.
+        self.fitting = (True,) * len(live.spec.sizes)
         self.set_spec(live.spec)
         self.set_state(live.state, suspended=live.suspended)
         #: Arrival number in this allocator; breaks ties in satisfaction.
@@ -94,8 +89,9 @@ class Operation:
         self.slots.is_of_gang = self.gang is not None
         #: Term of the allocator that last leased indexes, if the ledger has reported it; 0 in several trees, whose terms differ.
         self.block_term = live.block_term if live.free is None else 0
-        #: `held`: all that the operation holds on nodes; `total`: the cluster total that the shares of the snapshot are fractions of.
-        self.held = self.total = ZERO
+        #: `held`: all that the operation holds on nodes; `in_doubt`: the most that the unconfirmed jobs may hold for which limits are
+        #: charged; `total`: the cluster total that the shares of the snapshot are fractions of.
+        self.held = self.in_doubt = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
         #: `charged_doubt`: number of unconfirmed jobs that count under limits, since these jobs may run.
@@ -128,8 +124,6 @@ class Operation:
         self.drawing = self.yields = False
         #: How its jobs ended; None before the first job has ended.
         self.outcomes: Outcomes | None = None
-        #: True if some node could run a job of the operation if the node were empty. Also True if there is no node.
-        self.fits_somewhere = True
         #: Bound of a pool that the size of its jobs breaks; None if none is broken. No job of the operation starts while there is one.
         self.refused_size: RefusedSize | None = None
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
@@ -143,7 +137,7 @@ class Operation:
         self.is_graceful = spec.preemption_mode is _GRACEFUL
         self.job_spec = spec.job_spec(self.id, self.user)
         self.job_spec_bytes = len(encode(self.job_spec))
-        self.set_task_groups(self.task_groups)
+        self._most_held: Resources | None = None
         self._options_at = self.rest.cut_at = NO_RULES_YET
         self._note_rest()
 
@@ -153,13 +147,17 @@ class Operation:
         self.schedulable = state is _RUNNING and not suspended
         self._note_rest()
 
-    def set_task_groups(self, groups: list[TaskGroup]) -> None:
-        """Set the groups of jobs of several sizes. Without groups all jobs have the size in the spec, the only size on the wire."""
-        self.task_groups = groups
-        waiting = [group.job for group in groups if group.pending] or [self.spec.resources]
-        #: The smallest amount of each resource that any pending job needs. No single job need be that small in all resources.
-        self.min_needed = reduce(Resources.within, waiting)
-        self._most_held: Resources | None = None
+    @property
+    def min_needed(self) -> Resources:
+        """The least of each resource that any pending job needs. With tasks it may be less than any single job needs."""
+        if not self.spec.tasks:
+            return self.spec.resources
+        return reduce(Resources.within, [task.resources for _, task in waiting_tasks(self)] or self.spec.sizes)
+
+    @property
+    def fits_somewhere(self) -> bool:
+        """True if some node could run a job of the operation if the node were empty. Also True if there is no node."""
+        return any(self.fitting)
 
     def set_share(self, item: ShareItem, total: Resources) -> None:
         """Take over the operation's item in a snapshot of shares. The shares are fractions of `total`."""
@@ -180,7 +178,8 @@ class Operation:
 
         The demand includes what the operation held when the snapshot was made. None before a snapshot that knows the cluster.
         """
-        if self._most_held is None and self.total != ZERO:
+        if self.total != ZERO and (self._most_held is None or self.spec.tasks):
+            # What the pending jobs of tasks need changes with each start.
             self._most_held = self.total.part(self.demand_share) - self.min_needed
         return self._most_held
 
@@ -235,11 +234,6 @@ class Operation:
     def usage(self) -> Resources:
         """The part of what the operation holds that heartbeats have shown."""
         return self.held - self.precommit
-
-    @property
-    def in_doubt(self) -> Resources:
-        """The largest amount that the operation's unconfirmed jobs may hold. It counts under limits."""
-        return self.spec.resources * self.charged_doubt if self.charged_doubt else ZERO
 
     @property
     def charged(self) -> Resources:
@@ -321,6 +315,30 @@ class Operation:
         return [f"{self.id}: {words}" for words in broken + self.slots.check() + self.groups.check()]
 
 
+def waiting_tasks(operation: Operation) -> list[tuple[int, Task]]:
+    """Return the tasks with pending jobs that fit on some node, each with its number. Empty for an operation without tasks."""
+    tasks, slots, fitting = operation.spec.tasks, operation.slots, operation.fitting
+    return [(number, task) for number, task in enumerate(tasks) if fitting[number] and slots.pending_of(number)]
+
+
+def pending_resources(operation: Operation) -> Resources:
+    """Return what all pending jobs that fit on some node need together; nothing while no job may be given out."""
+    spec, slots = operation.spec, operation.slots
+    if not spec.tasks or not operation.schedulable:
+        return spec.resources * operation.pending_jobs
+    waiting = waiting_tasks(operation)
+    return Resources.sum(task.resources * slots.pending_of(number) for number, task in waiting).within_wire()
+
+
+def charge_doubt(operation: Operation) -> Resources:
+    """Charge limits for the jobs of an operation that are unconfirmed now. Returns the resources that are charged in addition."""
+    spec, slots, before = operation.spec, operation.slots, operation.in_doubt
+    operation.charged_doubt = slots.in_doubt_count
+    of_tasks = (task.resources * slots.in_doubt_of(number) for number, task in enumerate(spec.tasks))
+    operation.in_doubt = Resources.sum(of_tasks) if spec.tasks else spec.resources * operation.charged_doubt
+    return operation.in_doubt - before
+
+
 def members(operation: Operation) -> int:
     """Return the number of the operation's allocations that were sent to nodes."""
     return len(operation.allocations) - (0 if operation.gang is None else len(operation.gang.holds))
@@ -380,7 +398,7 @@ def is_starving(operation: Operation) -> bool:
 
 def is_owed_a_job(operation: Operation, held: Resources) -> bool:
     """True if the operation's fair share covers `held` and one more job, in every resource that the job needs."""
-    return covers_a_job(operation.fair_share, operation.total, held, operation.spec.resources)
+    return covers_a_job(operation.fair_share, operation.total, held, operation.min_needed)
 
 
 def covers_a_job(fair_share: Share, total: Resources, held: Resources, job: Resources) -> bool:
@@ -394,9 +412,10 @@ def wants_node(operation: Operation) -> bool:
 
     The operation must starve, or be below its fair share in a fifo pool. It must also be owed another whole job, or hold nothing: if each
     operation of a pool is owed only a part of a job, the pool may still be owed a whole job. Gangs are excluded: nodes are reserved for a
-    gang in its turn.
+    gang in its turn. Operations with tasks are excluded too: it is not
+    known which of their sizes comes next.
     """
-    if operation.gang is not None or operation.task_groups:
+    if operation.gang is not None or operation.spec.tasks:
         return False
     is_short = is_starving(operation) or (operation.in_fifo_pool and operation.below_fair_share)
     return is_short and (operation.held == ZERO or is_owed_a_job(operation, operation.held))

@@ -234,11 +234,17 @@ class PoolStates:
         return (*above, *own) if own else above
 
     def refused_size(self, spec: OperationSpec) -> RefusedSize | None:
-        """Return the highest level whose bounds of the resources of one job the jobs of an operation break; None if they break none."""
-        found, pool = None, self.pool(spec.pool)
-        for level in (*pool.path(), self.root):
+        """Return the highest level whose bounds of the resources of one job the jobs of an operation break; None if they break none.
+
+        The first task whose jobs break bounds counts.
+        """
+        return next((refused for size in spec.sizes if (refused := self._refused(spec.pool, size)) is not None), None)
+
+    def _refused(self, pool: PoolName, size: Resources) -> RefusedSize | None:
+        found = None
+        for level in (*self.pool(pool).path(), self.root):
             options = of_tree(self.options) if (told := _told_options(level.item)) is None else told
-            broken = out_of_bounds(spec.resources, options.min_job_resource_limits, options.max_job_resource_limits)
+            broken = out_of_bounds(size, options.min_job_resource_limits, options.max_job_resource_limits)
             if broken is None:
                 break
             found = RefusedSize(level.name, broken)

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import AllocationId, OperationId
-from headrace.resources import MOST_OF_A_NODE, ZERO
+from headrace.resources import MOST_OF_A_NODE, ZERO, Resources
 from headrace.wire.heartbeat import (
     MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,
@@ -343,7 +343,7 @@ class _Reconciliation:
             any(operation.slots.may_hold(slot, ready=is_orphan) for slot in slots)
             or (self._facts.recovery.awaits(node) and not any(_is_foreign(operation, slot) for slot in slots))
         )
-        size = report.resources if operation is None or operation.task_groups else operation.spec.resources
+        size = _size_of(operation, report)
         # The size is cut so that the node does not exceed what a node can have, and no sum exceeds what messages and tables can hold.
         size = size.within(MOST_OF_A_NODE - self._node.used)
         allocation = Allocation(report.id, report.operation if may_hold else NO_OPERATION, node, size)
@@ -429,6 +429,16 @@ class _Reconciliation:
         if known is not None:
             self._facts.note_jobs(known)
         self._findings.operations.add(operation)
+
+
+def _size_of(operation: Operation | None, report: AllocationReport) -> Resources:
+    """Return the size of an unknown allocation: that of its jobs; the size in the report if no known job is in it."""
+    if operation is None:
+        return report.resources
+    if not operation.spec.tasks:
+        return operation.spec.resources
+    sizes = (found.task.resources for slot in shown_slots(report) if (found := operation.spec.task_of(slot.index)))
+    return next(sizes, report.resources)
 
 
 def _is_foreign(operation: Operation, slot: JobSlot) -> bool:

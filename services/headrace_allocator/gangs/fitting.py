@@ -16,26 +16,25 @@ from headrace_allocator.gangs.gang import JobsAtOnce
 
 
 def judge_size(facts: Facts, operation: Operation) -> None:
-    """Compute whether the pools of an operation accept its job size, and whether some node could ever run such a job.
+    """Compute whether its pools accept jobs of their sizes, and which sizes some node could ever run.
 
     For a gang, also compute how many of its jobs could run at once.
     """
-    refused, fits = facts.pools.refused_size(operation.spec), fits_somewhere(facts, operation.spec)
+    refused, fits = facts.pools.refused_size(operation.spec), fitting_sizes(facts, operation.spec)
     gang = operation.gang
     at_once = None if gang is None else jobs_at_once(facts, operation.spec)
-    if (fits, refused) == (operation.fits_somewhere, operation.refused_size) and (
-        gang is None or at_once == gang.at_once
-    ):
+    if (fits, refused) == (operation.fitting, operation.refused_size) and (gang is None or at_once == gang.at_once):
         return
-    operation.fits_somewhere, operation.refused_size = fits, refused
+    operation.fitting, operation.refused_size = fits, refused
     if gang is not None:
         gang.at_once = at_once
     facts.touch(operation.id)
 
 
-def fits_somewhere(facts: Facts, spec: OperationSpec) -> bool:
-    """True if some node could run a job of the operation if the node were empty. Also True if there is no node."""
-    return facts.shapes.may_fit(spec.resources, facts.pools.filters_of(spec))
+def fitting_sizes(facts: Facts, spec: OperationSpec) -> tuple[bool, ...]:
+    """Return for each size of jobs whether some node could run such a job if the node were empty. True if there is no node."""
+    filters = facts.pools.filters_of(spec)
+    return tuple(facts.shapes.may_fit(size, filters) for size in spec.sizes)
 
 
 def jobs_at_once(facts: Facts, spec: OperationSpec) -> JobsAtOnce | None:

@@ -61,7 +61,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
         return KnownOperation(
             pool=spec.pool,
             weight=spec.weight,
-            job=spec.resources,
+            job=spec.mean_job,
             initial_jobs=open_jobs,
             is_gang=spec.is_gang,
             is_vanilla=spec.is_vanilla,
@@ -172,7 +172,7 @@ def _placed(known: KnownOperation, placement: TreePlacement) -> KnownOperation:
 def _wishes(spec: OperationSpec) -> OperationSpec | None:
     if spec.fair_share_starvation_tolerance is None and spec.fair_share_starvation_timeout_ms is None:
         return None
-    return msgspec.structs.replace(spec, argv=[], environment={})
+    return msgspec.structs.replace(spec, argv=[], environment={}, tasks=[])
 
 
 def _known(live: LiveOperation) -> KnownOperation:

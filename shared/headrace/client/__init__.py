@@ -9,7 +9,7 @@ cannot be reached raises `NotRunning`, a service that does not answer in time ra
 that a wait looks again every few seconds in case a message was lost.
 """
 
-from headrace.client.client import Client, Operation
+from headrace.client.client import Client, Operation, task
 from headrace.client.connecting import connect
 from headrace.client.errors import ClientError, NotAdmitted, NotRunning, NotTrusted, NotYours, Unanswered
 from headrace.client.logs import LogLine
@@ -40,4 +40,5 @@ __all__ = [
     "login_user",
     "new_operation_id",
     "state_folder",
+    "task",
 ]

@@ -112,4 +112,6 @@ def _bare(spec: OperationSpec, tree: TreeName, pool: PoolName) -> OperationSpec:
     working directory and files.
     """
     here = spec.in_tree(tree, pool)
-    return msgspec.structs.replace(here, argv=here.argv[:1], environment={}, lines=[], working_directory="", files=None)
+    tasks = [msgspec.structs.replace(task, argv=task.argv[:1], environment={}) for task in here.tasks]
+    bare = msgspec.structs.replace(here, argv=here.argv[:1], environment={}, lines=[], working_directory="", files=None)
+    return msgspec.structs.replace(bare, tasks=tasks)

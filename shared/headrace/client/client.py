@@ -29,6 +29,7 @@ from headrace.client.trees import Trees
 from headrace.durations import parse_time_limit_ms
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
+from headrace.job_tasks import with_tasks
 from headrace.obs.trace_sinks import begin_tracing, with_otel_variables
 from headrace.obs.tracing import SpanKind, start_of_operation
 from headrace.resources import Resources, parse_amount
@@ -76,6 +77,7 @@ from headrace.wire.operations import (
 )
 from headrace.wire.placements import PoolLevel
 from headrace.wire.refusals import Refused
+from headrace.wire.tasks import Task
 from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 
 #: Seconds for which a start is retried under its id.
@@ -127,8 +129,9 @@ class Client:
 
     async def run(
         self,
-        argv: Sequence[str],
+        argv: Sequence[str] = (),
         *,
+        tasks: Sequence[Task] = (),
         pool: str = "",
         jobs: int = 1,
         cpu: str | float = 1,
@@ -149,6 +152,7 @@ class Client:
     ) -> Operation:
         """Start an operation of `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs.
 
+        With `tasks`, made by `task`, the operation has jobs of several kinds, and `argv`, `jobs`, `cpu`, `memory` and `gpu` are left out.
         Without a pool the tree chooses it, as for `headrace run`.
         The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
         `tries`, `keep_going`, `max_failed_job_count`, `retry_on`, `no_retry_on`, `suspend_on_failure` and the time limits ("2h") are
@@ -158,8 +162,8 @@ class Client:
         `after_each` names an operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
-        if isinstance(argv, str):
-            raise BadInput("command", argv, f"a list of a program and its arguments, such as {argv.split()}")
+        _check_command(argv, tasks)
+        jobs = sum(each.job_count for each in tasks) or jobs
         if working_directory is None:
             working_directory = os.getcwd() if files is None else ""
         spec = OperationSpec(
@@ -180,7 +184,7 @@ class Client:
             after=[parse_upstream(_id_of(each), place="after") for each in after],
             after_each=None if after_each is None else operation_id(_id_of(after_each)),
         )
-        return await self.start(spec, operation=operation, timeout_s=timeout_s)
+        return await self.start(with_tasks(spec, tasks) if tasks else spec, operation=operation, timeout_s=timeout_s)
 
     async def start(self, spec: OperationSpec, *, operation: str = "", timeout_s: float = START_TIMEOUT_S) -> Operation:
         """Start the operation of `spec`. Retried under one id until it is recorded or refused, or the timeout is over.
@@ -481,6 +485,27 @@ class Operation:
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
         """Yield the output of its jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)
+
+
+def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
+    if isinstance(argv, str):
+        raise BadInput("command", argv, f"a list of a program and its arguments, such as {argv.split()}")
+    if tasks and argv:
+        raise BadInput("command", list(argv), "no command besides tasks: each task has its own")
+
+
+def task(
+    name: str,
+    argv: Sequence[str],
+    *,
+    jobs: int = 1,
+    cpu: str | float = 1,
+    memory: str | int = 0,
+    gpu: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> Task:
+    """Return a task for `Client.run`: `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs. Raises `BadInput`."""
+    return Task(name, [*argv], jobs, _resources(cpu, memory, gpu), dict(environment or {}))
 
 
 def _resources(cpu: str | float, memory: str | int, gpu: int) -> Resources:

@@ -17,6 +17,7 @@ from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.wire.files import Archive
 from headrace.wire.preemption import LARGEST_RECORD_BYTES, InterruptSignal, PreemptionRecord
 from headrace.wire.start_stages import StartRecord
+from headrace.wire.tasks import Tasks
 from headrace.wire.version import Counter, Term
 
 #: Largest number of unacknowledged job ends in one heartbeat; further ends go into the next heartbeat.
@@ -330,6 +331,8 @@ class JobSpec(msgspec.Struct, frozen=True):
     #: True if the job gets a terminal.
     terminal: bool = False
     image: ImageName = ""
+    #: The tasks of the operation: the index of a job says which command it runs. Empty: all jobs run `argv`.
+    tasks: Tasks = []
 
 
 class Start(msgspec.Struct, frozen=True, gc=False):

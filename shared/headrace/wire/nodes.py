@@ -374,6 +374,13 @@ class OperationProgress(msgspec.Struct, frozen=True, array_like=True):
         return min(1.0, (completed_jobs + self.thousandths / 1000) / job_count)
 
 
+class TaskPlaces(msgspec.Struct, frozen=True, array_like=True):
+    """The jobs of one task that have not ended: on nodes, and pending."""
+
+    on_nodes: Counter
+    pending: Counter
+
+
 class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The running jobs of an operation (at most 1,000), and the reasons why its pending jobs wait."""
 
@@ -386,6 +393,8 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     reasons: list[str]
     #: Progress of all running jobs that report it. None if none does.
     progress: OperationProgress | None = None
+    #: The jobs of each task, in the order of `OperationSpec.tasks`; empty for an operation without tasks.
+    tasks: list[TaskPlaces] = []
 
     @staticmethod
     def joined(places: Sequence[OperationPlaces]) -> OperationPlaces:
@@ -399,6 +408,8 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
             in_doubt_jobs=sum(each.in_doubt_jobs for each in places),
             reasons=list(dict.fromkeys(reason for each in places for reason in each.reasons)),
             progress=OperationProgress.joined([each.progress for each in places if each.progress is not None]),
+            # An operation with tasks runs in one tree.
+            tasks=places[0].tasks,
         )
 
 

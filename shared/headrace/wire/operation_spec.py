@@ -16,6 +16,7 @@ from headrace.resources import Resources
 from headrace.wire.files import Archive
 from headrace.wire.heartbeat import FileName, ImageName, IndexText, JobSpec, Lines
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.tasks import TaskOfJob, Tasks, task_of
 from headrace.wire.trace import Trace
 
 #: Type of an operation that names no type.
@@ -107,7 +108,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)
     ]
     job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 1
-    #: Resources of each job.
+    #: Resources of each job. An operation with tasks has nothing here, which an older admission refuses; see `size_of` and `sizes`.
     resources: Resources = Resources(user_slots=1, cpu=100)
     environment: dict[str, str] = {}
     working_directory: Annotated[str, msgspec.Meta(max_length=4096)] = ""
@@ -215,6 +216,37 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     terminal: bool = False
     #: Image that the jobs run in: a name in a registry, or a path of the nodes. Empty: the jobs run without a container.
     image: ImageName = ""
+    #: Kinds of jobs, each with its own number, size and command, one after the other in the indexes of the jobs. `job_count` is then their
+    #: sum, `argv` is `SEVERAL_TASKS`, and `resources` is empty. Empty: all jobs are of one kind.
+    tasks: Tasks = []
+
+    def task_of(self, index: int) -> TaskOfJob | None:
+        """Return the task of a job; None if all jobs are of one kind."""
+        return task_of(self.tasks, index)
+
+    def size_of(self, index: int) -> Resources:
+        """Return the resources of a job, by its index."""
+        found = task_of(self.tasks, index)
+        return self.resources if found is None else found.task.resources
+
+    @property
+    def sizes(self) -> list[Resources]:
+        """The resources of one job of each task; the only size if all jobs are of one kind."""
+        return [task.resources for task in self.tasks] or [self.resources]
+
+    @property
+    def all_jobs(self) -> Resources:
+        """The resources of all jobs together."""
+        if not self.tasks:
+            return self.resources * self.job_count
+        return Resources.sum(task.resources * task.job_count for task in self.tasks).within_wire()
+
+    @property
+    def mean_job(self) -> Resources:
+        """The resources of one job; in an operation with tasks the mean, rounded up."""
+        if not self.tasks:
+            return self.resources
+        return Resources(*(-(-amount // self.job_count) for amount in self.all_jobs.as_tuple()))
 
     @property
     def node_filters(self) -> tuple[str, ...]:
@@ -255,4 +287,5 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
             time_limit_ms=self.time_limit_ms,
             terminal=self.terminal,
             image=self.image,
+            tasks=self.tasks,
         )

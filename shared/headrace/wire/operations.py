@@ -51,6 +51,7 @@ __all__ = [
     "StartAnswer",
     "StartOperation",
     "SuspendOperation",
+    "TaskEnds",
     "UpdateOperation",
 ]
 
@@ -157,6 +158,22 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
 
+class TaskEnds(msgspec.Struct, frozen=True, array_like=True):
+    """Ends of the attempts of one task's jobs."""
+
+    #: Number of attempts by their result.
+    counts: dict[JobResult, int] = {}
+    #: Usage of the measured runs, by their result.
+    used: dict[JobResult, RunUsage] = {}
+
+    def plus(self, end: JobEnd) -> TaskEnds:
+        """Return the ends with one more."""
+        counts = self.counts | {end.result: self.counts.get(end.result, 0) + 1}
+        if not end.is_measured:
+            return TaskEnds(counts, self.used)
+        return TaskEnds(counts, self.used | {end.result: self.used.get(end.result, RunUsage()).plus(end)})
+
+
 class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """An operation as admission knows it. Completed, open and given-up jobs add up to `job_count`."""
 
@@ -215,6 +232,8 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     out_of_memory_runs: Counter = 0
     #: Reason why the operation is suspended; empty if it is not suspended, or a user suspended it.
     suspended_for: ShortText = ""
+    #: Ends of the jobs of each task, by the number of the task in `spec.tasks`; a task none of whose jobs has ended is left out.
+    task_ends: dict[int, TaskEnds] = {}
 
 
 class GetOperation(msgspec.Struct, frozen=True):

@@ -38,8 +38,9 @@ from headrace_allocator.decision.start_limits import held_back
 from headrace_allocator.engine import AllocatorEngine
 from headrace_allocator.facts import pool_tree
 from headrace_allocator.facts.allocations import Allocation, waits_for_room
+from headrace_allocator.facts.job_slots import JobSlots
 from headrace_allocator.facts.nodes import Timing
-from headrace_allocator.facts.operations import Operation, TaskGroup
+from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.stages import StageOutcome
 from tests.conformance.allocation.passed_over import BEFORE_ATTEMPTS, PassedOver, known_reasons
@@ -236,9 +237,9 @@ class Fleet:
         for name, work in self.scenario.operations.items():
             operation = self.engine.facts.operations[OperationId(name)]
             work.usage = operation.held
-            if operation.task_groups:
-                for task, group in zip(work.tasks, operation.task_groups, strict=True):
-                    task.pending = group.pending
+            if operation.spec.tasks:
+                for number, task in enumerate(work.tasks):
+                    task.pending = operation.slots.ready_of(number)
             else:
                 work.tasks[0].pending = operation.slots.ready_count
 
@@ -443,10 +444,13 @@ class Fleet:
             elif known.spec != spec:
                 facts.set_spec(known, spec)
             waits = sum(task.pending for task in work.tasks)
-            sizes = work.tasks if len(work.tasks) > 1 else []
-            known.set_task_groups([TaskGroup(task.job, task.pending) for task in sizes])
-            self._draw(known, waits - known.slots.ready_count)
-            known.slots.return_ready(max(0, known.slots.ready_count - waits))
+            if spec.tasks:
+                known.slots.draw(spec.job_count)
+                for number, task in enumerate(work.tasks):
+                    _let_wait(known.slots, number, task.pending)
+            else:
+                self._draw(known, waits - known.slots.ready_count)
+                known.slots.return_ready(max(0, known.slots.ready_count - waits))
             known.set_state(known.state, suspended=work.given.get("suspended", False))
             facts.note_jobs(known)
             self.engine.ranking.refresh(known)
@@ -471,8 +475,12 @@ class Fleet:
         facts, operation = self.engine.facts, self._operation(given["operation"])
         work = self.scenario.operations[given["operation"]]
         resources = work.resources_of(given)
-        self._draw(operation, 1)
-        slot = operation.slots.take(1)[0]
+        task = given.get("task", 0) if operation.spec.tasks else None
+        if task is None:
+            self._draw(operation, 1)
+        else:
+            _let_wait(operation.slots, task, operation.slots.ready_of(task) + 1)
+        slot = operation.slots.take(1, task=task)[0]
         node, name = given["node"] or _NOWHERE, f"given-{self._numbers}"
         place = Place(name, given["operation"], node, resources, slot, progress_s)
         self._enter(given.get("id"), place)
@@ -600,3 +608,12 @@ KEYS: Final = {
     "stages", "scheduled_stages", "local_satisfaction_now", "preemption_status", "not_preemptible", "usage",
     "allocation_count", "allocations_on_node", "alive", "scheduling_index", "scheduling_priority", "precommitted", "active",
 }  # fmt: skip
+
+
+def _let_wait(slots: JobSlots, task: int, count: int) -> None:
+    """As many jobs of a task wait; its other jobs that are not out are elsewhere."""
+    idle = [index for index in slots.tasks[task] if not slots.is_out(index)]
+    for index in idle:
+        slots.lose(index)
+    for index in idle[:count]:
+        slots._put(index, 0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headrace.ids import ROOT_POOL, PoolName, TreeName
+from headrace.job_tasks import with_tasks
 from headrace.pools import (
     POOL_ATTRIBUTES,
     TREE_ATTRIBUTES,
@@ -19,6 +20,7 @@ from headrace.pools import (
 )
 from headrace.pools.attributes.kinds import Duration
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.wire import tasks as wire
 from headrace.wire.operation_spec import OperationSpec, PreemptionMode
 from tests.conformance.reporting import Problem, Unsupported, only, only_keys
 from tests.conformance.watched import plain
@@ -41,6 +43,7 @@ _ALLOCATION: Final = {
     "operation", "node", "count", "start", "start_step", "resources", "id", "progress_start", "task",
 }  # fmt: skip
 _ROOT: Final = "<root>"
+_JOBS_OF_A_TASK: Final = 100
 _CASE: Final = {
     "name", "source", "note", "total", "tolerance", "options", "nodes", "pools", "operations", "allocations", "events",
 }  # fmt: skip
@@ -88,7 +91,12 @@ class Work:
     precommit: Resources = ZERO
 
     def spec(self) -> OperationSpec:
-        """The operation as a person would start it, its first task standing for all."""
+        """The operation as a person would start it. Each of several tasks has more jobs than a case ever lets wait."""
+        tasks = [wire.Task(f"task-{n}", ["work"], _JOBS_OF_A_TASK, task.job) for n, task in enumerate(self.tasks)]
+        one_kind = self._spec()
+        return with_tasks(one_kind, tasks) if len(tasks) > 1 else one_kind
+
+    def _spec(self) -> OperationSpec:
         given = self.given
         timeout = given.get("allocation_preemption_timeout")
         starving = given.get("fair_share_starvation_timeout")

@@ -115,10 +115,12 @@ def _may_start(state: State, one: Operation, ready: int, held: Resources) -> boo
 
 
 def accepts_size(state: State, one: Operation) -> bool:
-    """True if the bounds of the operation's pool, which include those of all pools above it, let a job of this size start."""
+    """True if the bounds of the operation's pool, which include those of all pools above it, let jobs of these sizes start."""
     told = [pool.item.options for pool in state.above(one)[:1] if pool.item is not None]
     bounds = next((options for options in told if options is not None), None) or state.view.pools.options
-    return _lies_between(bounds.min_job_resource_limits, one.spec.resources, bounds.max_job_resource_limits)
+    return all(
+        _lies_between(bounds.min_job_resource_limits, size, bounds.max_job_resource_limits) for size in one.spec.sizes
+    )
 
 
 def _lies_between(least: PartialResources, size: Resources, most: PartialResources) -> bool:

@@ -50,31 +50,36 @@ def place(
         if operation is None:
             break
         is_lent = priority is None and ends_in_time(state, operation)
-        size = _size_that_fits(state, operation, room if there is None else there(operation), is_lent=is_lent)
-        if size is None:
+        fitting = _job_that_fits(state, operation, room if there is None else there(operation), is_lent=is_lent)
+        if fitting is None:
             state.refused.add(operation.id)
             refused += 1
             continue
         jobs = 1 if ends_in_time(state, operation) else jobs_ahead(state, operation)
         if jobs > 1:
             jobs = max(1, min(jobs, state.ready(operation), _jobs_beyond_the_tree(state, operation)))
-        state.start(operation, size, jobs)
-        placed.append(Placement(operation, jobs, size, stage))
+        size, task = fitting
+        state.start(operation, size, jobs, task)
+        placed.append(Placement(operation, jobs, size, stage, task))
     return placed
 
 
-def _size_that_fits(state: State, operation: Operation, room: Resources | None, *, is_lent: bool) -> Resources | None:
-    """Return the size of the first pending job that fits beside a reserved job and stays within all limits."""
+def _job_that_fits(
+    state: State, operation: Operation, room: Resources | None, *, is_lent: bool
+) -> tuple[Resources, int | None] | None:
+    """Return size and task of the first ready job that fits beside a reserved job and stays within all limits."""
     if room is None:
         return None
     room = room + state.more_room(operation)
     if state.reserved is not None and state.reserved is not operation and not is_lent:
         room = room - state.reserved.spec.resources
-    sizes = [group.job for group in operation.task_groups if group.pending > state.tasks[operation.id, group.job]]
-    for size in sizes if operation.task_groups else [operation.spec.resources]:
-        if room.dominates(size) and within_limits(state, operation, size):
-            return size
-    return None
+    found: list[tuple[Resources, int | None]] = [(operation.spec.resources, None)]
+    if operation.spec.tasks:
+        found = [(operation.spec.tasks[number].resources, number) for number in state.ready_tasks(operation)]
+    return next(
+        (job for job in found if room.dominates(job[0]) and within_limits(state, operation, job[0])),
+        None,
+    )
 
 
 def start_regularly(state: State) -> list[Placement]:
@@ -124,7 +129,7 @@ def jobs_ahead(state: State, operation: Operation) -> int:
     mean_ms, ahead_ms = operation.mean_job_ms, 2 * state.view.pace_ms
     if state.view.allowed.one_job or operation.id in state.view.allowed.once:
         return 1
-    if mean_ms >= ahead_ms or operation.task_groups or operation.gang is not None:
+    if mean_ms >= ahead_ms or operation.spec.tasks or operation.gang is not None:
         return 1
     return min(LARGEST_ALLOCATION_JOBS, math.ceil(ahead_ms / max(mean_ms, 1.0)))
 

@@ -229,6 +229,9 @@ def carry_out(state: State, plan: Plan) -> StageOutcome | None:
         return None
     if waits_for_a_turn(operation) and (state.view.some_gang_gathers or state.gang not in (None, operation.id)):
         return None
+    alike = [n for n in state.ready_tasks(operation) if operation.spec.tasks[n].resources == plan.size]
+    if operation.spec.tasks and not alike:
+        return None
     needed: list[Allocation] = []
     for one in victims:
         if not (room + _usage(needed)).dominates(plan.size):
@@ -237,13 +240,13 @@ def carry_out(state: State, plan: Plan) -> StageOutcome | None:
         return None
     for one in needed:
         state.free(one)
-    state.start(operation, plan.size, 1)
+    state.start(operation, plan.size, 1, alike[0] if alike else None)
     timeout_ms = state.view.pools.options.yarn.wait_before_kill
     taken = [
         Preemption(one, PreemptionReason.PREEMPTION, Group.PREEMPTIBLE, operation, True, timeout_ms) for one in needed
     ]
     unused = _usage(needed).within(state.room.or_more(ZERO))
-    placement = Placement(operation, 1, plan.size, stage.name)
+    placement = Placement(operation, 1, plan.size, stage.name, alike[0] if alike else None)
     return StageOutcome(stage, True, placement, taken, count, _usage(needed), room, unused, {})
 
 

@@ -30,7 +30,7 @@ class State:
                 self._in_doubt[pool.name] = self._in_doubt.get(pool.name, ZERO) + operation.in_doubt
         #: Number of jobs given out, by operation; and by operation and size, for operations with several sizes.
         self.given: Counter[OperationId] = Counter()
-        self.tasks: Counter[tuple[OperationId, Resources]] = Counter()
+        self.tasks: Counter[tuple[OperationId, int]] = Counter()
         #: Number of allocations that start, by user.
         self.starts_of: Counter[str] = Counter()
         #: Allocations that are preempted, so that others may have their resources.
@@ -62,8 +62,19 @@ class State:
 
     def ready(self, operation: Operation) -> int:
         """Return the number of jobs that can be given out at once."""
-        elsewhere = self.view.allowed.elsewhere.get(operation.id, 0)
-        return operation.slots.ready_count - elsewhere - self.given[operation.id]
+        elsewhere = self.view.allowed.elsewhere.get(operation.id, ())
+        return operation.slots.ready_count - len(elsewhere) - self.given[operation.id]
+
+    def ready_tasks(self, operation: Operation) -> list[int]:
+        """Return the numbers of the tasks with jobs that can be given out at once. A task that fits on no node has none."""
+        elsewhere, slots = self.view.allowed.elsewhere.get(operation.id, ()), operation.slots
+        found, first = [], 0
+        for number, task in enumerate(operation.spec.tasks):
+            ready = [n for n in range(first, first + task.job_count) if slots.is_ready(n) and n not in elsewhere]
+            if operation.fitting[number] and len(ready) > self.tasks[operation.id, number]:
+                found.append(number)
+            first += task.job_count
+        return found
 
     def avoids_node(self, operation: Operation) -> bool:
         """True if nothing more of the operation may start on the node, because its jobs fail there."""
@@ -96,13 +107,13 @@ class State:
             else local_satisfaction(share, item.fair_share.total, item.demand_share)
         )
 
-    def start(self, operation: Operation, size: Resources, jobs: int) -> None:
-        """Start an allocation of the operation, with this number of jobs."""
+    def start(self, operation: Operation, size: Resources, jobs: int, task: int | None = None) -> None:
+        """Start an allocation of the operation, with this number of jobs of a task."""
         self.given[operation.id] += jobs
         self.starts_of[operation.user] += 1
         self.use(operation, size)
-        if operation.task_groups:
-            self.tasks[operation.id, size] += 1
+        if task is not None:
+            self.tasks[operation.id, task] += jobs
         if operation is self.reserved and (operation.gang is None or not self.ready(operation)):
             self.reserved = None
         if waits_for_a_turn(operation) and self.gang is None:

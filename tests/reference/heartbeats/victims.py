@@ -237,7 +237,7 @@ def is_owed_a_job(state: State, operation: Operation) -> bool:
     """True if the operation's fair share covers one more job in every resource that the job needs."""
     amounts = zip(
         state.held(operation).as_tuple(),
-        operation.spec.resources.as_tuple(),
+        operation.min_needed.as_tuple(),
         operation.fair_share,
         operation.total.as_tuple(),
         strict=True,

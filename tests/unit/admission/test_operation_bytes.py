@@ -17,6 +17,7 @@ from headrace.wire.log import JobsEnded, LoggedEnd, OperationStarted, OperationS
 from headrace.wire.operation_spec import Upstream
 from headrace.wire.operations import OperationSpec, OperationState, PerTree, StartAnswer
 from headrace.wire.refusals import BadRequest, OverLimit
+from headrace.wire.tasks import Task
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.state.ledger import KEPT_STDERR_TAILS, Ledger
 from headrace_admission.state.operation import OperationRecord
@@ -83,6 +84,12 @@ def test_the_quota_of_all_users_refuses_when_no_user_is_at_their_own() -> None:
         {"tentative_pool_trees": ["t" * 2_000 + str(number) for number in range(60)]},
         {"pool_trees": [str(number) for number in range(60)]},
         {"scheduling_options_per_pool_tree": {f"{number:x}": {"pool": f"p{number}"} for number in range(5_000)}},
+        {"tasks": [{"name": f"t{n}", "argv": [""] * 1_000} for n in range(32)]},
+        {
+            "tasks": [
+                {"name": f"t{n}", "argv": ["x"], "environment": {str(m): "" for m in range(500)}} for n in range(32)
+            ]
+        },
     ],
     ids=[
         "one argument",
@@ -95,6 +102,8 @@ def test_the_quota_of_all_users_refuses_when_no_user_is_at_their_own() -> None:
         "trees",
         "short trees",
         "options",
+        "tasks",
+        "variables of tasks",
     ],
 )
 def test_an_operation_counts_at_least_as_much_as_its_spec_takes_in_memory(spec: dict[str, object]) -> None:
@@ -126,6 +135,7 @@ def test_every_field_of_any_length_is_counted() -> None:
         "environment": {"x": ""},
         "after": [Upstream(OperationId("x"))],
         "lines": ["x"],
+        "tasks": [Task("x", ["x"])],
         "scheduling_options_per_pool_tree": {"x": PerTree()},
     }
     grown = {

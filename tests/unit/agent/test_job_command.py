@@ -11,10 +11,14 @@ import msgspec
 import pytest
 
 from headrace.errors import BadInput
-from headrace.ids import AllocationId, NodeName, OperationId
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName
+from headrace.job_tasks import with_tasks
 from headrace.wire.heartbeat import JobKey, JobSpec
+from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.tasks import Task
 from headrace_agent.host.environment import job_environment
 from headrace_agent.job_command import job_argv, with_files
+from headrace_agent.run_order import note_in
 from headrace_agent.runner.protocol import Run
 from tests.support.agent_desk import Desk, job, start
 from tests.support.agent_desk import spec as desk_spec
@@ -39,6 +43,31 @@ def seen(spec: JobSpec, index: int) -> dict[str, str]:
 
 def run(spec: JobSpec, index: int, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(job_command(spec, key(index)), cwd=folder, text=True, capture_output=True, check=False)
+
+
+def test_a_job_has_command_and_environment_of_its_task_and_the_note_has_the_tasks_for_a_later_agent() -> None:
+    tasks = [Task("server", ["serve"], 1), Task("worker", ["work", "{}"], 2, environment={"MODE": "fast", "A": "2"})]
+    spec = msgspec.structs.replace(desk_spec(), environment={"A": "1"}, tasks=tasks, job_count=3)
+    desk = Desk()
+    desk.turn(start("a", [0], told=spec), start("b", [2], with_spec=False))
+    server, worker = desk.told(Run)
+
+    assert (server.argv, worker.argv) == (["serve"], ["work", "{}"])
+    assert [each.environment["A"] for each in (server, worker)] == ["1", "2"]
+    names = ("HEADRACE_TASK", "HEADRACE_TASK_INDEX", "HEADRACE_TASK_JOB_COUNT", "HEADRACE_JOB_INDEX")
+    assert [worker.environment[name] for name in names] == ["worker", "1", "2", "2"]
+    assert "HEADRACE_TASK" not in job_environment(a_spec("true"), key(0), AllocationId("a"), NodeName("n"))
+    note = note_in(worker)
+    assert note is not None
+    assert note.spec == spec
+
+
+def test_an_agent_that_knows_no_tasks_finds_no_program_to_run() -> None:
+    """An older agent drops the field."""
+    whole = with_tasks(OperationSpec(PoolName("p"), ["true"]), [Task("server", ["true"])])
+    older = msgspec.structs.replace(whole.job_spec(OperationId("op"), "anna"), tasks=[])
+    with pytest.raises(FileNotFoundError, match="several tasks"):
+        subprocess.run(job_command(older, key(0)), check=False)
 
 
 def test_a_line_stands_in_the_command_and_in_the_environment_as_it_is() -> None:

@@ -9,10 +9,9 @@ from headrace.resources import Resources
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.snapshots import PreemptionPriority, ShareItem, StarvationStatus
-from headrace_allocator.facts.operations import TaskGroup
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.preemption.audit.deactivations import Deactivations
-from tests.support.allocating import Desk, an_operation, cores
+from tests.support.allocating import Desk, an_operation, cores, with_task_sizes
 from tests.support.taken_back import on_a_full_node
 from tests.unit.allocator.test_counted_reasons import counted
 from tests.unit.allocator.test_gangs import Fleet, a_gang
@@ -142,9 +141,7 @@ def test_a_preemptive_stage_that_started_something_passed_over_no_more_than_thos
 
 def test_operations_of_which_no_size_fits_count_one_by_one() -> None:
     desk = Desk({"n": Resources(9, 200, memory=20)})
-    desk.start(an_operation("a", 2))
-    groups = [TaskGroup(Resources(1, 100, memory=50), 1), TaskGroup(Resources(1, 500, memory=10), 1)]
-    desk.operation("a").set_task_groups(groups)
+    desk.start(with_task_sizes(an_operation("a"), (1, Resources(1, 100, memory=50)), (1, Resources(1, 500, memory=10))))
     desk.tell([msgspec.structs.replace(a_share("a", 1), demand_share=(9.0,) * 5)])
     desk.beat("n")
 

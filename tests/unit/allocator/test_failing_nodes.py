@@ -15,6 +15,7 @@ from headrace_allocator.decision.nudging import nodes_to_nudge
 from headrace_allocator.effects import SuspectNode
 from headrace_allocator.facts.failing_nodes import ANYTHING
 from headrace_allocator.facts.failure_runs import FIRST_PAUSE_S, FailureRun
+from tests.support.allocating import an_operation, cores, with_task_sizes
 from tests.support.failing_fleet import FailingFleet
 
 BAD = "bad"
@@ -336,3 +337,16 @@ def test_jobs_that_start_within_a_pause_let_it_not_grow_and_a_pause_ends_however
         run.note_start(now_s)
         assert now_s < run.until_s <= now_s + 3_600.0
         now_s = run.until_s
+
+
+def test_a_failed_job_of_a_large_task_is_tried_again_where_only_it_fits_although_small_jobs_fit_elsewhere() -> None:
+    fleet = FailingFleet(("a", "b"), lambda _host, _operation: False)
+    fleet.nodes["b"] = cores(1, slots=2)
+    fleet.run_for(1)
+    fleet.fails = lambda _host, _operation: fleet.ended["a", JobResult.FAILED] < 1
+    fleet.begin(with_task_sizes(an_operation("op"), (1, cores(2)), (2, cores(0.5))), 1.0)
+    fleet.update_shares()
+    fleet.run_for(10)
+
+    assert not fleet.live
+    assert fleet.tried_on["op", 0] == ["a", "a"]

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.ids import OperationId, PoolName
+from headrace.job_tasks import with_tasks
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.operations import OperationSpec, OperationState
+from headrace.wire.tasks import Task
 from headrace_allocator.facts.job_slots import JobSlots
 
 
 def live(
-    jobs: int, block: int, term: int, done: bytes | None = None, attempts: list[JobSlot] | None = None
+    jobs: int,
+    block: int,
+    term: int,
+    done: bytes | None = None,
+    attempts: list[JobSlot] | None = None,
+    tasks: Sequence[int] = (),
 ) -> LiveOperation:
+    spec = OperationSpec(PoolName("p"), ["true"], jobs)
     return LiveOperation(
         operation=OperationId("operation-1"),
         user="anna",
-        spec=OperationSpec(PoolName("p"), ["true"], jobs),
+        spec=with_tasks(spec, [Task(f"t{n}", ["true"], count) for n, count in enumerate(tasks)]) if tasks else spec,
         state=OperationState.RUNNING,
         suspended=False,
         ephemeral_pool=False,
@@ -68,19 +78,34 @@ def test_a_job_that_ended_comes_back_only_by_the_ledgers_word() -> None:
     assert slots.take(5) == [JobSlot(0, 2)]
 
 
+def test_jobs_of_a_task_go_out_low_indexes_first_and_without_those_that_are_kept_away() -> None:
+    slots = JobSlots.from_ledger(live(7, block=6, term=3, tasks=[2, 5]), own_term=3)
+
+    assert slots.take(2, without=[3], task=1) == [JobSlot(2), JobSlot(4)]
+    assert [(slots.ready_of(task, without=[3]), slots.pending_of(task), slots.out_of(task)) for task in (0, 1)] == [
+        (2, 2, 0),
+        (1, 3, 2),
+    ]
+    slots.give_back([JobSlot(2)])
+    assert slots.take(9, task=1) == [JobSlot(2), JobSlot(3), JobSlot(5)]
+    assert slots.take(9, task=0) == [JobSlot(0), JobSlot(1)]
+    assert slots.check() == []
+
+
 class Slots(RuleBasedStateMachine):
     """Every index is in exactly one place after whatever happens, and no attempt is given out twice."""
 
-    @initialize(jobs=st.integers(1, 12), block=st.integers(0, 12), own=st.booleans())
-    def begin(self, jobs: int, block: int, own: bool) -> None:
+    @initialize(jobs=st.integers(1, 12), block=st.integers(0, 12), own=st.booleans(), first=st.integers(0, 12))
+    def begin(self, jobs: int, block: int, own: bool, first: int) -> None:
         block = min(block, jobs)
-        self.slots = JobSlots.from_ledger(live(jobs, block, 3 if own else 2), own_term=3)
+        tasks = [first, jobs - first] if 0 < first < jobs else []
+        self.slots = JobSlots.from_ledger(live(jobs, block, 3 if own else 2, tasks=tasks), own_term=3)
         self.given: set[JobSlot] = set()
         self.out: list[JobSlot] = []
 
-    @rule(count=st.integers(1, 4))
-    def take(self, count: int) -> None:
-        for slot in self.slots.take(count):
+    @rule(count=st.integers(1, 4), second=st.booleans())
+    def take(self, count: int, second: bool) -> None:
+        for slot in self.slots.take(count, task=int(second) if self.slots.tasks else None):
             assert slot not in self.given
             self.given.add(slot)
             self.out.append(slot)

@@ -53,6 +53,36 @@ def test_a_file_that_cannot_be_used_is_refused_with_line_key_value_and_what_is_a
     assert str(refused.value).startswith(f"{file}:2: {told}")
 
 
+@pytest.mark.parametrize(
+    ("tasks", "told"),
+    [
+        ("3", "tasks: 3 cannot be used; expected a map of 1 to 32 tasks by name"),
+        ("{}", "tasks: an empty map cannot be used"),
+        ("{a: 3}", "tasks.a: 3 cannot be used; expected a map of command, jobs,"),
+        ("{a: {command: [x], jbs: 3}}", "tasks.a.jbs: unknown key; did you mean jobs?"),
+        ("{a: {command: x}}", "tasks.a.command: x cannot be used; expected a list: program, arguments"),
+        ("{a: {}}", "tasks.a.command: null cannot be used"),
+        ("{a: {command: [x], jobs: 0}}", "tasks.a.jobs: 0 cannot be used; expected a whole number from 1 to 1000000"),
+        ("{a: {command: [x], cpu: y}}", "tasks.a.cpu: y cannot be used; expected a number of cores"),
+        ("{a: {command: [x], memory: }}", "tasks.a.memory: '' cannot be used"),
+        ("{a: {command: [x], env: 3}}", "tasks.a.env: 3 cannot be used; expected a map of texts by name"),
+        ("{a: {command: [x], env: [B c]}}", "tasks.a.env: B c cannot be used"),
+        ("{a: {command: [x]}, b c: {command: [x]}}", "tasks.b c.name: b c cannot be used; expected letters, digits"),
+        ("{a: {command: [x], cpu: 0}}", "tasks.a.resources: none cannot be used; expected an amount of at least one"),
+        ("{a: {command: [x]}}\ncommand: [y]", "tasks: stands beside command; expected no command of the operation"),
+        ("{a: {command: [x]}}\njobs: 2", "tasks: stands beside jobs; expected no jobs of the operation"),
+    ],
+)
+def test_tasks_that_cannot_be_used_are_refused_with_line_key_value_and_what_is_accepted(
+    tasks: str, told: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "work.yaml"
+    file.write_text(f"# the operation\ntasks: {tasks}\n")
+    with pytest.raises(HeadraceError) as refused:
+        run_command(["run", "--spec", str(file)])
+    assert str(refused.value).startswith(f"{file}:2: {told}")
+
+
 @pytest.mark.parametrize("line", ["on_lost_node: foo", "gang: 5"])
 def test_a_value_that_is_none_of_few_is_refused_with_line_and_key(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

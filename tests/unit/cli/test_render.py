@@ -13,16 +13,24 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
+from headrace.job_tasks import with_tasks
 from headrace.pools import PoolConfig
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
-from headrace.wire.nodes import JobPlace, NodeGpu, NodeJob, NodeView, OperationPlaces
-from headrace.wire.operations import JobRow, OperationSpec, OperationState, OperationView
+from headrace.wire.nodes import JobPlace, NodeGpu, NodeJob, NodeView, OperationPlaces, TaskPlaces
+from headrace.wire.operations import JobRow, OperationSpec, OperationState, OperationView, TaskEnds
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
+from headrace.wire.tasks import Task
 from headrace.wire.version import Version
 from headrace_cli.commands.node_tables import node_facts, node_jobs, node_state, node_table
-from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
+from headrace_cli.commands.operations.tables import (
+    failure_lines,
+    job_table,
+    operation_facts,
+    operation_table,
+    task_table,
+)
 from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.show.plain_values import plain
 from headrace_cli.up.readiness import closed_nodes
@@ -303,3 +311,23 @@ def test_a_node_that_is_held_back_says_why_in_the_list_and_by_itself() -> None:
     lines = [" ".join(line.split()) for line in shown(node_facts(node), 160)]
     assert f"gets single jobs {words}" in lines
     assert closed_nodes([node, NodeView(NodeName("beta"), "online", [])]) == [f"node alpha gets single jobs: {words}"]
+
+
+def test_an_operation_with_tasks_has_a_line_for_each_and_its_jobs_name_theirs() -> None:
+    tasks = [Task("server", ["serve", "a b"], 1, Resources(1, 200)), Task("worker", ["work"], 3)]
+    view = msgspec.structs.replace(
+        a_view(),
+        spec=with_tasks(a_view().spec, tasks),
+        task_ends={1: TaskEnds({JobResult.COMPLETED: 1, JobResult.FAILED: 2, JobResult.TIMED_OUT: 1})},
+    )
+    places = OperationPlaces("op", [], 2, 1, 0, [], tasks=[TaskPlaces(1, 0), TaskPlaces(1, 1)])
+    rows = [JobRow(JobSlot(index), None, "") for index in (0, 3)]
+
+    lines = [line.split() for line in shown(task_table(view, places), 100)]
+    assert lines[1] == ["server", "1", "1", "0", "0", "0", "cpu", "2", "serve", "'a", "b'"]
+    assert lines[2] == ["worker", "3", "1", "1", "1", "3", "cpu", "1", "work"]
+    jobs = [line.split()[:3] for line in shown(job_table(rows, None, spec=view.spec), 100)[1:]]
+    assert jobs == [["0", "server", "1"], ["3", "worker", "1"]]
+    facts = " ".join(shown(operation_facts(view, None, 0), 100))
+    assert "2 tasks" in facts
+    assert "(several tasks)" not in facts

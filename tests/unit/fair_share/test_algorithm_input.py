@@ -8,12 +8,13 @@ from msgspec.structs import replace
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import Pool, PoolConfig, PoolTree, Tree
 from headrace.pools.amounts import NOTHING
+from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import UsageItem
-from headrace_fair_share.facts.operations import KnownOperation
+from headrace_fair_share.facts.operations import KnownOperation, demand_of
 from headrace_fair_share.update import algorithm_input as update_input
 from headrace_fair_share.update.algorithm_input import InputMaker
 from headrace_fair_share.update.update_facts import UpdateFacts
-from tests.support.allocating import an_operation, cores
+from tests.support.allocating import an_operation, cores, with_task_sizes
 
 
 def a_cut(*pools: str) -> UpdateFacts:
@@ -54,3 +55,10 @@ def test_a_share_ratio_bounds_a_pool_by_the_cluster_as_it_is_now_and_is_no_limit
         assert made.elements.limits == [NOTHING, NOTHING]
     unbounded = maker.make(replace(cut, total=cores(10)))
     assert unbounded.tree.pools[0].limits[1] is None
+
+
+def test_an_operation_with_tasks_demands_all_its_jobs_before_the_allocator_reports_it() -> None:
+    live = with_task_sizes(an_operation("o"), (1, cores(4)), (2, cores(1)))
+    known = KnownOperation.of(live.spec, 3, operation=live.operation, state=OperationState.RUNNING, suspended=False)
+
+    assert demand_of(known, None, was_named=False).demand == cores(6, slots=3)

@@ -18,6 +18,7 @@ from headrace.wire.operation_spec import PreemptionMode, Upstream
 from headrace.wire.operations import GetOperation, OnLostNode, OperationSpec, PerTree
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.snapshots import StarvationStatus
+from headrace.wire.tasks import Task
 from headrace_admission.queries import get_operation
 from headrace_allocator.facts.operations import Operation as AllocatorOperation
 from tests.support.clocks import at
@@ -74,6 +75,7 @@ def job(options: Options) -> object:
 
 case("argv", ["false"])(job)
 case("environment", {"A": "b"})(job)
+case("tasks", [Task("a", ["false"])])(job)
 case("working_directory", "/srv")(job)
 case("interruption_timeout_ms", 1)(job)
 case("interruptible", True)(job)

@@ -18,7 +18,7 @@ from headrace.wire.snapshots import ShareItem
 from headrace.yarn_comparison import QueuePolicy
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, waiting_tasks
 from headrace_allocator.preemption.yarn.candidates import containers_on, policy_of
 from headrace_allocator.preemption.yarn.plans import Plan, Plans
 from headrace_allocator.preemption.yarn.search import FewestMasters, missing_containers, smallest_first
@@ -73,8 +73,10 @@ class Claims:
             yield from self._see_to(operation, due)
 
     def _see_to(self, operation: Operation, due: Resources) -> Iterator[NodeName | None]:
-        requests = [(group.job, group.pending) for group in operation.task_groups]
-        requests = requests or [(operation.spec.resources, operation.slots.pending_count)]
+        slots = operation.slots
+        requests = [(task.resources, slots.pending_of(n)) for n, task in waiting_tasks(operation)]
+        if not operation.spec.tasks:
+            requests = [(operation.spec.resources, slots.pending_count)]
         by_memory = policy_of(operation, self._facts.pools) is not QueuePolicy.DRF
         missing = missing_containers(requests, due, by_memory=by_memory)
         for size, same in groupby(missing):

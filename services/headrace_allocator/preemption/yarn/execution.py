@@ -9,7 +9,7 @@ from headrace.wire.preemption import PreemptionReason
 from headrace.wire.snapshots import PreemptionPriority
 from headrace.wire.start_stages import StartStage
 from headrace_allocator.decision.placing import Placement
-from headrace_allocator.decision.view import Overlay
+from headrace_allocator.decision.view import Overlay, ready_tasks
 from headrace_allocator.facts.operations import waits_for_a_turn
 from headrace_allocator.facts.preemption_groups import Group
 from headrace_allocator.preemption.stages import PreemptiveStage, StageOutcome
@@ -41,6 +41,9 @@ def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
         return None
     if waits_for_a_turn(operation) and (view.some_gang_gathers or not overlay.takes_part(operation.id)):
         return None
+    task = next((n for n, task in ready_tasks(overlay, operation) if task.resources == plan.size), None)
+    if operation.spec.tasks and task is None:
+        return None
     freed = []
     for one in victims:
         if overlay.room.dominates(plan.size):
@@ -51,14 +54,14 @@ def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
         for one in freed:
             overlay.keep(view.operations[one.operation], one)
         return None
-    overlay.use(operation, plan.size, 1)
+    overlay.use(operation, plan.size, 1, task)
     timeout_ms = view.pools.options.yarn.wait_before_kill
     taken = [
         Preemption(one, PreemptionReason.PREEMPTION, Group.PREEMPTIBLE, operation, properly=True, timeout_ms=timeout_ms)
         for one in freed
     ]
     unused = _sum(taken).within(overlay.room.or_more(ZERO))
-    placement = Placement(operation, 1, plan.size, _STAGE.name)
+    placement = Placement(operation, 1, plan.size, _STAGE.name, task)
     return StageOutcome(_STAGE, True, placement, taken, len(victims), _sum(taken), room, unused, {})
 
 

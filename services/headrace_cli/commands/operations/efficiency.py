@@ -15,9 +15,9 @@ from headrace.resources import format_amount
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import FINAL_STATES, OperationView, RunUsage
 from headrace_cli.commands.operations.operation_id import whole_id
-from headrace_cli.commands.operations.tables import peak_words, result_words, state_words, unused_words
+from headrace_cli.commands.operations.tables import peak_words, result_words, size_words, state_words, unused_words
 from headrace_cli.session import Common, talk
-from headrace_cli.show.amounts import amounts, percent
+from headrace_cli.show.amounts import percent
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import facts_table, table
@@ -65,7 +65,16 @@ def efficiency_facts(view: OperationView, found: Efficiency) -> Table:
     facts = facts_table()
     facts.add_row("operation", view.operation)
     facts.add_row("state", state_words(view))
-    facts.add_row("each job", amounts(found.asked, leave_out=("user_slots",)))
+    facts.add_row("each job", size_words(view.spec))
+    for task, of_task in found.tasks.items():
+        facts.add_row(f"task {task}", f"memory: {_memory_words(of_task)}")
+        facts.add_row("", f"cores: {_cores_words(of_task)}")
+        # Tasks are in a file of `run --spec`, whose keys are the options.
+        keys = ", ".join(each.removeprefix("--").replace(" ", ": ", 1) for each in of_task.suggestions)
+        facts.add_row("", Text(f"suggestion: {keys or _suggestion_words(of_task)}"))
+    if view.spec.tasks:
+        facts.add_row("unused", unused_words(found.unused_core_seconds, found.unused_byte_seconds))
+        return facts
     facts.add_row("memory", _memory_words(found))
     facts.add_row("cores", _cores_words(found))
     if view.used:

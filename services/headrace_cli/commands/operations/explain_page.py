@@ -97,7 +97,8 @@ def _rows(here: ExplainedInTree, told: OperationExplanation) -> Iterator[Row]:
     if waiting is not None:
         doubt = f", {waiting.in_doubt_jobs} unconfirmed" if waiting.in_doubt_jobs else ""
         each = amounts(waiting.needed, leave_out=_SLOTS)
-        yield "jobs", f"{waiting.running_jobs} running, {waiting.pending_jobs} pending{doubt}; each needs {each}"
+        needs = "each needs at least" if told.view.spec.tasks else "each needs"
+        yield "jobs", f"{waiting.running_jobs} running, {waiting.pending_jobs} pending{doubt}; {needs} {each}"
     if share is not None:
         yield from _share_rows(share, here)
     if waiting is None:

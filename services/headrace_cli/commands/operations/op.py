@@ -24,7 +24,13 @@ from headrace_cli.commands.operations.job_list import JobWishes, ListedJobs, lis
 from headrace_cli.commands.operations.job_output import print_output, save_output
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
-from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
+from headrace_cli.commands.operations.tables import (
+    failure_lines,
+    job_table,
+    operation_facts,
+    operation_table,
+    task_table,
+)
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.option_values import MaybeWhole, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
@@ -200,7 +206,7 @@ def get(
             answer |= {"jobs": listed.as_json()} if listed is not None else {}
             screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
         else:
-            screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
+            _print_facts(screen, view, places, in_trees)
             _print_shares(screen, shares, in_trees)
             _print_jobs(screen, view, listed, None if failed else places)
         for note in listed.notes() if listed is not None else ():
@@ -221,6 +227,17 @@ def print_file(screen: Screen, view: OperationView) -> None:
         screen.show(file, operation_table([], 0))
     else:
         sys.stdout.write(as_yaml(file))
+
+
+def _print_facts(
+    screen: Screen,
+    view: OperationView,
+    places: OperationPlaces | None,
+    in_trees: Mapping[TreeName, OperationPlaces | None],
+) -> None:
+    screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
+    if view.spec.tasks:
+        screen.print("", task_table(view, places))
 
 
 def _print_jobs(screen: Screen, view: OperationView, listed: ListedJobs | None, places: OperationPlaces | None) -> None:

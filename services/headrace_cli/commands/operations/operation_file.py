@@ -8,7 +8,8 @@
     fields: {fair_share_starvation_timeout_ms: 5000}
 
 Each key is an option of `run`, with `_` for `-` inside, and its value is parsed as on the command line. `fields` has the fields of
-the operation spec for which `run` has no option, as `op get --json` prints them.
+the operation spec for which `run` has no option, as `op get --json` prints them. In place of the command, the number of jobs and
+their size, `tasks` may name several kinds of jobs (`task_entries.py` beside this module).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from cyclopts import Argument, ArgumentCollection, Token
 from headrace.durations import exact_duration
 from headrace.errors import BadInput
 from headrace.ids import TreeName
+from headrace.job_tasks import check_tasks
 from headrace.pools.amounts import PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources, exact_amount, parse_amount
 from headrace.suggestions import hint
@@ -39,6 +41,8 @@ from headrace.wire.operation_spec import (
     PreemptionMode,
 )
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.tasks import Task
+from headrace_cli.commands.operations import task_entries
 
 COMMAND: Final = "command"
 _FIELDS: Final = "fields"
@@ -49,6 +53,8 @@ _NOT_KEPT: Final = frozenset({"trace"})
 _CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_going", "max_failed_job_count"})
 #: Options whose values are parsed by functions that name no option.
 _OPTION_OF_NAME: Final = {"pool name": "--pool", "tree name": "--pool-tree"}
+#: Options that each task has for itself, and options that operations with tasks do not have.
+_OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line", "indexes"})
 #: Fields of the operation spec that are amounts of resources.
 _AMOUNTS: Final = (
     "resources",
@@ -72,10 +78,10 @@ class OperationFile:
         known = {key: argument for argument in arguments if (key := _key_of(argument))}
         for key, value in self._root.items():
             argument = known.get(key.replace("-", "_"))
-            if key == _FIELDS:
+            if key in (_FIELDS, task_entries.KEY):
                 continue
             if argument is None:
-                self.problems.say(key, "unknown key", hint(key, [*known, _FIELDS]), key)
+                self.problems.say(key, "unknown key", hint(key, [*known, _FIELDS, task_entries.KEY]), key)
                 continue
             words = self._words(key, value, argument)
             if argument.tokens and key != _ENV:
@@ -87,10 +93,23 @@ class OperationFile:
                 argument.append(Token(keyword=place, value=word, index=index))
             for token in given:
                 argument.append(token.evolve(index=len(argument.tokens)))
+        for key, argument in known.items() if task_entries.KEY in self._root else ():
+            if key in _OF_ONE_KIND and argument.tokens:
+                self.problems.say(
+                    task_entries.KEY, f"stands beside {key}", f"no {key} of the operation: each task has its own"
+                )
         self.problems.refuse()
 
+    def tasks(self) -> list[Task]:
+        """Return the tasks of the operation; empty if all its jobs are of one kind."""
+        found = (
+            task_entries.tasks_in(self._root[task_entries.KEY], self.problems) if task_entries.KEY in self._root else []
+        )
+        self.problems.refuse()
+        return found
+
     def completed(self, spec: OperationSpec) -> OperationSpec:
-        """Return the spec with the values of `fields`."""
+        """Return the spec with the values of `fields`. With tasks, it is checked as admission checks it."""
         fields = self._fields()
         known = [name for name in spec.__struct_fields__ if name not in _NOT_KEPT]
         plain, done = msgspec.to_builtins(spec), spec
@@ -109,6 +128,9 @@ class OperationFile:
             else:
                 done = msgspec.structs.replace(done, **{name: getattr(whole, name)})
         self.problems.refuse()
+        if done.tasks:
+            with self.named_keys():
+                check_tasks(done)
         return done
 
     def names_tree(self) -> bool:
@@ -124,11 +146,20 @@ class OperationFile:
             field = error.place.removeprefix("spec.")
             # Places such as `--pool-tree gpu: weight` begin with the option.
             option = _OPTION_OF_NAME.get(error.place, error.place.partition(" ")[0])
+            field = self._named_task(field)
             key = f"{_FIELDS}.{field}" if field.partition(".")[0] in self._fields() else self._used.get(option, "")
+            key = field if field.partition(".")[0] == task_entries.KEY in self._root else key
             if not key:
                 raise
             self.problems.add(BadInput(key, error.value, error.expected))
             raise self.problems.unusable() from None
+
+    def _named_task(self, field: str) -> str:
+        """Return the path of a field with the name of a task in place of its number."""
+        parts, names = field.split("."), list(self._root.get(task_entries.KEY) or ())
+        if parts[0] == task_entries.KEY and parts[1:] and int(parts[1]) < len(names):
+            parts[1] = names[int(parts[1])]
+        return ".".join(parts)
 
     def _fields(self) -> dict[str, Any]:
         fields = self._root.get(_FIELDS, Map(0))
@@ -207,14 +238,15 @@ _Written = Iterator[tuple[tuple[str, ...], dict[str, Any]]]
 
 
 def _jobs(spec: OperationSpec) -> _Written:
-    yield ("argv",), {COMMAND: spec.argv}
+    if spec.tasks:
+        yield (
+            (task_entries.KEY, "argv", "job_count", "resources"),
+            {task_entries.KEY: task_entries.as_entries(spec.tasks)},
+        )
+    else:
+        yield from _jobs_of_one_kind(spec)
     for name in ("title", "pool", "indexes", "output", "error", "stdin", "image"):
         yield (name,), {name: getattr(spec, name)}
-    yield ("job_count",), {"jobs": spec.job_count}
-    each = spec.resources
-    by_options = {"cpu": each.cpu} | {name: getattr(each, name) for name in ("gpu", "memory") if getattr(each, name)}
-    one_slot = each.user_slots == 1 and not each.network
-    yield ("resources",) if one_slot else (), {name: exact_amount(name, most) for name, most in by_options.items()}
     if all(name and "=" not in name and not any(map(str.isspace, name)) for name in spec.environment):
         # Variables are written as a list if a name is `<<`: the parser of files refuses this key, even in quotes.
         listed = [f"{name}={value}" for name, value in spec.environment.items()]
@@ -223,6 +255,15 @@ def _jobs(spec: OperationSpec) -> _Written:
         yield ("working_directory",), {"cwd": spec.working_directory}
     yield ("log_cap_bytes",), {"log_cap": exact_amount("memory", spec.log_cap_bytes) if spec.log_cap_bytes else None}
     yield ("scheduling_tag_filter",), {"node_filter": spec.scheduling_tag_filter}
+
+
+def _jobs_of_one_kind(spec: OperationSpec) -> _Written:
+    yield ("argv",), {COMMAND: spec.argv}
+    yield ("job_count",), {"jobs": spec.job_count}
+    each = spec.resources
+    by_options = {"cpu": each.cpu} | {name: getattr(each, name) for name in ("gpu", "memory") if getattr(each, name)}
+    one_slot = each.user_slots == 1 and not each.network
+    yield ("resources",) if one_slot else (), {name: exact_amount(name, most) for name, most in by_options.items()}
 
 
 def _failed_jobs(spec: OperationSpec) -> _Written:

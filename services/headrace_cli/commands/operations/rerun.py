@@ -75,6 +75,10 @@ def rerun(
 
 async def _left(client: Client, view: OperationView) -> tuple[str, int]:
     """Return the indexes of the jobs that are not completed, and their number. Raises `BadInput` if there are none."""
+    if view.spec.tasks:
+        raise BadInput(
+            "--failed", view.operation, "an operation without tasks; `op rerun` without --failed starts all jobs"
+        )
     if view.state not in FINAL_STATES:
         raise BadInput("--failed", view.operation, f"an operation that is over; it is {view.state}")
     known = parse_indexes(view.spec.indexes) if view.spec.indexes else JobIndexes([range(view.spec.job_count)])

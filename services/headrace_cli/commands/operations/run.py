@@ -23,6 +23,7 @@ from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
 from headrace.images import parse_image
 from headrace.job_indexes import parse_indexes
+from headrace.job_tasks import with_tasks
 from headrace.pools.amounts import PartialResources
 from headrace.pools.node_filter import parse_formula
 from headrace.pools.placement_rules import RuleName
@@ -36,6 +37,7 @@ from headrace.wire.operation_spec import (
     parse_upstream,
 )
 from headrace.wire.preemption import parse_signal
+from headrace.wire.tasks import Task
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_environment, parse_pool_trees
 from headrace_cli.commands.operations.operation_id import whole_id
@@ -393,7 +395,7 @@ def spec_of_options(
     """Return the spec that the options and the file's `fields` describe. Raises `BadInput`, `UnusableFile`, `OSError`."""
     own_pool = pool_or_path(pool) if pool else PoolName("")
     jobs, array, share = job_options or JobOptions(), array_options or ArrayOptions(), share_options or ShareOptions()
-    spec = spec_of(command, own_pool, jobs, array, share)
+    spec = spec_of(command, own_pool, jobs, array, share, file.tasks() if file is not None else ())
     wishes = (preemption_options or PreemptionOptions()).wishes() | (operation_options or OperationOptions()).wishes()
     spec = msgspec.structs.replace(spec, **wishes)
     return spec if file is None else file.completed(spec)
@@ -473,13 +475,19 @@ async def completed(
 
 
 def spec_of(
-    command: Sequence[str], pool: PoolName, jobs: JobOptions, array: ArrayOptions, share: ShareOptions
+    command: Sequence[str],
+    pool: PoolName,
+    jobs: JobOptions,
+    array: ArrayOptions,
+    share: ShareOptions,
+    tasks: Sequence[Task] = (),
 ) -> OperationSpec:
-    """Return the spec that the options of `run` describe. Raises `BadInput`, `OSError`."""
-    _check_command(command)
+    """Return the spec that the options of `run` describe. With `tasks` there is no command. Raises `BadInput`, `OSError`."""
+    if not tasks:
+        _check_command(command)
     trees = parse_pool_trees(share.pool_tree or [])
-    of_array = array.fields(jobs.count)
-    return OperationSpec(
+    of_array = array.fields(sum(task.job_count for task in tasks) or jobs.count)
+    spec = OperationSpec(
         pool=pool,
         argv=list(command),
         **of_array,
@@ -501,6 +509,7 @@ def spec_of(
         log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
         scheduling_tag_filter=_formula(jobs.node_filter or ""),
     )
+    return with_tasks(spec, tasks) if tasks else spec
 
 
 #: A word such as `B=2`, which belongs to `--env`.

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headrace.counted import counted
 from headrace.durations import format_duration
-from headrace.efficiency import unused
+from headrace.efficiency import unused_of
 from headrace.errors import shortened
 from headrace.ids import TreeName
 from headrace.resources import format_amount
@@ -19,7 +19,7 @@ from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
 from headrace.wire.operation_spec import OperationSpec
-from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView
+from headrace.wire.operations import FINAL_STATES, JobRow, OperationOrder, OperationState, OperationView, TaskEnds
 from headrace.wire.placements import UPSTREAM, TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
 from headrace_cli.commands.operations.time_limits import job_left_words, time_limit_rows
@@ -96,7 +96,7 @@ def operation_table(
             state.append(", no job")
         cells: dict[str, str | Text] = {
             "operation": view.operation,
-            "unused": unused_words(*unused(view.spec.resources, view.used)),
+            "unused": unused_words(*unused_of(view.spec, view.used, view.task_ends)),
             "state": state,
             "pool": view.spec.pool,
             "waits for": idle.get(view.operation, waiting_words(view)),
@@ -105,7 +105,7 @@ def operation_table(
             "failed": _failed_words(view),
             "started": time_of_day(view.started_at_ms, now_ms),
             "time": time_words(view, now_ms),
-            "each job": amounts(view.spec.resources, leave_out=("user_slots",)),
+            "each job": size_words(view.spec),
             "title": Text(view.spec.title),
         }
         made.add_row(*(cells[column] for column in columns))
@@ -152,7 +152,7 @@ def operation_facts(
     facts.add_row("time", time_words(view, now_ms))
     for name, words in _command_facts(view):
         facts.add_row(name, Text(words))
-    facts.add_row("each job", amounts(spec.resources, leave_out=("user_slots",)))
+    facts.add_row("each job", size_words(spec))
     if spec.terminal:
         facts.add_row("terminal", "yes; what is written there is not logged")
     for label, words in time_limit_rows(view, places, now_ms):
@@ -187,7 +187,9 @@ def _command_facts(view: OperationView) -> Iterator[tuple[str, str]]:
     """Yield the facts about the command, the indexes, the lines and the files of the jobs, each with its name."""
     spec = view.spec
     withheld = " …  (only the owner, and managers of the pool, can see the rest)" if view.is_withheld else ""
-    yield "command", shlex.join(spec.argv) + withheld
+    # The table of tasks has the command of each task.
+    if not spec.tasks:
+        yield "command", shlex.join(spec.argv) + withheld
     if spec.image:
         yield "image", spec.image
     if spec.indexes:
@@ -278,10 +280,15 @@ def memory_words(view: OperationView) -> str:
     """Return how many runs ended out of memory, and what would help; empty if none did."""
     if not view.out_of_memory_runs:
         return ""
-    asked = format_amount("memory", view.spec.resources.memory)
-    return (
-        f"{view.out_of_memory_runs} of {counted(view.failed_jobs, 'failed run')}; each job has {asked} (run --memory)"
-    )
+    runs = f"{view.out_of_memory_runs} of {counted(view.failed_jobs, 'failed run')}"
+    if view.spec.tasks:
+        return f"{runs}; each task has its own memory"
+    return f"{runs}; each job has {format_amount('memory', view.spec.resources.memory)} (run --memory)"
+
+
+def size_words(spec: OperationSpec) -> str:
+    """Return the resources of each job; for an operation with tasks, the number of its tasks."""
+    return counted(len(spec.tasks), "task") if spec.tasks else amounts(spec.resources, leave_out=("user_slots",))
 
 
 def failed_runs(view: OperationView) -> str:
@@ -326,6 +333,21 @@ def unused_words(core_seconds: int, byte_seconds: int) -> str:
     return f"{core_seconds / 3600:.3g} core-hours, {byte_seconds / 3600 / 1024**3:.3g} GiB-hours"
 
 
+def task_table(view: OperationView, places: OperationPlaces | None) -> Table:
+    """Return a table with one line for each task of an operation. Without `places` it is over, or not known which jobs run."""
+    counts = ("jobs", "running", "pending", "completed", "failed")
+    made = table("task", *counts, "each job", "command", right=counts, cut="command")
+    for number, task in enumerate(view.spec.tasks):
+        ends = view.task_ends.get(number, TaskEnds()).counts
+        there = places.tasks[number] if places is not None and number < len(places.tasks) else None
+        now = ("", "") if there is None else (str(there.on_nodes), str(there.pending))
+        failed = ends.get(JobResult.FAILED, 0) + ends.get(JobResult.TIMED_OUT, 0)
+        done = str(ends.get(JobResult.COMPLETED, 0))
+        size = amounts(task.resources, leave_out=("user_slots",))
+        made.add_row(task.name, str(task.job_count), *now, done, str(failed), size, Text(shlex.join(task.argv)))
+    return made
+
+
 def job_table(
     rows: Sequence[JobRow],
     places: OperationPlaces | None,
@@ -333,7 +355,9 @@ def job_table(
     now_ms: int = 0,
     spec: OperationSpec | None = None,
 ) -> Table:
-    """Return a table with one line for each job. With a time limit in `spec`, running jobs show the time that is left to them.
+    """Return a table with one line for each job.
+
+    With tasks in `spec`, a column has the task of each job; with a time limit, running jobs show the time that is left to them.
 
     `ends` has start, run time, CPU time and peak memory of the attempts that ended. A column has the GPU devices of the running jobs, if
     any has one. If some nodes do not fully limit running jobs, a column says what they limit.
@@ -342,9 +366,12 @@ def job_table(
     limits = ["limits"] if any(place.limits not in ("", "cgroup2") for place in running.values()) else []
     gpus = ["gpus"] if any(place.gpus for place in running.values()) else []
     used = ("started", "ran", "cpu time", "peak memory") if ends else ()
-    headings = ("job", "attempt", "state", "node", *gpus, *limits, "as", "exit code", *used)
+    task = ["task"] if spec is not None and spec.tasks else []
+    headings = ("job", *task, "attempt", "state", "node", *gpus, *limits, "as", "exit code", *used)
     made = table(*headings, right=("job", "attempt", "exit code", "ran", "cpu time", "peak memory"))
     for row in rows:
+        found = spec.task_of(row.slot.index) if spec is not None else None
+        names = [found.task.name] if found is not None else []
         place = running.get(row.slot.index)
         if place is not None:
             left = job_left_words(spec, place) if spec is not None else ""
@@ -352,7 +379,7 @@ def job_table(
             more = [",".join(place.gpus) for _ in gpus] + [limits_words(place.limits) for _ in limits]
             account = account_words(place.account)
             cells = [time_of_day(now_ms - place.ran_ms, now_ms), format_duration(place.ran_ms), "", ""] if used else []
-            made.add_row(str(place.index), str(place.attempt), state, place.node, *more, account, "", *cells)
+            made.add_row(str(place.index), *names, str(place.attempt), state, place.node, *more, account, "", *cells)
             continue
         words = result_words(row.result) if row.result is not None else "pending"
         words += ", out of memory" if row.out_of_memory else ""
@@ -361,7 +388,9 @@ def job_table(
         account = account_words(row.account) if row.result is not None else ""
         more = ["" for _ in (*gpus, *limits)]
         cells = _used_cells(ends.get(row.slot), now_ms) if used else []
-        made.add_row(str(row.slot.index), str(row.slot.attempt), words, str(row.node), *more, account, code, *cells)
+        made.add_row(
+            str(row.slot.index), *names, str(row.slot.attempt), words, str(row.node), *more, account, code, *cells
+        )
     return made
 
 

@@ -1,0 +1,68 @@
+"""Operations with tasks: how their spec is made, and what it must be. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.errors import BadInput, shortened
+from headrace.resources import RESOURCE_NAMES, ZERO, Resources
+from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OperationSpec
+from headrace.wire.tasks import LONGEST_TASK_NAME, SEVERAL_TASKS, Task
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+#: Fields that an operation with tasks cannot have, each with what is accepted.
+_ONE_KIND_ONLY: Final = {
+    "is_gang": "no gang: the jobs of an operation with tasks start one by one",
+    "terminal": "no terminal: an operation with a terminal has one job",
+    "indexes": "no indexes: the jobs of each task are counted from 0, in HEADRACE_TASK_INDEX",
+    "lines": "no lines: an operation with tasks has none",
+    "after_each": "no operation whose jobs the jobs follow: an operation with tasks waits for whole operations, with `after`",
+}
+
+
+def with_tasks(spec: OperationSpec, tasks: Sequence[Task]) -> OperationSpec:
+    """Return the spec with jobs of several kinds in place of its command, its number of jobs and their size. Raises `BadInput`."""
+    job_count = sum(task.job_count for task in tasks)
+    if job_count > LARGEST_JOB_COUNT:
+        raise BadInput("spec.tasks", f"{job_count} jobs", f"at most {LARGEST_JOB_COUNT} jobs of all tasks together")
+    return msgspec.structs.replace(spec, argv=[SEVERAL_TASKS], job_count=job_count, resources=ZERO, tasks=[*tasks])
+
+
+def check_size(size: Resources, place: str) -> None:
+    """Check that the resources of a job are enough to start it. Raises `BadInput`, which names `place`."""
+    if size.user_slots < 1:
+        raise BadInput(f"{place}.user_slots", size.user_slots, "at least 1")
+    if not any(size.as_tuple()[1:]):
+        names = ", ".join(RESOURCE_NAMES[1:])
+        raise BadInput(place, "none", f"an amount of at least one of {names} for each job")
+
+
+def check_tasks(spec: OperationSpec) -> None:
+    """Check the size of the jobs, or the tasks of an operation that has tasks. Raises `BadInput`."""
+    if not spec.tasks:
+        check_size(spec.resources, "spec.resources")
+        return
+    names: set[str] = set()
+    for number, task in enumerate(spec.tasks):
+        place = f"spec.tasks.{number}"
+        if not _NAME.fullmatch(task.name):
+            accepted = f"letters, digits, `_`, `.` and `-`, first a letter or a digit; at most {LONGEST_TASK_NAME}"
+            raise BadInput(f"{place}.name", task.name, accepted)
+        if task.name in names:
+            raise BadInput(f"{place}.name", task.name, "each name once")
+        names.add(task.name)
+        check_size(task.resources, f"{place}.resources")
+    for field, accepted in _ONE_KIND_ONLY.items():
+        if value := getattr(spec, field):
+            raise BadInput(f"spec.{field}", shortened(str(value)), accepted)
+    if trees := [*spec.pool_trees, *spec.tentative_pool_trees][1:]:
+        raise BadInput("spec.pool_trees", ", ".join(trees), "one tree for an operation with tasks")
+    whole = with_tasks(spec, spec.tasks)
+    for field in ("argv", "job_count", "resources"):
+        if getattr(spec, field) != getattr(whole, field):
+            value = shortened(str(getattr(spec, field)))
+            raise BadInput(f"spec.{field}", value, f"{getattr(whole, field)}, as an operation with these tasks has")

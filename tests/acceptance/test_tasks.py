@@ -1,0 +1,75 @@
+"""Operations with jobs of several kinds, by the page that describes them, and through kills of the services."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from tests.support.headrace_up import Up
+from tests.support.typed_pages import typed
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "several-kinds-of-jobs.md"
+#: Each job says its task and waits until it may end. The node has three cores, so two workers wait at first.
+FILE = """
+tries: 3
+tasks:
+  server:
+    command: [sh, -c, 'echo I am $HEADRACE_TASK; until [ -e go ]; do sleep 0.05; done']
+    cpu: 2
+  worker:
+    command: [sh, -c, 'echo I am $HEADRACE_TASK $HEADRACE_TASK_INDEX; until [ -e go ]; do sleep 0.05; done']
+    jobs: 3
+"""
+
+
+def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_of_services(tmp_path: Path) -> None:
+    with Up(nodes=("alpha:cpu=3,memory=4G",)) as up:
+        said = typed(up, PAGE)
+        keeps_tasks_through_kills(up, tmp_path)
+
+    assert "1: hello from worker 0" in said["op logs server-and-workers"]
+    assert "0: all are done" in said["op logs server-and-workers"]
+    rows = [line.split() for line in said["op get server-and-workers"].splitlines()]
+    assert ["server", "1", "1", "0", "cpu", "2,"] in [row[:6] for row in rows]
+    assert ["worker", "3", "3", "0", "cpu", "1"] in [row[:6] for row in rows]
+    jobs = [line.split()[:4] for line in said["op get server-and-workers --jobs"].splitlines()[-4:]]
+    assert jobs == [["0", "server", "1", "completed"], *([str(n), "worker", "1", "completed"] for n in (1, 2, 3))]
+    assert "worker:" in said["op get server-and-workers --spec"]
+
+
+def keeps_tasks_through_kills(up: Up, folder: Path) -> None:
+    """The allocator and admission are killed while the server and a worker run and two workers wait."""
+    (folder / "tasks.yaml").write_text(FILE)
+    up.run("run", "--spec", str(folder / "tasks.yaml"), "--cwd", str(folder), "--id", "kept")
+    up.wait_line("kept", "I am worker 0")
+    for role in ("allocator", "admission"):
+        [found] = [each for each in up.processes() if each.role == role]
+        os.kill(found.pid, signal.SIGKILL)
+        up.wait_said(f"{role}.* ended .*SIGKILL.* restarting it")
+    tasks = tasks_of_a_recovered_allocator(up)
+    explained = up.run("op", "explain", "kept").stdout
+    (folder / "go").touch()
+    up.run_until_over("kept")
+    view = json.loads(up.run("op", "get", "kept", "--json").stdout)["operation"]
+    logs = up.run("op", "logs", "kept").stdout.splitlines()
+
+    assert (view["state"], view["aborted_jobs"], view["lost_jobs"]) == ("completed", 0, 0)
+    assert {number: ends["counts"] for number, ends in view["task_ends"].items()} == {
+        "0": {"completed": 1},
+        "1": {"completed": 3},
+    }
+    assert sorted(logs) == ["0: I am server", *(f"{n + 1}: I am worker {n}" for n in range(3))]
+    assert tasks == [{"on_nodes": 1, "pending": 0}, {"on_nodes": 1, "pending": 2}]
+    assert "task worker (2 pending jobs): " in explained, explained
+
+
+def tasks_of_a_recovered_allocator(up: Up) -> Any:
+    """The jobs on nodes and the pending jobs of each task, once the nodes have reported what they run."""
+    for _ in range(200):
+        places = json.loads(up.run_until_answered("op", "get", "kept", "--json").stdout)["places"]
+        if places is not None and (places["running_jobs"], places["pending_jobs"]) == (2, 2):
+            return places["tasks"]
+    raise AssertionError("the allocator does not know the running jobs")
