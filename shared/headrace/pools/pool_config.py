@@ -85,10 +85,12 @@ class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=
 EVERYBODY: Final = "*"
 #: Stands for no user in a list of users, since an empty list would be open to all.
 NOBODY: Final = "-"
+#: Prefix of the name of a group in a list of users. A user name has no colon, and YAML reads the word without quotes.
+GROUP: Final = "group:"
 
 
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Users by right, for the pool and everything below it. `*` stands for all users."""
+    """Users by right, for the pool and everything below it. `*` stands for all users, `group:NAME` for the members of a group."""
 
     #: Start operations.
     use: tuple[str, ...] = ()
