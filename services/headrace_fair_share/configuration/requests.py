@@ -48,7 +48,7 @@ class ConfigurationRequests:
         shell: Shell[Effect],
         store: PoolStore,
         others: OtherTrees,
-        person: Callable[[str], Person],
+        person: Callable[[str], Awaitable[Person]],
     ) -> None:
         self._engine = engine
         self._shell = shell
@@ -94,7 +94,7 @@ class ConfigurationRequests:
         asked = request.asked or request.tree
         if asked != self._tree:
             return self.unknown_tree(asked)
-        person = self._person(caller.name)
+        person = await self._person(caller.name)
         if request.tree != self._tree:
             return self._told(request, person, await self._others.change(request, person))
         return self._told(request, person, await self._changed(request, person))
@@ -102,7 +102,7 @@ class ConfigurationRequests:
     async def _on_move(self, request: MovePoolToTree, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self.unknown_tree(request.tree)
-        person, pools = self._person(caller.name), self._engine.configuration.pools
+        person, pools = await self._person(caller.name), self._engine.configuration.pools
         if request.to_tree == self._tree:
             return WrongState(
                 "tree",
@@ -124,7 +124,7 @@ class ConfigurationRequests:
             return self.unknown_tree(request.asked)
         if isinstance(request, ListTrees):
             return await self._others.list(request.name, request.after)
-        person = self._person(caller.name)
+        person = await self._person(caller.name)
         if isinstance(request, CreateTree):
             answer = await self._others.create(request, person)
         else:

@@ -1,0 +1,46 @@
+"""The people who make requests, with their groups, which admission knows."""
+
+from __future__ import annotations
+
+from headrace.bus import Bus, BusError
+from headrace.ids import GroupName
+from headrace.obs.logging import logger
+from headrace.pools import Person, person_of
+from headrace.runtime.settings import CommonSettings
+from headrace.wire import subjects
+from headrace.wire.codec import BadMessage, encode
+from headrace.wire.groups import AskGroups, GroupsOfPerson
+from headrace.wire.refusals import decode_answer
+
+#: Seconds that a request waits for admission. Admission itself waits a second for the name service of its host.
+_WAIT_S = 1.5
+
+
+class Persons:
+    """Returns people with their rights and groups."""
+
+    def __init__(self, bus: Bus, settings: CommonSettings) -> None:
+        self._bus = bus
+        self._settings = settings
+
+    async def __call__(self, user: str) -> Person:
+        """Return a user. Admission is asked for the groups, unless the user is an administrator by name and needs none.
+
+        If admission does not answer, the person has no groups: names in access lists still count.
+        """
+        known = self._settings.person(user)
+        if known.administrator:
+            return known
+        groups = await self._groups(user)
+        if groups is None:
+            return Person(user, administrators=known.administrators, groups_known=False)
+        return person_of(user, known.administrators, groups)
+
+    async def _groups(self, user: str) -> tuple[GroupName, ...] | None:
+        try:
+            answer = await self._bus.request(subjects.GROUPS_OF, encode(AskGroups(user)), timeout_s=_WAIT_S)
+            told = decode_answer(answer, GroupsOfPerson)
+        except (BusError, BadMessage) as error:
+            logger().warning("groups of a person not known", user=user, error=str(error))
+            return None
+        return tuple(each.name for each in told.groups) if isinstance(told, GroupsOfPerson) else None
