@@ -20,7 +20,7 @@ app = App(
     name="group",
     help="""List, make and change groups of people.
 
-    A group stands in an access list of a pool as group:NAME, as in `access/use='[ada, group:research]'`. Only administrators change
+    A group stands in an access list of a pool as group:NAME, as in `access/use='[ada; group:research]'`. Only administrators change
     groups. A change is in force when the command returns.
     """,
 )
