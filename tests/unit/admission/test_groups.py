@@ -112,13 +112,14 @@ def test_groups_members_and_groups_of_a_person_are_bounded(monkeypatch: pytest.M
 
 def test_groups_of_the_host_come_first_and_count_once() -> None:
     host, own = GroupSource.HOST, GroupSource.HEADRACE
-    found = groups_of({GUESTS: 2, RESEARCH: 1, GroupName("zoo"): 1}, [GroupName("staff"), GUESTS])
+    found = groups_of({GUESTS: 1, RESEARCH: 3, GroupName("zoo"): 2, GroupName("tea"): 3}, [GroupName("staff"), GUESTS])
 
     assert [(each.name, each.source) for each in found] == [
         ("staff", host),
         ("guests", host),
-        ("research", own),
         ("zoo", own),
+        ("research", own),
+        ("tea", own),
     ]
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.errors import BadInput
-from headrace.ids import group_name, user_name
 from headrace.pools.attributes.job_limits import job_limit_attributes
 from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Number, Whole, Word, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
@@ -25,6 +24,7 @@ from headrace.pools.pool_config import (
     IntegralType,
     PoolConfig,
     PoolMode,
+    user_or_group,
 )
 
 _ADMIN: Final = Who.ADMINISTRATOR
@@ -80,9 +80,7 @@ class _User(Word):
     def read(self, value: object, place: str) -> str:
         text = super().read(value, place)
         try:
-            if text.startswith(GROUP):
-                return GROUP + group_name(text.removeprefix(GROUP))
-            return text if text in (EVERYBODY, NOBODY) else user_name(text)
+            return text if text in (EVERYBODY, NOBODY) else user_or_group(text)
         except BadInput as problem:
             what = f"{GROUP} and the name of a group" if text.startswith(GROUP) else "the name of a user"
             others = f"{EVERYBODY} for everybody, {NOBODY} for nobody"
