@@ -78,7 +78,7 @@ async def test_groups_outlive_a_kill_and_the_loss_of_their_bucket(server: NatsSe
 
     async with running(server, SETTINGS, serve_admission), headrace.connect(url=server.url, user="eve") as eve:
         group = await eve.groups.get("research")
-        known = [each.name for each in await eve.groups.list()]
+        known = [each.name for each in (await eve.groups.list()).groups]
         with pytest.raises(Refused) as unknown:
             await eve.groups.add("reserch", ["cleo"])
 

@@ -76,7 +76,7 @@ def test_a_thousand_requests_are_decided_as_hadoop_decides_them() -> None:
         names = {each.place: each.name for each in found.pools}
         for request in range(REQUESTS):
             user, path = random.choice(PEOPLE), random.choice(leaves)
-            groups = [each.name for each in book.of(user)]
+            groups = [str(each.name) for each in book.of(user)]
             one = OperationId(f"operation-{number}-{request}")
             kind = random.choice(["start", "start", "new", "move", "change"])
             expected, answer = ask(engine, kind, one, user, path, names[path], lists, groups)

@@ -36,11 +36,11 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
     """
 
     async def work(client: Client, screen: Screen) -> None:
-        groups = await client.groups.list()
+        answer = await client.groups.list()
         made = table("group", "members", "made by", "at", right=("members",))
-        for each in groups:
+        for each in answer.groups:
             made.add_row(each.name, str(each.members), each.created_by, timestamp(each.created_at_ms))
-        screen.show(groups, made)
+        screen.show(answer, made)
 
     return talk(common, work, watching=watching)
 

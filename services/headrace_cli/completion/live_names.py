@@ -51,7 +51,7 @@ async def _names(client: Client, slot: Slot) -> list[Name]:
         case ValueKind.TREE:
             return [Name(t.tree, f"pools: {t.pools}") for t in (await client.trees.list()).trees]
         case ValueKind.GROUP:
-            return [Name(each.name, f"members: {each.members}") for each in await client.groups.list()]
+            return [Name(each.name, f"members: {each.members}") for each in (await client.groups.list()).groups]
         case ValueKind.USER:
             return [Name(user) for user in sorted({view.user for view in await client.list(limit=_MOST_OPERATIONS)})]
         case ValueKind.OPERATION_SETTING:

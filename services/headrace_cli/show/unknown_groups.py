@@ -24,7 +24,7 @@ async def with_unknown_groups(client: Client, plan: PoolPlan) -> PoolPlan:
     if not named:
         return plan
     try:
-        known = [each.name for each in await client.groups.list()]
+        known: list[str] = [each.name for each in (await client.groups.list()).groups]
     except Unanswered:  # The change itself is done.
         return plan
     return msgspec.structs.replace(plan, warnings=[*plan.warnings, *_warnings(named, known)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,7 +14,7 @@ from headrace.ids import OperationId, PoolName, TreeName, node_name, operation_i
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.files import Archive, Upload, Uploaded
-from headrace.wire.groups import ChangeGroup, GetGroup, Group, GroupChange, GroupList, GroupSize, ListGroups
+from headrace.wire.groups import ChangeGroup, GetGroup, Group, GroupChange, GroupList, ListGroups
 from headrace.wire.joining import MakeToken, TokenMade
 from headrace.wire.nodes import ListNodes, NodeList, NodeView
 from headrace.wire.operation_spec import OperationSpec
@@ -57,9 +57,9 @@ class Groups:
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
 
-    async def list(self) -> Sequence[GroupSize]:
+    async def list(self) -> GroupList:
         """Return all groups, by name. Raises `Unanswered`."""
-        return (await self._asker.ask("group.list", ListGroups(), GroupList)).groups
+        return await self._asker.ask("group.list", ListGroups(), GroupList)
 
     async def get(self, name: str) -> Group:
         """Return a group with its members. Raises `Refused`, with similar names, and `Unanswered`."""
