@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from headrace.bus import Bus, BusError
 from headrace.ids import GroupName
 from headrace.obs.logging import logger
@@ -10,10 +12,20 @@ from headrace.runtime.settings import CommonSettings
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage, encode
 from headrace.wire.groups import AskGroups, GroupsOfPerson
-from headrace.wire.refusals import decode_answer
+from headrace.wire.refusals import NotAllowed, NotReady, decode_answer
 
 #: Seconds that a request waits for admission. Admission itself waits a second for the name service of its host.
 _WAIT_S = 1.5
+
+
+A = TypeVar("A")
+
+
+def sure(answer: A, person: Person) -> A | NotReady:
+    """Return the answer, but `NotReady` instead of a refusal for want of a right that an unknown group of the person may give."""
+    if isinstance(answer, NotAllowed) and not person.groups_known:
+        return NotReady(f"the groups of {person.name} are not known, because admission does not answer")
+    return answer
 
 
 class Persons:
@@ -26,7 +38,7 @@ class Persons:
     async def __call__(self, user: str) -> Person:
         """Return a user. Admission is asked for the groups, unless the user is an administrator by name and needs none.
 
-        If admission does not answer, the person has no groups: names in access lists still count.
+        If admission does not answer, the person has no groups: names in access lists still count. See `sure`.
         """
         known = self._settings.person(user)
         if known.administrator:

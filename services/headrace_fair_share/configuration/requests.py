@@ -28,6 +28,7 @@ from headrace_fair_share.configuration.between_trees import move_to_tree
 from headrace_fair_share.configuration.change_decisions import Change, pools_of
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
+from headrace_fair_share.configuration.persons import sure
 from headrace_fair_share.configuration.store import PoolStore
 from headrace_fair_share.effects import Effect, WriteTree
 from headrace_fair_share.engine import FairShareEngine
@@ -126,9 +127,9 @@ class ConfigurationRequests:
             return await self._others.list(request.name, request.after)
         person = await self._person(caller.name)
         if isinstance(request, CreateTree):
-            answer = await self._others.create(request, person)
+            answer = sure(await self._others.create(request, person), person)
         else:
-            answer = await self._others.remove(request, person)
+            answer = sure(await self._others.remove(request, person), person)
         told = f"revision {answer.revision}" if isinstance(answer, PoolPlan) else answer.text()
         logger().info("tree change", verb=type(request).__name__, tree=request.name, user=caller.name, answer=told)
         return answer
@@ -146,6 +147,7 @@ class ConfigurationRequests:
         return await self._store.change(decide, is_first=bool(request.expected_revision))
 
     def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:
+        answer = sure(answer, person)
         logger().info(
             "pool change",
             verb=type(request).__name__,

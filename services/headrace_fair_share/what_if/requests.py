@@ -21,6 +21,7 @@ from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState
 from headrace.wire.what_if import WhatIf, WhatIfAnswer
+from headrace_fair_share.configuration.persons import sure
 from headrace_fair_share.effects import Effect
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.update.updater import FAULTS
@@ -77,7 +78,7 @@ class WhatIfRequests:
         began = self._shell.now()
         supposed = self._engine.on_what_if(request, person, began).answer
         if not isinstance(supposed, Supposed):
-            return supposed
+            return sure(supposed, person)
         try:
             answer = await anyio.to_thread.run_sync(partial(compared, supposed))
         except FAULTS as fault:

@@ -154,17 +154,12 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
     administrators: list[str] = []
     #: The first groups of the caller, the primary group first.
     groups: list[str] = []
-    #: False if the service could not ask for the groups of the caller.
-    groups_known: bool = True
 
     def text(self) -> str:
         all_who_may = [*self.holders, *(each for each in self.administrators if each not in self.holders)]
         needed = f"the right `{self.right}` on pool {self.pool}" if self.right else "the rights of an administrator"
         who = f"{self.who} (in {', '.join(self.groups)})" if self.groups else self.who
-        unknown = (
-            "" if self.groups_known else f". The groups of {self.who} are not known, because admission does not answer"
-        )
-        return f"{who} may not {self.what}; this needs {needed}, held by: {', '.join(all_who_may) or 'nobody'}{unknown}"
+        return f"{who} may not {self.what}; this needs {needed}, held by: {', '.join(all_who_may) or 'nobody'}"
 
 
 class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
@@ -298,7 +293,6 @@ def not_allowed(
         holders=named[:_MOST_NAMES],
         administrators=sorted(person.administrators)[:_MOST_NAMES],
         groups=list(person.groups[:_MOST_NAMES]),
-        groups_known=person.groups_known,
     )
 
 
