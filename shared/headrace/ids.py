@@ -106,9 +106,14 @@ def tree_name(text: str) -> TreeName:
 
 def user_name(text: str) -> UserName:
     """Check a user's name, one lower-case token. Raises `BadInput`."""
-    if not _TOKEN.match(text):
+    if not is_user_name(text):
         raise BadInput("user name", text, _TOKEN_RULE)
     return UserName(text)
+
+
+def is_user_name(text: str) -> bool:
+    """True if a user may have this name."""
+    return _TOKEN.match(text) is not None
 
 
 def group_name(text: str) -> GroupName:

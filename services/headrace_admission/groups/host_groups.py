@@ -16,7 +16,7 @@ import anyio.to_thread
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.ids import GroupName, group_name, user_name
+from headrace.ids import GroupName, group_name, is_user_name
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.wire.groups import MOST_GROUPS_OF_A_PERSON
@@ -42,10 +42,12 @@ def groups_on_host(user: str) -> tuple[GroupName, ...]:
 
     Groups with names that no group here may have are left out. Waits for the name service.
     """
+    if not is_user_name(user):
+        # A name from a subject may have characters that `getpwnam` does not accept.
+        return ()
     try:
-        # A name from a subject may have any characters, which `getpwnam` does not accept.
-        gid = pwd.getpwnam(user_name(user)).pw_gid
-    except (KeyError, BadInput):
+        gid = pwd.getpwnam(user).pw_gid
+    except KeyError:
         return ()
     found: dict[GroupName, None] = {}
     for each in dict.fromkeys((gid, *os.getgrouplist(user, gid))):

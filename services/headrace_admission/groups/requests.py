@@ -109,6 +109,7 @@ class GroupRequests:
         return GroupsOfPerson(list(self._book.of(request.user)))
 
     async def _on_change(self, request: ChangeGroup, caller: Caller) -> msgspec.Struct:
+        await self.know(caller.name)
         try:
             with anyio.fail_after(_CHANGE_S):
                 async with self._turn:
@@ -124,10 +125,9 @@ class GroupRequests:
     async def _changed(self, request: ChangeGroup, caller: Caller) -> msgspec.Struct:
         """Decide and write a change. When this returns, the change is in force. Raises `BusError`."""
         while True:
-            person = await self.person(caller.name)
-            answer = change(self._book, request, person, self._runtime.clock.now().wall_ms)
-            changes_nothing = request.change is not GroupChange.DELETE and answer in self._book.by_name.values()
-            if not isinstance(answer, Group) or changes_nothing:
+            known = self._book.by_name.get(GroupName(request.name))
+            answer = change(self._book, request, self._person(caller.name), self._runtime.clock.now().wall_ms)
+            if not isinstance(answer, Group) or (answer == known and request.change is not GroupChange.DELETE):
                 return answer
             try:
                 await self._write(request, answer)

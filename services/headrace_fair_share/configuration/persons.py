@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from headrace.bus import Bus, BusError
-from headrace.ids import GroupName
+from headrace.ids import GroupName, is_user_name
 from headrace.obs.logging import logger
 from headrace.pools import Person, person_of
 from headrace.runtime.settings import CommonSettings
@@ -15,8 +15,7 @@ from headrace.wire.groups import AskGroups, GroupsOfPerson
 from headrace.wire.refusals import NotAllowed, NotReady, decode_answer
 
 #: Seconds that a request waits for admission. Admission itself waits a second for the name service of its host.
-_WAIT_S = 1.5
-
+_WAIT_S: Final = 1.5
 
 A = TypeVar("A")
 
@@ -36,12 +35,13 @@ class Persons:
         self._settings = settings
 
     async def __call__(self, user: str) -> Person:
-        """Return a user. Admission is asked for the groups, unless the user is an administrator by name and needs none.
+        """Return a user. Admission is asked for the groups, unless the user is an administrator by name, or has a name that no member of
+        a group has.
 
         If admission does not answer, the person has no groups: names in access lists still count. See `sure`.
         """
         known = self._settings.person(user)
-        if known.administrator:
+        if known.administrator or not is_user_name(user):
             return known
         groups = await self._groups(user)
         if groups is None:
@@ -53,6 +53,6 @@ class Persons:
             answer = await self._bus.request(subjects.GROUPS_OF, encode(AskGroups(user)), timeout_s=_WAIT_S)
             told = decode_answer(answer, GroupsOfPerson)
         except (BusError, BadMessage) as error:
-            logger().warning("groups of a person not known", user=user, error=str(error))
+            logger().info("groups of a person not known", user=user, error=str(error))
             return None
         return tuple(each.name for each in told.groups) if isinstance(told, GroupsOfPerson) else None
