@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from headrace.ids import ROOT_POOL
+from headrace.suggestions import some
 from headrace.wire.rights import RightGrant, Rights, RightsOnPool
+
+#: Most groups of the caller that are shown.
+_MOST_GROUPS: Final = 20
 
 
 def because(grant: RightGrant) -> str:
@@ -18,8 +23,8 @@ def because(grant: RightGrant) -> str:
 
 def rights_on_pool(rights: Rights) -> Iterator[str]:
     """Yield a line for each right on the one pool that the answer is about."""
-    groups = f", in {', '.join(each.name for each in rights.groups)}" if rights.groups else ", in no group"
-    who = f"{rights.user}{groups}"
+    groups = some((each.name for each in rights.groups), _MOST_GROUPS) or "no group"
+    who = f"{rights.user}, in {groups}"
     [on_pool] = rights.pools
     if rights.administrator:
         yield f"{who}: may do everything, as an administrator"

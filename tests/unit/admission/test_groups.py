@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.ids import GroupName, PoolName
+from headrace.ids import ROOT_POOL, GroupName, PoolName, TreeName
 from headrace.pools import EVERYBODY, Person
 from headrace.wire import groups as wire_groups
 from headrace.wire import operations as wire
@@ -231,3 +231,7 @@ def test_rights_say_why() -> None:
     of_new = disclosure.rights_of(desk.state, GetRights(PoolName("new")), "anna")
     assert isinstance(of_new, Rights)
     assert (of_new.pools[0].pool, of_new.pools[0].grants[0].entry) == ("new", "")
+    of_root = disclosure.rights_of(desk.state, GetRights(ROOT_POOL), "root")
+    assert isinstance(of_root, Rights)
+    assert (of_root.administrator, of_root.pools[0].pool, of_root.pools[0].grants) == (True, ROOT_POOL, [])
+    assert disclosure.rights_of(desk.state, GetRights(ROOT_POOL, TreeName("gone")), "anna") == NotFound("tree", "gone")
