@@ -6,6 +6,7 @@ Command, environment and output of an operation are for its owner, and for users
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -13,19 +14,23 @@ from msgspec.structs import replace
 
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.pools import Person, PoolTree, Right
-from headrace.pools.rights import access_lists, allowed
+from headrace.pools.rights import access_lists, grant, holders
+from headrace.suggestions import near
 from headrace.wire import operations as wire
 from headrace.wire.codec import runs_within
 from headrace.wire.logs import AskLogReader, LogReader
 from headrace.wire.operations import OperationView
 from headrace.wire.refusals import NotFound, Refusal
-from headrace.wire.rights import GetRights, Rights, RightsOnPool
+from headrace.wire.rights import GetRights, RightGrant, RightLacked, Rights, RightsOnPool
 from headrace_admission import queries
-from headrace_admission.decisions.rights import no_reading
+from headrace_admission.decisions.rights import nearest_configured, no_reading
 from headrace_admission.decisions.start_plan import no_sessions
 from headrace_admission.log.byte_budget import PAGE_OF_OPERATIONS_BYTES
 from headrace_admission.state.spec_size import without_command
 from headrace_admission.state.state import State
+
+#: Most holders of a right that an answer names.
+_MOST_HOLDERS: Final = 20
 
 
 def get_operation(state: State, request: wire.GetOperation, user: str) -> OperationView | Refusal:
@@ -67,13 +72,18 @@ def log_reader(state: State, request: AskLogReader) -> LogReader | Refusal:
     return refusal or LogReader()
 
 
-def rights_of(state: State, _request: GetRights, user: str) -> Rights:
-    """Return the rights of the user who asks."""
-    person = state.configuration.everywhere.person(user)
+def rights_of(state: State, request: GetRights, user: str) -> Rights | NotFound:
+    """Return the rights of the user who asks, on all pools or on one."""
+    person, groups = state.configuration.person(user), list(state.configuration.groups.of(user))
+    if request.pool:
+        on_pool = _rights_on_one(state, request, person)
+        return (
+            on_pool if isinstance(on_pool, NotFound) else Rights(user, person.administrator, [on_pool], groups=groups)
+        )
     rules = state.configuration.trees.values()
     found = [row for each in rules if each.configured is not None for row in _rights_in(each.configured, person)]
     page = next(runs_within(found, PAGE_OF_OPERATIONS_BYTES), [])
-    return Rights(person.name, person.administrator, page, len(found) - len(page))
+    return Rights(user, person.administrator, page, len(found) - len(page), groups)
 
 
 def _told_to(state: State, view: OperationView, user: str) -> OperationView:
@@ -87,13 +97,35 @@ def _told_to(state: State, view: OperationView, user: str) -> OperationView:
 def _rights_in(tree: PoolTree, person: Person) -> Iterator[RightsOnPool]:
     for pool in (ROOT_POOL, *tree.preorder):
         if pool == ROOT_POOL:
-            yield RightsOnPool(tree.name, pool, _rights_on(tree, pool, person))
+            yield _rights_on(tree, pool, person)
         elif any(getattr(tree.settings(pool).access, right.value) for right in Right):
-            rights = _rights_on(tree, pool, person)
-            if rights != _rights_on(tree, tree.pools[pool].parent, person):
-                yield RightsOnPool(tree.name, pool, rights)
+            row = _rights_on(tree, pool, person)
+            if row.rights != _rights_on(tree, tree.pools[pool].parent, person).rights:
+                yield row
 
 
-def _rights_on(tree: PoolTree, pool: PoolName, person: Person) -> list[str]:
-    lists = list(access_lists(tree, pool))
-    return [right.value for right in Right if person.administrator or allowed(lists, person, right)]
+def _rights_on(tree: PoolTree, pool: PoolName, person: Person) -> RightsOnPool:
+    if person.administrator:
+        return RightsOnPool(tree.name, pool, [right.value for right in Right])
+    path, lists = list(tree.upwards(pool)), list(access_lists(tree, pool))
+    found = {right: given for right in Right if (given := grant(lists, person, right)) is not None}
+    grants = [RightGrant(right.value, path[by.level], by.right.value, by.entry) for right, by in found.items()]
+    return RightsOnPool(tree.name, pool, [right.value for right in found], grants)
+
+
+def _rights_on_one(state: State, request: GetRights, person: Person) -> RightsOnPool | NotFound:
+    """Return the rights on one pool, with the holders of the rights that the person lacks."""
+    book = state.books.get(request.tree)
+    if book is None or book.rules.configured is None:
+        return NotFound("tree", request.tree, near=near(request.tree, state.configuration.trees))
+    if request.pool != ROOT_POOL and not book.exists(request.pool):
+        return NotFound("pool", request.pool, near=near(request.pool, book.rules.pools))
+    tree, configured = book.rules.configured, nearest_configured(book, request.pool)
+    on_pool = _rights_on(tree, configured, person)
+    lists = list(access_lists(tree, configured))
+    lacked = [
+        RightLacked(right.value, holders(lists, right)[:_MOST_HOLDERS])
+        for right in Right
+        if right.value not in on_pool.rights
+    ]
+    return replace(on_pool, pool=request.pool, lacked=lacked)

@@ -113,7 +113,7 @@ class AdmissionEngine:
 
     def on_scan_asked(self, _request: wire.ScanQueues, user: str, now: Moment) -> Outcome[msgspec.Struct, Event]:
         """Scan the queues now, outside of the usual period, for an administrator."""
-        person = self.state.configuration.everywhere.person(user)
+        person = self.state.configuration.person(user)
         if not person.administrator:
             return Outcome(not_allowed(person, "start a scan of the queues"))
         before = self.state.waiting
@@ -181,10 +181,11 @@ class AdmissionEngine:
     # --- checks and metrics ----------------------------------------------------------------------------------------
 
     def checks(self) -> Iterator[Check]:
-        """Yield one check for each operation and for each pool of each configured tree.
+        """Yield one check for the groups, for each operation, and for each pool of each configured tree.
 
         Pools of a removed tree are not checked: after a restart the parents of its ephemeral pools are not known any more.
         """
+        yield lambda: list(self.state.configuration.groups.check())
         for operation in list(self.state.operations):
             yield partial(self.state.check_operation, operation)
         for tree in list(self.state.configuration.trees):

@@ -41,6 +41,7 @@ from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.files.requests import FileRequests
 from headrace_admission.gone_allocators import LeaseSilence, is_gone
+from headrace_admission.groups.requests import GroupRequests
 from headrace_admission.log.checkpoint import CheckpointStore
 from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.history_pages import history_answer, log_page
@@ -128,12 +129,14 @@ class AdmissionService:
         )
         self._pools = pools
         self._views = OperationViews(runtime.news)
-        self._nodes = NodeRequests(runtime, self.engine.state.configuration.everywhere.person)
+        groups = self.engine.state.configuration.groups
+        self._groups = GroupRequests(runtime, groups, lambda user: self.engine.state.configuration.person(user))
+        self._nodes = NodeRequests(runtime, self._groups.person)
 
     async def start(self) -> None:
         """Read the log to its end, fence off earlier appenders, then serve."""
         bus, tasks, clock, term = self._runtime.bus, self._runtime.tasks, self._runtime.clock, self._role.term
-        await together(self._open_log, self._nodes.open, self._files.open, self._keep_pools)
+        await together(self._open_log, self._nodes.open, self._files.open, self._groups.open, self._keep_pools)
         log, store = self._event_log, self._store
         writer = f"admission-{term}"
         acknowledged = self._role.acknowledged
@@ -200,7 +203,7 @@ class AdmissionService:
             (self._requests_of_users(), {}),
         ]
         serving: list[Callable[[], Coroutine[Any, Any, object]]] = [
-            partial(endpoints.serve, subjects.user("*", verb), message, user, handler, **more)
+            partial(endpoints.serve, subjects.user("*", verb), message, user, self._knowing(handler), **more)
             for served, more in kinds
             for verb, message, handler in served
         ]
@@ -212,12 +215,12 @@ class AdmissionService:
         serving.append(partial(endpoints.serve, draw, ledger_wire.DrawBlock, service, on_draw, concurrency=1_000))
         log_reader = self._on_log_reader
         serving.append(partial(endpoints.serve, subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader))
-        await together(*serving, self._nodes.serve, self._files.serve)
+        await together(*serving, self._nodes.serve, self._files.serve, self._groups.serve)
         await endpoints.serve(
             subjects.user("*", "op.start"),
             wire.StartOperation,
             user,
-            self._on_start,
+            self._knowing(self._on_start),
             concurrency=self._settings.most_starts_at_once,
             running_bytes=self._settings.most_bytes_of_starts_at_once,
             pending=self._settings.most_waiting,
@@ -261,6 +264,15 @@ class AdmissionService:
             (subjects.ledger("released"), ledger_wire.Released, self._deciding(engine.on_released)),
             (subjects.OPERATIONS_WHOLE, ledger_wire.WholeOperationsRequest, self._on_whole),
         ]
+
+    def _knowing(self, handler: Handler) -> Handler:
+        """Return the handler of a user's requests, called when the groups of the user are known."""
+
+        async def handle(request: Any, caller: Caller) -> msgspec.Struct:
+            await self._groups.know(caller.name)
+            return await handler(request, caller)
+
+        return handle
 
     # --- requests -------------------------------------------------------------------------------------------------
 
@@ -341,6 +353,9 @@ class AdmissionService:
     async def _on_update(self, request: wire.UpdateOperation, caller: Caller) -> msgspec.Struct:
         operation = self.engine.state.operations.get(request.operation)
         pools = {TreeName(tree): said.pool for tree, said in request.scheduling_options_per_pool_tree.items()}
+        if operation is not None:
+            # Whether the operation may run in another pool depends on its owner.
+            await self._groups.know(operation.user)
         if operation is not None and request.pool is not None:
             pools.setdefault(operation.spec.tree, request.pool)
         for tree, pool in pools.items():
@@ -370,6 +385,7 @@ class AdmissionService:
         return await self._after_flush(queries.whole_operations(self.engine.state, request, self._role.term))
 
     async def _on_log_reader(self, request: AskLogReader, _caller: Caller) -> msgspec.Struct:
+        await self._groups.know(request.user)
         return await self._if_not_missed(disclosure.log_reader(self.engine.state, request))
 
     async def _on_get(self, request: wire.GetOperation, caller: Caller) -> msgspec.Struct:

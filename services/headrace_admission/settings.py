@@ -65,6 +65,10 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: Time after which an archive is removed if no operation was started with it.
     unused_archive_ms: Annotated[int, msgspec.Meta(ge=1_000)] = 3_600_000
 
+    #: True: the groups that this host knows for an account with the name of a person (NSS: /etc/group, LDAP, ...) count as groups of that
+    #: person. Users of other hosts have the groups of the account with their name here.
+    groups_of_host: bool = False
+
     #: File with the keys by which hosts join, readable by its owner only; empty: hosts cannot join by a token.
     authority_file: str = ""
     #: Time for which the token of a host can be used.

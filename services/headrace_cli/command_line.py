@@ -39,7 +39,7 @@ GROUPS: Final = {
         "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
         "whoami": (
             "headrace_cli.persons.login:whoami",
-            "Show your user name, your cluster and your rights.",
+            "Show your user name, your groups, your cluster and your rights.",
         ),
         "login": ("headrace_cli.persons.login:login", "Send later commands to a cluster, under your name."),
         "logout": (
@@ -58,6 +58,10 @@ GROUPS: Final = {
             "List, make, change and remove pool trees, each with pools, options and nodes of its own.",
         ),
         "node": ("headrace_cli.commands.node:app", "List nodes, let hosts join, drain nodes, and remove them."),
+        "group": (
+            "headrace_cli.commands.group:app",
+            "List, make and change groups of people, for access lists of pools.",
+        ),
         "plan": (
             "headrace_cli.commands.plans.plan:plan",
             "Compute the shares of a tree in a file, or of the running tree after supposed changes.",

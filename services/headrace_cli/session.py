@@ -135,6 +135,9 @@ def change(
     async def work(client: Client, screen: Screen) -> int:
         answer = await ask(client)
         if isinstance(answer, PoolPlan):
+            from headrace_cli.show.unknown_groups import with_unknown_groups
+
+            answer = await with_unknown_groups(client, answer)
             return Exit.DONE if show_plan(screen, answer, done, whole=whole) else Exit.REFUSED
         from headrace_cli.commands.plans.what_if import show_what_if
 

@@ -47,6 +47,7 @@ from headrace.wire.version import Term
 from headrace_fair_share.configuration.change_decisions import Change, StoredTree
 from headrace_fair_share.configuration.node_filters import NodeFilters
 from headrace_fair_share.configuration.other_trees import OtherTrees
+from headrace_fair_share.configuration.persons import Persons
 from headrace_fair_share.configuration.requests import ConfigurationRequests
 from headrace_fair_share.configuration.store import PoolStore
 from headrace_fair_share.effects import (
@@ -124,10 +125,9 @@ class FairShareService:
         judge = NodeFilters(pools, lambda: runtime.bus.key_value(subjects.NODES_BUCKET)).refusal
         self._store = PoolStore(pools, tree, runtime.clock, self._on_stored, self._on_written, judge)
         others = OtherTrees(pools, tree, options.bounds, runtime.clock, judge)
-        self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, runtime.settings.person)
-        self._what_if = WhatIfRequests(
-            tree, self.engine, self._shell, runtime.settings.person, self._requests.unknown_tree
-        )
+        person = Persons(runtime.bus, runtime.settings)
+        self._requests = ConfigurationRequests(self.engine, self._shell, self._store, others, person)
+        self._what_if = WhatIfRequests(tree, self.engine, self._shell, person, self._requests.unknown_tree)
         self._update_times = LengthsOfTime(
             "share_updates", "Durations of updates, in a worker thread or on the event loop."
         )

@@ -16,6 +16,7 @@ NodeName = NewType("NodeName", str)
 PoolName = NewType("PoolName", str)
 TreeName = NewType("TreeName", str)
 UserName = NewType("UserName", str)
+GroupName = NewType("GroupName", str)
 #: Identifies one run of an agent process. As text, a later run of the same node sorts after all earlier runs.
 Incarnation = NewType("Incarnation", str)
 
@@ -25,6 +26,7 @@ ROOT_POOL = PoolName("<Root>")
 _INCARNATION = re.compile(r"(?P<number>[0-9]{16})-[0-9a-f]{8}\Z")
 _TOKEN = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 _OPERATION = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,62}[a-z0-9])?\Z")
+_GROUP = re.compile(r"(?=.{1,63}\Z)[A-Za-z0-9_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\Z")
 _POOL = re.compile(r"[^\s/<>\"'\x00-\x1f\x7f]{1,100}\Z")
 _TOKEN_RULE = "1 to 63 characters of a-z, 0-9 and '-', without '-' at the start and the end"
 
@@ -104,9 +106,28 @@ def tree_name(text: str) -> TreeName:
 
 def user_name(text: str) -> UserName:
     """Check a user's name, one lower-case token. Raises `BadInput`."""
-    if not _TOKEN.match(text):
+    if not is_user_name(text):
         raise BadInput("user name", text, _TOKEN_RULE)
     return UserName(text)
+
+
+def is_user_name(text: str) -> bool:
+    """True if a user may have this name."""
+    return _TOKEN.match(text) is not None
+
+
+def group_name(text: str) -> GroupName:
+    """Check the name of a group of users: letters, digits, '_', '-' and single dots, as hosts and directories name groups.
+
+    Names that differ in case are different names. Raises `BadInput`.
+    """
+    if not _GROUP.match(text):
+        raise BadInput(
+            "group name",
+            text,
+            "1 to 63 characters of a-z, A-Z, 0-9, '_', '-' and single dots between them, not '-' first",
+        )
+    return GroupName(text)
 
 
 def user_name_from_login(login: str) -> UserName:

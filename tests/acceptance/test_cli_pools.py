@@ -51,6 +51,26 @@ def test_a_look_loads_nothing_that_makes_keys_draws_bars_or_packs_files(up: Up, 
     assert not {"cryptography", "headrace_cli.agent.token", "rich.progress", "tarfile"} & loaded.modules
 
 
+def test_groups_are_made_changed_and_named_in_access_lists(up: Up) -> None:
+    me = json.loads(up.run("whoami", "--json").stdout)["user"]
+    assert "group crew made: 2 members" in up.run("group", "create", "crew", me, "ada").stdout
+    up.run("group", "add", "crew", "ben")
+    up.run("group", "remove", "crew", "ada")
+    assert [*json.loads(up.run("group", "get", "crew", "--json").stdout)["members"]] == [me, "ben"]
+    assert "ben" in up.run("group", "get", "crew").stdout
+    assert "did you mean crew?" in up.run("group", "add", "crw", "cleo", expect=4).stderr
+    assert "`headrace group delete crew` deletes the group" in up.run("group", "remove", "crew", expect=2).stderr
+    assert "groups         crew" in up.run("whoami").stdout
+
+    misspelt = up.run("pool", "create", "shore", "access/use=[ada; group:crw]").stderr
+    assert "there is no group 'crw' in Headrace; did you mean crew?" in " ".join(misspelt.split())
+    assert up.run("pool", "set", "shore", "access/use=group:crew").stderr == ""
+    assert f"{me}, in crew: may do everything, as an administrator" in up.run("pool", "explain", "shore").stdout
+    assert "deleted" in up.run("group", "delete", "crew").stdout
+    assert json.loads(up.run("group", "list", "--json").stdout) == {"groups": []}
+    up.run("pool", "remove", "shore")
+
+
 def exported(up: Up) -> Any:
     return json.loads(up.run("pool", "export", "--json").stdout)["pools"]
 

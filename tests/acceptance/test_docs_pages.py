@@ -85,6 +85,15 @@ def test_operations_run_after_others_as_the_page_says() -> None:
 
 
 @pytest.mark.long
+def test_groups_are_made_and_used_as_the_page_says() -> None:
+    with Up(nodes=LAPTOP) as up:
+        said = typed(up, DOCS / "how-to" / "groups.md")
+
+    assert "did you mean research?" in next(text for line, text in said.items() if line.startswith("group get reserch"))
+    assert "may do everything, as an administrator" in said["pool explain lab"]
+
+
+@pytest.mark.long
 def test_every_command_beside_one_of_slurm_does_what_it_says() -> None:
     with Up(nodes=LAPTOP) as up:
         said = typed_lines(up, table_lines((DOCS / "how-to" / "come-from-slurm.md").read_text()))

@@ -466,7 +466,7 @@ def _stored(options: dict[str, Any], pools: dict[str, dict[str, Any]], expect: d
     if "fallback_parent" in expect:
         # Admission makes ephemeral pools, by the rules that it reads of the same tree.
         rules = TreeBook(rules_of(desk.configuration.pools.tree))
-        parent = default_parent(rules, PoolName("nobody-made-it"), USER)
+        parent = default_parent(rules, PoolName("nobody-made-it"), Person(USER))
         found.append(compared("fallback_parent", expect["fallback_parent"], parent))
     return found
 

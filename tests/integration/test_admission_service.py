@@ -24,6 +24,7 @@ from headrace.runtime.role import Deposed, Role, role_of
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.figures import FiguresAnswer
+from headrace.wire.groups import AskGroups, ChangeGroup, GetGroup
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, Published
 from headrace.wire.logs import AskLogReader
@@ -701,6 +702,9 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.user("anna", "pool.lost_work"), "user", GetLostWork),
     (subjects.user("anna", "node.change"), "user", ChangeNode),
     (subjects.user("anna", "rights"), "user", GetRights),
+    (subjects.user("anna", "group.change"), "user", ChangeGroup),
+    (subjects.user("anna", "group.get"), "user", GetGroup),
+    (subjects.GROUPS_OF, "service", AskGroups),
     (subjects.log_reader("n1"), "node", AskLogReader),
     (subjects.enrol("n1"), "node", Enrol),
     (subjects.ledger("attach"), "service", ledger.Attach),

@@ -31,6 +31,7 @@ from headrace.wire.codec import encode
 from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.figures import FiguresRequest
 from headrace.wire.files import Archive, Upload
+from headrace.wire.groups import ChangeGroup, GetGroup, GroupChange, ListGroups
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.history import GetHistory
 from headrace.wire.joining import MakeToken
@@ -43,7 +44,7 @@ from headrace.wire.pool_explanations import ExplainPool
 from headrace.wire.pools import GetPools
 from headrace.wire.preemption import ListObserved
 from headrace.wire.replay import ReadEvents
-from headrace.wire.rights import GetRights, RightsOnPool
+from headrace.wire.rights import GetRights, RightGrant, RightsOnPool
 from headrace.wire.services import ListServices
 from headrace.wire.sessions import SessionCommand, SessionTurn
 from headrace.wire.start_plans import FitOperation, PlanStart
@@ -206,7 +207,11 @@ async def test_a_refusal_names_the_pool_the_right_and_who_has_it(tmp_path: Path)
         "this needs the right `administer` on pool p, held by: eve",
         "this needs the rights of an administrator, held by: eve",
     ]
-    assert rights["ben"].pools == [RightsOnPool(TREE, ROOT_POOL, ["use"]), RightsOnPool(TREE, PoolName("p"), [])]
+    open_to_all = RightGrant("use", ROOT_POOL, "use", "")
+    assert rights["ben"].pools == [
+        RightsOnPool(TREE, ROOT_POOL, ["use"], [open_to_all]),
+        RightsOnPool(TREE, PoolName("p"), []),
+    ]
     assert [row.rights for row in rights["chris"].pools] == [["use"], ["manage"]]
     assert [user for user in PERSONS if rights[user].administrator] == ["eve"]
 
@@ -266,6 +271,8 @@ QUESTIONS: Final[dict[str, msgspec.Struct]] = {
     subjects.of_tree("preemption.observed", TREE): ListObserved(),
     f"job.logs.{NODE}": ReadLog(THEIRS, 0, stream=LogStream.STDERR),
     "rights": GetRights(),
+    "group.get": GetGroup("research"),
+    "group.list": ListGroups(),
     "service.list": ListServices(),
     "service.figures": FiguresRequest(),
     "tree.list": ListTrees(),
@@ -284,6 +291,7 @@ FORBIDDEN: Final[dict[str, msgspec.Struct]] = {
     "op.scan": wire.ScanQueues(),
     "node.change": ChangeNode(NODE, NodeChange.DRAIN),
     "node.token": MakeToken(NODE, USER_KEY),
+    "group.change": ChangeGroup("of-ben", GroupChange.CREATE, ["ben"]),
     "pool.change": ChangePools([Remove(PoolName("p"))]),
     "pool.move_to_tree": MovePoolToTree(PoolName("p"), TreeName("other"), ROOT_POOL),
     "tree.create": CreateTree(TreeName("other")),

@@ -21,6 +21,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.figures import FiguresAnswer
 from headrace.wire.files import PIECE_BYTES
+from headrace.wire.groups import ChangeGroup, Group, GroupList, GroupsOfPerson
 from headrace.wire.happenings import Missed, OperationHistory, Recorded, StarvationChanged
 from headrace.wire.heartbeat import Heartbeat, Orders
 from headrace.wire.history import HistorySample, PoolHistory
@@ -83,6 +84,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
     admission.ephemeral_pools: {OverLimit, WholeOperations},
     admission.histories: {LogPage, OperationHistory},
     admission.lost_work: {LostWorkTold},
+    admission.groups: {Group, GroupList, GroupsOfPerson},
     admission.rights: {Rights},
     agent.heartbeats: {Heartbeat},
     allocator.orders: {Heartbeat, Orders, OperationPlaces, UsagePart, WaitingExplained, OperationFit},
@@ -104,6 +106,7 @@ OF_PEOPLE: Final[set[type]] = {
     wire.ListOperations,
     wire.UpdateOperation,
     wire.CountPools,
+    ChangeGroup,
     ChangePools,
     CreateTree,
     FitOperation,
@@ -130,6 +133,7 @@ BUCKETS: Final[dict[str, Builder | type | int]] = {
     "ARCHIVES_BUCKET": ArchiveRecord,
     "CHECKPOINT_BUCKET": LARGEST_MESSAGE_BYTES,
     "CLOCKS_BUCKET": fair_share.clocks,
+    "GROUPS_BUCKET": admission.groups,
     "KEYS_BUCKET": Token,
     "LEASES_BUCKET": A_FEW_FIGURES,
     "NODES_BUCKET": NodeRecord,

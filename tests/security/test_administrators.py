@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import BadInput
+from headrace.ids import group_name
+from headrace.pools import person_of
 from headrace.runtime.settings import CommonSettings, load
 from headrace_admission.settings import AdmissionSettings
 from headrace_allocator.settings import AllocatorSettings
@@ -68,6 +70,17 @@ def test_the_named_are_administrators_and_stay_so(tmp_path: Path, capsys: pytest
         init(tmp_path, url=URL, administrators=named)
         assert ", eve, ben\n" in capsys.readouterr().err
         assert administrators(tmp_path, "ada", "eve", "ben", client_user(tmp_path)) == ["eve", "ben", "administrator"]
+
+
+def test_members_of_a_named_group_are_administrators_and_a_person_of_its_name_is_not(tmp_path: Path) -> None:
+    init(tmp_path, url=URL, administrators="group:ops")
+    named = load(AdmissionSettings, "admission", tmp_path / "admission" / "settings.toml", {}).administrator_names
+
+    assert named == {"administrator", "group:ops"}
+    assert person_of("ada", named, (group_name("ops"),)).administrator
+    assert administrators(tmp_path, "ada", "ops", "group:ops") == []
+    with pytest.raises(BadInput, match="group name"):
+        init(tmp_path, url=URL, administrators="group:-")
 
 
 def test_no_person_bears_the_administrators_name(tmp_path: Path) -> None:

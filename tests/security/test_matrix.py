@@ -49,7 +49,7 @@ PROMISED: Final = (
         "admission",
         *("op.start", "op.plan_start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan"),
         *("op.upload", "op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log", "pool.counts"),
-        *("pool.lost_work", "node.change", "node.token", "rights"),
+        *("pool.lost_work", "node.change", "node.token", "rights", "group.change", "group.get", "group.list"),
     ),
     of_person(
         "fair_share",
@@ -85,6 +85,7 @@ PROMISED: Final = (
         "admission",
         [f"headrace.v1.ledger.{verb}" for verb in ("attach", "draw", "return", "report", "released")],
     ),
+    Promise("fair_share", "admission", ["headrace.v1.groups_of"]),
     Promise("allocator fair_share", "admission", ["headrace.v1.operations.whole"]),
     Promise("admission", "allocator fair_share", ["headrace.v1.events"]),
     Promise("allocator", "fair_share", ["headrace.v1.{tree}.share.whole", "headrace.v1.{tree}.usage"]),
@@ -154,6 +155,8 @@ STORES_PROMISED: Final = (
     StorePromise("headrace_node_leases_copies", {"allocator": ["*"]}),
     StorePromise("headrace_keys", {"admission": ["*"]}),
     StorePromise("headrace_keys_copies", {"admission": ["*"]}),
+    StorePromise("headrace_groups", {"admission": [">"]}),
+    StorePromise("headrace_groups_copies", {"admission": [">"]}),
 )
 
 #: Requests of JetStream about a stream, each with its tokens after the stream's name. Most are for nobody.

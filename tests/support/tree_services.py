@@ -17,6 +17,7 @@ from headrace.runtime.service import Runtime, runtime_on
 from headrace.runtime.settings import CommonSettings
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
+from headrace.wire.groups import AskGroups, GroupsOfPerson
 from headrace.wire.ledger import LiveOperation, WholeOperations, WholeOperationsRequest
 from headrace.wire.log import Event, Published
 from headrace.wire.operations import OperationSpec, OperationState
@@ -113,7 +114,7 @@ async def stand_in_for(bus: Bus, role: str) -> None:
 
 
 class SmallAdmission:
-    """Knows `operations`; tells events as the log would."""
+    """Knows `operations`; tells events as the log would. Nobody is in a group."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -123,6 +124,7 @@ class SmallAdmission:
     async def serve(self) -> None:
         await stand_in_for(self._bus, "admission")
         await self._bus.serve(subjects.OPERATIONS_WHOLE, self._whole)
+        await self._bus.serve(subjects.GROUPS_OF, self._no_groups)
 
     async def tell(self, *events: Event) -> None:
         self.sequence += 1
@@ -134,6 +136,10 @@ class SmallAdmission:
     async def _whole(self, message: Message) -> bytes:
         decode(message.data, WholeOperationsRequest)
         return encode(WholeOperations(sequence=self.sequence, term=1, operations=self.operations))
+
+    async def _no_groups(self, message: Message) -> bytes:
+        decode(message.data, AskGroups)
+        return encode(GroupsOfPerson([]))
 
 
 class SmallAllocator:

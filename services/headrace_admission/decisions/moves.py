@@ -32,20 +32,20 @@ def plan_move(
         if tree not in operation.placements:
             named = f"scheduling_options_per_pool_tree.{tree}"
             return BadRequest(named, tree, "a tree of the operation: " + ", ".join(operation.placements))
-    everywhere = state.configuration.everywhere
+    everywhere, owner = state.configuration.everywhere, state.configuration.person(operation.user)
     targets: dict[TreeName, Target] = {}
     for tree, placement in operation.placements.items():
         pool = _asked_pool(request, tree)
         if pool is None:
             continue
         book = state.books[tree]
-        target = target_pool(book, pool, operation.user)
+        target = target_pool(book, pool, owner)
         refusal = unfit_pool(book, pool, target, gang=operation.spec.is_gang)
-        refusal = refusal or no_use(book, everywhere.person(operation.user), target)
+        refusal = refusal or no_use(book, owner, target)
         if refusal is not None:
             return refusal
         if not may_move(state, operation, user):
-            return not_allowed(everywhere.person(user), f"move operation {operation.id} of {operation.user}")
+            return not_allowed(state.configuration.person(user), f"move operation {operation.id} of {operation.user}")
         if target.pool != placement.pool:
             refusal = refused_job_size(tree, book, target.nearest_existing, operation.spec)
             if refusal is not None:

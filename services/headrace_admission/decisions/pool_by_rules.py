@@ -35,7 +35,7 @@ class Rejected(msgspec.Struct, frozen=True):
 
     #: The rule that rejected the operation; None: all rules passed on.
     rule: PlacementRule | None
-    #: True if the rule needs groups of the user, which are not known.
+    #: True if the rule needs a group, and the user is in no group or the groups are not known.
     lacks_groups: bool = False
 
 

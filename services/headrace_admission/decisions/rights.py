@@ -42,13 +42,18 @@ def may_move(state: State, operation: Operation, user: str) -> bool:
 
     The right `manage` on a pool does not allow moving operations out of it.
     """
-    return user == operation.user or state.configuration.everywhere.person(user).administrator
+    return user == operation.user or state.configuration.person(user).administrator
+
+
+def nearest_configured(book: TreeBook, pool: PoolName) -> PoolName:
+    """Return the pool, or for an ephemeral pool its nearest ancestor that is configured, whose access lists hold for it."""
+    return next(each for each in book.upwards(pool) if each == ROOT_POOL or each in book.rules.pools)
 
 
 def _no_manage(state: State, operation: Operation, user: str, what: str) -> NotAllowed | None:
     if user == operation.user:
         return None
-    person = state.configuration.everywhere.person(user)
+    person = state.configuration.person(user)
     refusals = (
         _lacking(state.books.get(tree), person, Right.MANAGE, placement.pool, what)
         for tree, placement in operation.placements.items()
@@ -63,7 +68,7 @@ def _lacking(book: TreeBook | None, person: Person, right: Right, pool: PoolName
     """
     lists: list[Access] = []
     if book is not None and book.rules.configured is not None:
-        pool = next(each for each in book.upwards(pool) if each == ROOT_POOL or each in book.rules.pools)
+        pool = nearest_configured(book, pool)
         lists = list(access_lists(book.rules.configured, pool))
     if person.administrator or allowed(lists, person, right):
         return None

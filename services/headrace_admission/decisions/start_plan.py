@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from headrace.ids import PoolName, TreeName
+from headrace.pools import Person
 from headrace.pools.placement_rules import RuleName
 from headrace.suggestions import hint, near
 from headrace.wire.operations import OperationSpec, PerTree
@@ -61,13 +62,13 @@ def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refu
         and not (spec.terminal and no_sessions(configured, [tree]))
     ]
     only_known = spec.require_specified_pools_existence or everywhere.require_specified_pools_existence
-    person = everywhere.person(user)
+    person = state.configuration.person(user)
     targets: dict[TreeName, Target] = {}
     for tree in (*regular, *tentative):
         book = state.books[tree]
         said = spec.scheduling_options_per_pool_tree.get(tree, _NOTHING_SAID)
         must_exist = only_known and tree in regular
-        target = _target(tree, book, said.pool or spec.pool, user, spec, must_exist=must_exist)
+        target = _target(tree, book, said.pool or spec.pool, person, spec, must_exist=must_exist)
         if not isinstance(target, Target):
             return target
         refusal = no_use(book, person, target)
@@ -78,7 +79,7 @@ def plan_start(state: State, spec: OperationSpec, user: str) -> StartPlan | Refu
 
 
 def _target(
-    tree: TreeName, book: TreeBook, asked: PoolName, user: str, spec: OperationSpec, *, must_exist: bool
+    tree: TreeName, book: TreeBook, asked: PoolName, person: Person, spec: OperationSpec, *, must_exist: bool
 ) -> Target | Refusal:
     """Return the pool chosen by the tree's placement rules, or a refusal.
 
@@ -86,23 +87,26 @@ def _target(
     """
     if must_exist and asked and not book.exists(asked):
         return NotFound("pool", asked, near=near(asked, book.rules.pools))
-    chosen = pool_by_rules(book.rules.placement_rules, StartFacts(asked, user), book.rules.pools)
+    facts = StartFacts(asked, person.name, person.groups)
+    chosen = pool_by_rules(book.rules.placement_rules, facts, book.rules.pools)
     if isinstance(chosen, Rejected):
-        return _rejection(tree, book, asked, chosen)
-    target = target_pool(book, chosen.pool, user, of_user=chosen.of_user)
+        return _rejection(tree, book, asked, chosen, person)
+    target = target_pool(book, chosen.pool, person, of_user=chosen.of_user)
     refusal = unfit_pool(book, chosen.pool, target, gang=spec.is_gang, specified_pools_only=must_exist)
     is_asked_for = chosen.rule.name is RuleName.SPECIFIED and not chosen.rule.nested_user
     return refusal or (target if is_asked_for else msgspec.structs.replace(target, rule=chosen.rule.text()))
 
 
-def _rejection(tree: TreeName, book: TreeBook, asked: PoolName, rejected: Rejected) -> BadRequest | NotFound:
+def _rejection(
+    tree: TreeName, book: TreeBook, asked: PoolName, rejected: Rejected, person: Person
+) -> BadRequest | NotFound:
     rules = book.rules.placement_rules
     may_ask = any(rule.name is RuleName.SPECIFIED for rule in rules)
     if asked and may_ask and not book.exists(asked) and not rejected.lacks_groups:
         return NotFound("pool", asked, near=near(asked, book.rules.pools))
     listed = f"its placement rules are {', '.join(rule.text() for rule in rules)}"
     if rejected.lacks_groups and rejected.rule is not None:
-        why = f"`{rejected.rule.text()}` needs the groups of the user, which Headrace does not know"
+        why = f"`{rejected.rule.text()}` needs a group, and {person.name} is in no group"
         return BadRequest(
             "pool", asked or "none", f"a pool that an earlier placement rule of tree {tree} accepts: {why}; {listed}"
         )

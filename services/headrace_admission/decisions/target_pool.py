@@ -8,6 +8,8 @@ from typing import Final
 import msgspec
 
 from headrace.ids import ROOT_POOL, PoolName
+from headrace.pools import Person
+from headrace.pools.pool_config import GROUP
 from headrace.wire.placements import EphemeralPool
 from headrace_admission.state.tree_book import TreeBook
 
@@ -35,8 +37,8 @@ def is_name_for_users(name: str) -> bool:
     return _NAME.match(name) is not None
 
 
-def target_pool(book: TreeBook, asked: PoolName, user: str, *, of_user: bool = False) -> Target:
-    """Return the pool for an operation of `user` that asks for `asked`.
+def target_pool(book: TreeBook, asked: PoolName, person: Person, *, of_user: bool = False) -> Target:
+    """Return the pool for an operation of a person that asks for `asked`.
 
     In a hub, or with `of_user`, it is the user's own pool, `asked$user`.
     """
@@ -44,24 +46,26 @@ def target_pool(book: TreeBook, asked: PoolName, user: str, *, of_user: bool = F
         made: tuple[EphemeralPool, ...] = ()
         own, is_fifo = of_user or book.rules_of(asked).create_ephemeral_subpools, book.is_fifo(asked)
     else:
-        parent = default_parent(book, asked, user)
-        made = (with_parent_settings(book, EphemeralPool(asked, parent, user)),)
+        parent = default_parent(book, asked, person)
+        made = (with_parent_settings(book, EphemeralPool(asked, parent, person.name)),)
         own, is_fifo = of_user, made[0].mode == "fifo"
     # A fifo pool cannot have pools below it.
     if not own or is_fifo:
         return Target(asked, made)
-    name = PoolName(f"{asked}${user}")
+    name = PoolName(f"{asked}${person.name}")
     if book.exists(name):
         return Target(name)
     return Target(name, (*made, with_parent_settings(book, EphemeralPool(name, asked, of_hub=True))))
 
 
-def default_parent(book: TreeBook, pool: PoolName, user: str = "") -> PoolName:
-    """Return the parent of a new ephemeral pool: the user's default pool, else the tree's, else the root.
+def default_parent(book: TreeBook, pool: PoolName, person: Person | None = None) -> PoolName:
+    """Return the parent of a new ephemeral pool: the default pool of the user, else of the user's first group with a default pool,
+    else of the tree, else the root.
 
     A default pool is skipped if it does not exist, is fifo, or lies below the new pool itself.
     """
-    candidates = (book.rules.user_to_default_pool.get(user), book.rules.default_parent_pool)
+    named = [] if person is None else [person.name, *(GROUP + group for group in person.groups)]
+    candidates = [*map(book.rules.user_to_default_pool.get, named), book.rules.default_parent_pool]
     for each in candidates:
         if each is not None and book.exists(each) and not book.is_fifo(each) and pool not in book.upwards(each):
             return each

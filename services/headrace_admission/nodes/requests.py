@@ -53,7 +53,7 @@ class NodeRequests:
     _drains: Drains
     _joining: Joining | None = None
 
-    def __init__(self, runtime: Runtime[AdmissionSettings], person: Callable[[str], Person]) -> None:
+    def __init__(self, runtime: Runtime[AdmissionSettings], person: Callable[[str], Awaitable[Person]]) -> None:
         self._runtime = runtime
         self._person = person
         self._now = runtime.clock.now
@@ -119,7 +119,7 @@ class NodeRequests:
         return await self._answered(joining.join(caller.name, request, self._now()))
 
     async def _on_make_token(self, request: MakeToken, caller: Caller) -> msgspec.Struct:
-        joining, by = self._joining, self._person(caller.name)
+        joining, by = self._joining, await self._person(caller.name)
         if not by.administrator:
             return not_allowed(by, f"let a host join as node {request.node}")
         if joining is None:
@@ -127,7 +127,7 @@ class NodeRequests:
         return await self._answered(joining.make_token(request, by, self._now()))
 
     async def _on_change(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
-        by = self._person(caller.name)
+        by = await self._person(caller.name)
         try:
             with anyio.fail_after(_CHANGE_NODE_S):
                 changing = change_node(self._nodes, request, by, self._now(), self._give_up, self._shut_out)

@@ -11,6 +11,7 @@ from headrace.pools import EVERYBODY, Person, PoolConfig, PoolMode, PoolTree, Tr
 from headrace.pools.amounts import NOTHING, PartialResources
 from headrace.pools.placement_rules import PlacementRule, parse_rule
 from headrace.wire.operation_spec import VANILLA
+from headrace_admission.state.groups import GroupBook
 
 #: Types that an operation may have.
 OPERATION_TYPES: Final = (
@@ -40,7 +41,7 @@ class GlobalRules(msgspec.Struct, frozen=True):
     require_specified_pools_existence: bool = False
     #: True: operations may be moved to another pool.
     pool_change_is_allowed: bool = True
-    #: Users who may do everything; `*`: every user.
+    #: Users and groups who may do everything; `*`: every user.
     administrators: frozenset[str] = frozenset({EVERYBODY})
     #: Upper bound for each user; None: no limit.
     max_operation_count_per_user: int | None = None
@@ -58,10 +59,6 @@ class GlobalRules(msgspec.Struct, frozen=True):
         No start reaches this bound. A log with more bytes was written before there were quotas, or while they were far larger.
         """
         return max(2 * self.most_operation_bytes, _LARGEST_REPLAYED_BYTES)
-
-    def person(self, user: str) -> Person:
-        """Return the user, and whether the user is an administrator."""
-        return person_of(user, self.administrators)
 
 
 class SubpoolRules(msgspec.Struct, frozen=True):
@@ -127,7 +124,7 @@ class TreeRules(msgspec.Struct, frozen=True):
     #: Rules that choose the pool of an operation. The first rule that does not pass the operation on decides.
     placement_rules: tuple[PlacementRule, ...] = tuple(parse_rule(text, "") for text in TreeOptions().placement_rules)
     default_parent_pool: PoolName = ROOT_POOL
-    #: By user, the pool below which the user's ephemeral pools are made.
+    #: By user or group, the pool below which the ephemeral pools of the user are made.
     user_to_default_pool: dict[str, PoolName] = {}
     max_ephemeral_pools_per_user: int = 1
     allow_gang_operations_only_in_fifo_pools: bool = False
@@ -208,13 +205,19 @@ class HeldBack(msgspec.Struct, frozen=True):
 
 
 class Configuration:
-    """The rules in force, and the rules that cannot be applied yet.
+    """The rules in force, the rules that cannot be applied yet, and the groups of people.
 
-    They are not in the log: they are read again at each start, and only `State.configure` changes them.
+    They are not in the log: they are read again at each start. Only `State.configure` changes the rules.
     """
 
-    def __init__(self, everywhere: GlobalRules) -> None:
+    def __init__(self, everywhere: GlobalRules, groups: GroupBook | None = None) -> None:
         self.everywhere = everywhere
+        self.groups = groups or GroupBook()
         #: Configured trees. Other trees also have books while operations live in them.
         self.trees: dict[TreeName, TreeRules] = {}
         self.held_back: dict[TreeName, HeldBack] = {}
+
+    def person(self, user: str) -> Person:
+        """Return the user with groups, and whether the user is an administrator."""
+        groups = tuple(each.name for each in self.groups.of(user))
+        return person_of(user, self.everywhere.administrators, groups)

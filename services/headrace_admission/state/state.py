@@ -44,6 +44,7 @@ from headrace.wire.placements import TreePlacement
 from headrace_admission.lost_work import LostWorkBook, LostWorkRow
 from headrace_admission.state.book_checks import check_pool, holds
 from headrace_admission.state.ephemeral_pools import TreePools
+from headrace_admission.state.groups import GroupBook
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.ledger import Ledger, Verdict
 from headrace_admission.state.operation import Operation, OperationBytes, OperationRecord
@@ -80,6 +81,7 @@ class State:
         *,
         keep_finished: int = 10_000,
         keep_finished_bytes: int = 128 * 1024 * 1024,
+        groups: GroupBook | None = None,
     ) -> None:
         self._keep_finished = keep_finished
         self._keep_finished_bytes = keep_finished_bytes
@@ -109,16 +111,17 @@ class State:
         self.lost_work = LostWorkBook()
         #: Called with an operation right before it changes, while a checkpoint is being written.
         self.before_change: Callable[[Operation], None] | None = None
-        self.configuration = Configuration(everywhere or GlobalRules())
+        self.configuration = Configuration(everywhere or GlobalRules(), groups)
         #: Sequence of the last log entry that is part of the state.
         self.sequence = 0
 
     def emptied(self) -> State:
-        """Return an empty state with the same bounds."""
+        """Return an empty state with the same bounds and groups."""
         return State(
             self.configuration.everywhere,
             keep_finished=self._keep_finished,
             keep_finished_bytes=self._keep_finished_bytes,
+            groups=self.configuration.groups,
         )
 
     # --- from the log ----------------------------------------------------------------------------------------------

@@ -126,8 +126,8 @@ def init(
     beside
         The same for an agent that runs beside the services, with its credential in `nodes/NAME`.
     administrators
-        People who may do everything, besides the holder of `client/credential`, separated by commas; `*` means everybody. Unless
-        given, it stays unchanged; a new cluster has no other administrator. Services read it when they start.
+        People and groups (`group:NAME`) who may do everything, besides the holder of `client/credential`, separated by commas; `*` means
+        everybody. Unless given, it stays unchanged; a new cluster has no other administrator. Services read it when they start.
     operator
         From now on, the server accepts credentials signed by an operator, instead of passwords in its configuration. The keys are in
         `authority`; keep that folder off all hosts of the cluster. `headrace cluster push` sends the server revoked keys.

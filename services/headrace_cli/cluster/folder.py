@@ -24,7 +24,7 @@ from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, PERSON_LOGIN, Endpoint
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, UserName, node_name, user_name
-from headrace.pools.pool_config import EVERYBODY
+from headrace.pools.pool_config import EVERYBODY, user_or_group
 from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
@@ -96,7 +96,7 @@ class ClusterFolder:
             raise BadInput(str(file), str(error), "the options of `headrace cluster init`, as it wrote them") from None
 
     def administrators(self, named: str) -> str:
-        """Return the administrators: the users in `named` and the holder of `client/credential`, or everybody.
+        """Return the administrators: the users and groups in `named` and the holder of `client/credential`, or everybody.
 
         If `named` is empty, the administrators stay as they were; in a new cluster the holder of `client/credential` is
         the only one. Raises `BadInput`.
@@ -107,7 +107,7 @@ class ClusterFolder:
         known = None if wanted else self.options()
         if known is not None:
             return known.administrators
-        return ",".join(dict.fromkeys([ADMINISTRATOR, *map(user_name, wanted)]))
+        return ",".join(dict.fromkeys([ADMINISTRATOR, *map(user_or_group, wanted)]))
 
     def person(self, name: UserName) -> Path:
         """Return the folder for a person."""

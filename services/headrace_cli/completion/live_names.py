@@ -50,6 +50,8 @@ async def _names(client: Client, slot: Slot) -> list[Name]:
             return [Name(n.node, f"{n.state}, {format_amount('cpu', n.total.cpu)} cores") for n in nodes]
         case ValueKind.TREE:
             return [Name(t.tree, f"pools: {t.pools}") for t in (await client.trees.list()).trees]
+        case ValueKind.GROUP:
+            return [Name(each.name, f"members: {each.members}") for each in (await client.groups.list()).groups]
         case ValueKind.USER:
             return [Name(user) for user in sorted({view.user for view in await client.list(limit=_MOST_OPERATIONS)})]
         case ValueKind.OPERATION_SETTING:

@@ -24,6 +24,7 @@ class ValueKind(enum.Enum):
     LIVE_OPERATION = enum.auto()
     NODE = enum.auto()
     TREE = enum.auto()
+    GROUP = enum.auto()
     USER = enum.auto()
     STATE = enum.auto()
     #: A field of the pool that an earlier argument names.
@@ -48,6 +49,7 @@ _LIVE: Final = frozenset(
         ValueKind.LIVE_OPERATION,
         ValueKind.NODE,
         ValueKind.TREE,
+        ValueKind.GROUP,
         ValueKind.USER,
     }
 )
@@ -80,8 +82,9 @@ _BY_NAME: Final = {
     "trees": ValueKind.TREE,
     "unset": ValueKind.ATTRIBUTE,
     "user": ValueKind.USER,
+    "users": ValueKind.USER,
 }
-_BY_NOUN: Final = {"node": ValueKind.NODE, "pool": ValueKind.POOL, "tree": ValueKind.TREE}
+_BY_NOUN: Final = {"group": ValueKind.GROUP, "node": ValueKind.NODE, "pool": ValueKind.POOL, "tree": ValueKind.TREE}
 #: Commands and their arguments that name something new.
 _NEW: Final = frozenset({("create", "name"), ("up", "node")})
 #: Commands about settings themselves. Their argument `name` is the name of a setting.

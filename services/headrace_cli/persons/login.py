@@ -19,9 +19,11 @@ from headrace.errors import BadInput
 from headrace.ids import user_name
 from headrace.server_urls import parse_server_urls
 from headrace.suggestions import hint
+from headrace.wire.groups import GroupSource
 from headrace.wire.rights import Rights
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.session import Common, talk
+from headrace_cli.show.rights import reasons
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import facts_table, table
 
@@ -113,7 +115,7 @@ def logout(name: str = "", /) -> int:
 
 
 def whoami(*, common: Common | None = None) -> int:
-    """Show your user name, your cluster and your rights.
+    """Show your user name, your groups, your cluster and your rights.
 
     A right on a pool also holds for all pools below it. A pool that is not listed has the rights of its parent.
 
@@ -128,10 +130,13 @@ def whoami(*, common: Common | None = None) -> int:
         place = find_place(state=(common or Common()).state)
         rights = await client.persons.rights()
         told = {"user": rights.user, "place": place.where, "url": place.url, "administrator": rights.administrator}
+        groups = [
+            f"{each.name} (of the host)" if each.source is GroupSource.HOST else each.name for each in rights.groups
+        ]
         if screen.json:
-            screen.print_line({**told, "pools": rights.pools, "left_out": rights.left_out})
+            screen.print_line({**told, "groups": rights.groups, "pools": rights.pools, "left_out": rights.left_out})
             return
-        screen.print(_facts(told), "", _rights_table(rights))
+        screen.print(_facts({**told, "groups": ", ".join(groups) or "none"}), "", _rights_table(rights))
         if rights.left_out:
             screen.say(f"and {counted(rights.left_out, 'more pool')}")
 
@@ -159,7 +164,8 @@ def _facts(told: dict[str, object]) -> Table:
 
 
 def _rights_table(rights: Rights) -> Table:
-    made = table("tree", "pool", "you may")
+    made = table("tree", "pool", "you may", "because of")
     for row in rights.pools:
-        made.add_row(row.tree, row.pool, ", ".join(row.rights) or "nothing")
+        why = "you are an administrator" if rights.administrator else reasons(row)
+        made.add_row(row.tree, row.pool, ", ".join(row.rights) or "nothing", why)
     return made

@@ -1,16 +1,17 @@
 """Rights on pools from YARN's access lists.
 
-YARN admits every user whom a list of the queue or of a queue above it names, and pools do the same. Groups are not
-known here.
+YARN admits every user whom a list of the queue or of a queue above it names, directly or by a group, and pools do the same. In YARN
+whoever may administer a queue may also run applications in it; `access/manage` does not include that, so the names are in both lists.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from headrace.errors import BadInput
-from headrace.ids import user_name_from_login
-from headrace.pools.pool_config import EVERYBODY, NOBODY
+from headrace.ids import group_name, user_name_from_login
+from headrace.pools.pool_config import EVERYBODY, GROUP, NOBODY
 from headrace.tree_file.problems import shown
 from headrace_cli.yarn.allocation_file import Queue, Users
 from headrace_cli.yarn.warnings import Warnings
@@ -24,19 +25,21 @@ RIGHTS: Final = {_SUBMIT: "use", "aclAdministerApps": "manage"}
 def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
     """Return the access options of the tree. An open root admits everybody everywhere; a closed root admits the users in lists below it.
 
-    If the root has no list of administrators, YARN lets everybody end other users' applications. Headrace lets nobody do that.
+    If the root has no list of administrators, or names everybody there, YARN lets everybody run applications everywhere. Here the lists of
+    `aclSubmitApps` hold. If the root has no list of administrators, Headrace lets nobody end applications of other users.
     """
     names = {key: _names(root, key, warnings) for key in RIGHTS}
     submit, administer = names.values()
+    runners = submit if administer == [EVERYBODY] else _merged(submit, administer)
     return {
-        "access/use": None if submit == [EVERYBODY] else submit or [NOBODY],
+        "access/use": None if submit == [EVERYBODY] else runners or [NOBODY],
         "access/manage": administer or None if "aclAdministerApps" in root.values else None,
     }
 
 
-def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> dict[str, object]:
+def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> Mapping[str, list[str]]:
     """Return the access attributes of a pool, with a warning for each list whose effect differs from YARN."""
-    attributes: dict[str, object] = {}
+    attributes: dict[str, list[str]] = {}
     for key, right in RIGHTS.items():
         if key not in queue.values:
             continue
@@ -54,27 +57,38 @@ def access_of_pool(queue: Queue, root: Queue, warnings: Warnings) -> dict[str, o
             warnings.say("W15", line, place, words)
         if names := _names(queue, key, warnings):
             attributes[f"access/{right}"] = names
+    if not root.get(_SUBMIT, _OPEN).is_everybody and "access/manage" in attributes:
+        attributes["access/use"] = _merged(attributes.get("access/use", []), attributes["access/manage"])
     return attributes
 
 
+def _merged(names: list[str], more: list[str]) -> list[str]:
+    return list(dict.fromkeys([*names, *more]))
+
+
 def _names(queue: Queue, key: str, warnings: Warnings) -> list[str]:
-    """Return the names in a list as user names of this system, with a warning for changed names and for names of groups."""
+    """Return the users and groups in a list as names of this system, with a warning for changed and dropped names."""
     users: Users = queue.get(key, _OPEN)
     if users.is_everybody:
         return [EVERYBODY]
     names: dict[str, None] = {}
-    others, nobody = [], []
-    for name in (*users.users, *users.groups):
+    others, nobody, no_groups = [], [], []
+    for name in users.users:
         try:
             names[made := user_name_from_login(name)] = None
         except BadInput:
             nobody.append(shown(name))
             continue
         others += [f"{shown(name)} is {made}"] if made != name else []
+    for name in users.groups:
+        try:
+            names[GROUP + group_name(name)] = None
+        except BadInput:
+            no_groups.append(shown(name))
     for listed, words in (
-        (users.groups, "groups of users are not known here: kept as names of users"),
         (others, "names of users have only a-z, 0-9 and '-', as `headrace login` makes them"),
         (nobody, "these cannot be names of users here: dropped"),
+        (no_groups, "these cannot be names of groups here: dropped"),
     ):
         if listed:
             warnings.say("W15", queue.values[key].line, f"{queue.path} {key}", f"{words}: {', '.join(listed)}")

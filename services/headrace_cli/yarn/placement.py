@@ -11,7 +11,6 @@ from headrace.pools.placement_rules import PlacementRule, RuleName, misplaced, p
 from headrace.tree_file.problems import FileProblem, Problems, shown
 from headrace_cli.yarn.allocation_file import ROOT, AllocationFile, Rule
 from headrace_cli.yarn.site_file import YarnSite
-from headrace_cli.yarn.warnings import Warnings
 
 _NESTED: Final = "nestedUserQueue"
 _NAMES: Final = {
@@ -24,7 +23,6 @@ _NAMES: Final = {
 }
 #: Rules for which `create` has no meaning.
 _WITHOUT_CREATE: Final = ("secondaryGroupExistingQueue", "reject")
-_GROUPS: Final = (RuleName.PRIMARY_GROUP, RuleName.SECONDARY_GROUP)
 _PLACE: Final = "queuePlacementPolicy"
 
 
@@ -37,12 +35,10 @@ class Placement:
     hubs: set[str] = field(default_factory=set)
 
 
-def placement(
-    file: AllocationFile, site: YarnSite | None, names: Mapping[str, str], problems: Problems, warnings: Warnings
-) -> Placement:
+def placement(file: AllocationFile, site: YarnSite | None, names: Mapping[str, str], problems: Problems) -> Placement:
     """Translate the rules of the file, or the rules that YARN uses without any.
 
-    `names` are the names of the pools by the paths of their queues. Adds to `problems` and `warnings`.
+    `names` are the names of the pools by the paths of their queues. Adds to `problems`.
     """
     said = _without_rules(file, site or YarnSite()) if file.rules is None else file.rules
     rules = [each for rule in said if (each := _translated(rule, names, problems)) is not None]
@@ -56,10 +52,7 @@ def placement(
         problems.found.append(
             FileProblem(file.root.line, _PLACE, "", "has no rule", "default with create, or reject, as the last rule")
         )
-    for rule, made in zip(said, rules, strict=True):
-        if made.name in _GROUPS:
-            words = f"{made.text()}: groups of users are not known here; a start that reaches this rule is refused"
-            warnings.say("W20", rule.line, _PLACE, words)
+    for rule in said:
         if rule.inner is not None:
             found.hubs |= _parents(file, rule.inner)
     return found

@@ -62,7 +62,7 @@ def imported(
 ) -> Imported:
     """Translate a file for a tree with the resources `total`. Raises `UnusableFile`."""
     names = pool_names(list(file.root.all()), warnings)
-    placed = placement(file, site, names, problems, warnings)
+    placed = placement(file, site, names, problems)
     found = _Translation(file, site, total, names, placed, warnings).translate()
     problems.refuse()
     return found

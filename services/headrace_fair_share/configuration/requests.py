@@ -28,6 +28,7 @@ from headrace_fair_share.configuration.between_trees import move_to_tree
 from headrace_fair_share.configuration.change_decisions import Change, pools_of
 from headrace_fair_share.configuration.differences import fitting
 from headrace_fair_share.configuration.other_trees import OtherTrees
+from headrace_fair_share.configuration.persons import sure
 from headrace_fair_share.configuration.store import PoolStore
 from headrace_fair_share.effects import Effect, WriteTree
 from headrace_fair_share.engine import FairShareEngine
@@ -48,7 +49,7 @@ class ConfigurationRequests:
         shell: Shell[Effect],
         store: PoolStore,
         others: OtherTrees,
-        person: Callable[[str], Person],
+        person: Callable[[str], Awaitable[Person]],
     ) -> None:
         self._engine = engine
         self._shell = shell
@@ -94,7 +95,7 @@ class ConfigurationRequests:
         asked = request.asked or request.tree
         if asked != self._tree:
             return self.unknown_tree(asked)
-        person = self._person(caller.name)
+        person = await self._person(caller.name)
         if request.tree != self._tree:
             return self._told(request, person, await self._others.change(request, person))
         return self._told(request, person, await self._changed(request, person))
@@ -102,7 +103,7 @@ class ConfigurationRequests:
     async def _on_move(self, request: MovePoolToTree, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self.unknown_tree(request.tree)
-        person, pools = self._person(caller.name), self._engine.configuration.pools
+        person, pools = await self._person(caller.name), self._engine.configuration.pools
         if request.to_tree == self._tree:
             return WrongState(
                 "tree",
@@ -124,11 +125,11 @@ class ConfigurationRequests:
             return self.unknown_tree(request.asked)
         if isinstance(request, ListTrees):
             return await self._others.list(request.name, request.after)
-        person = self._person(caller.name)
+        person = await self._person(caller.name)
         if isinstance(request, CreateTree):
-            answer = await self._others.create(request, person)
+            answer = sure(await self._others.create(request, person), person)
         else:
-            answer = await self._others.remove(request, person)
+            answer = sure(await self._others.remove(request, person), person)
         told = f"revision {answer.revision}" if isinstance(answer, PoolPlan) else answer.text()
         logger().info("tree change", verb=type(request).__name__, tree=request.name, user=caller.name, answer=told)
         return answer
@@ -146,6 +147,7 @@ class ConfigurationRequests:
         return await self._store.change(decide, is_first=bool(request.expected_revision))
 
     def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:
+        answer = sure(answer, person)
         logger().info(
             "pool change",
             verb=type(request).__name__,

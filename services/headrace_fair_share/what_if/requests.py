@@ -5,7 +5,7 @@ However many questions are asked about a large tree, updates of fair share have 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -21,6 +21,7 @@ from headrace.runtime.shell import Shell
 from headrace.wire import subjects
 from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState
 from headrace.wire.what_if import WhatIf, WhatIfAnswer
+from headrace_fair_share.configuration.persons import sure
 from headrace_fair_share.effects import Effect
 from headrace_fair_share.engine import FairShareEngine
 from headrace_fair_share.update.updater import FAULTS
@@ -41,7 +42,7 @@ class WhatIfRequests:
         tree: TreeName,
         engine: FairShareEngine,
         shell: Shell[Effect],
-        person: Callable[[str], Person],
+        person: Callable[[str], Awaitable[Person]],
         unknown_tree: Callable[[str], NotFound | None],
     ) -> None:
         self._tree = tree
@@ -61,6 +62,7 @@ class WhatIfRequests:
     async def _on_what_if(self, request: WhatIf, caller: Caller) -> msgspec.Struct | None:
         if request.tree != self._tree:
             return self._unknown_tree(request.tree)
+        person = await self._person(caller.name)
         asked_us = self._shell.now().steady_us
         if len(self._waiting) >= _MOST_WAITING:
             return Busy(len(self._waiting), (asked_us - self._waiting[0]) // 1000)
@@ -68,7 +70,7 @@ class WhatIfRequests:
         try:
             async with self._turn:
                 await anyio.sleep(max(0, self._rested_us - self._shell.now().steady_us) / 1e6)
-                return await self._answer(request, self._person(caller.name))
+                return await self._answer(request, person)
         finally:
             self._waiting.remove(asked_us)
 
@@ -76,7 +78,7 @@ class WhatIfRequests:
         began = self._shell.now()
         supposed = self._engine.on_what_if(request, person, began).answer
         if not isinstance(supposed, Supposed):
-            return supposed
+            return sure(supposed, person)
         try:
             answer = await anyio.to_thread.run_sync(partial(compared, supposed))
         except FAULTS as fault:

@@ -50,9 +50,9 @@ MOST_SUBSCRIPTIONS: Final = 100
 #: Largest number of subscriptions of one connection of a node: for each of four kinds of requests, two for each of
 #: 1,024 persons.
 MOST_SUBSCRIPTIONS_OF_A_NODE: Final = 10_000
-#: Largest number of subscriptions of one connection of a service: for each of some twenty kinds of requests, two for
-#: each of 1,024 persons. The server allows no connection more than this, whatever its credential says.
-MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 50_000
+#: Largest number of subscriptions of one connection of a service: for each of some 25 kinds of requests, two for each of 1,024
+#: persons. The server allows no connection more than this, whatever its credential says.
+MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 60_000
 
 
 class Permissions(msgspec.Struct, frozen=True):

@@ -125,6 +125,9 @@ ROUTES: Final[tuple[Route, ...]] = (
             "node.change",
             "node.token",
             "rights",
+            "group.change",
+            "group.get",
+            "group.list",
         ),
     ),
     *_of_person(
@@ -155,6 +158,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         Route(subjects.ledger(verb), (_ALLOCATOR,), (_ADMISSION,))
         for verb in ("attach", "draw", "return", "report", "released")
     ),
+    Route(subjects.GROUPS_OF, (_FAIR_SHARE,), (_ADMISSION,)),
     Route(subjects.OPERATIONS_WHOLE, (_ALLOCATOR, _FAIR_SHARE), (_ADMISSION,)),
     # Events contain the commands and environments of all users' operations, so persons may not receive them.
     Route(subjects.EVENTS, (_ADMISSION,), (_ALLOCATOR, _FAIR_SHARE), is_request=False),
@@ -216,6 +220,8 @@ STORES: Final[tuple[Store, ...]] = (
             (subjects.NODES_BUCKET, 1, ((_ADMISSION, "*"), (_ALLOCATOR, "*")), (_FAIR_SHARE,), ()),
             (subjects.NODE_LEASES_BUCKET, 1, ((_ALLOCATOR, "*"),), (_ADMISSION,), ()),
             (subjects.KEYS_BUCKET, 1, ((_ADMISSION, "*"),), (), ()),
+            # The name of a group may have dots, which separate the tokens of a key.
+            (subjects.GROUPS_BUCKET, 1, ((_ADMISSION, ">"),), (), ()),
         )
         for store in (
             _bucket(name, *writers, readers=readers, history=history, hearers=hearers),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -14,6 +14,7 @@ from headrace.ids import OperationId, PoolName, TreeName, node_name, operation_i
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.files import Archive, Upload, Uploaded
+from headrace.wire.groups import ChangeGroup, GetGroup, Group, GroupChange, GroupList, ListGroups
 from headrace.wire.joining import MakeToken, TokenMade
 from headrace.wire.nodes import ListNodes, NodeList, NodeView
 from headrace.wire.operation_spec import OperationSpec
@@ -50,6 +51,41 @@ class Files:
         return archive
 
 
+class Groups:
+    """Groups of people. Only administrators may change them. A change is in force when its method returns."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+
+    async def list(self) -> GroupList:
+        """Return all groups, by name. Raises `Unanswered`."""
+        return await self._asker.ask("group.list", ListGroups(), GroupList)
+
+    async def get(self, name: str) -> Group:
+        """Return a group with its members. Raises `Refused`, with similar names, and `Unanswered`."""
+        return await self._asker.ask("group.get", GetGroup(name), Group)
+
+    async def create(self, name: str, members: Iterable[str] = ()) -> Group:
+        """Make a group. Raises `Refused`, `Unanswered`."""
+        return await self._change(name, GroupChange.CREATE, members)
+
+    async def add(self, name: str, members: Iterable[str]) -> Group:
+        """Add people to a group. A person who is in it already stays in it. Raises `Refused`, `Unanswered`."""
+        return await self._change(name, GroupChange.ADD, members)
+
+    async def remove(self, name: str, members: Iterable[str]) -> Group:
+        """Remove people from a group, all or none. Raises `Refused` if one of them is not in it, and `Unanswered`."""
+        return await self._change(name, GroupChange.REMOVE, members)
+
+    async def delete(self, name: str) -> Group:
+        """Delete a group, and return it as it was. Access lists that name it stay as they are. Raises `Refused`, `Unanswered`."""
+        return await self._change(name, GroupChange.DELETE)
+
+    async def _change(self, name: str, change: GroupChange, members: Iterable[str] = ()) -> Group:
+        request = ChangeGroup(name, change, [*members])
+        return await self._asker.ask("group.change", request, Group, repeatable=change is GroupChange.ADD)
+
+
 class Persons:
     """Requests of a person about the person's own rights."""
 
@@ -57,8 +93,15 @@ class Persons:
         self._asker = asker
 
     async def rights(self) -> Rights:
-        """Return the caller's name and rights. Raises `Refused`, `Unanswered`."""
+        """Return the caller's name, groups and rights. Raises `Refused`, `Unanswered`."""
         return await self._asker.ask("rights", GetRights(), Rights)
+
+    async def rights_on(self, pool: PoolName, tree: TreeName) -> Rights:
+        """Return the caller's rights on one pool, with the people and groups that have the other rights.
+
+        Raises `Refused`, `Unanswered`.
+        """
+        return await self._asker.ask("rights", GetRights(pool, tree), Rights)
 
 
 class Hosts:

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 
 from headrace.bus import Bus, PermissionRefused
-from headrace.client.admission import DryRuns, Files, Hosts, Persons
+from headrace.client.admission import DryRuns, Files, Groups, Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at_once
 from headrace.client.errors import Unanswered
 from headrace.client.failure_rule import FailureWishes, failure_rule
@@ -120,6 +120,7 @@ class Client:
         self.trees = Trees(self._asker, place.tree)
         self.processes = Processes(bus, user)
         self.persons = Persons(self._asker)
+        self.groups = Groups(self._asker)
         self.starts = DryRuns(self._asker, clock, self.pools)
         self.files = Files(self._asker)
         self.hosts = Hosts(self._asker)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from headrace.ids import group_name, user_name
 from headrace.pools.amounts import NOTHING, PartialResources
 
 SMALLEST_WEIGHT: Final = 2.0**-26
@@ -87,10 +88,17 @@ class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=
 EVERYBODY: Final = "*"
 #: Stands for no user in a list of users, since an empty list would be open to all.
 NOBODY: Final = "-"
+#: Prefix of the name of a group in a list of users. A user name has no colon, and YAML reads the word without quotes.
+GROUP: Final = "group:"
+
+
+def user_or_group(text: str) -> str:
+    """Check an entry of a list that names a user or a group. Raises `BadInput`."""
+    return GROUP + group_name(text.removeprefix(GROUP)) if text.startswith(GROUP) else user_name(text)
 
 
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Users by right, for the pool and everything below it. `*` stands for all users."""
+    """Users by right, for the pool and everything below it. `*` stands for all users, `group:NAME` for the members of a group."""
 
     #: Start operations.
     use: tuple[str, ...] = ()

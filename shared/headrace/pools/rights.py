@@ -1,6 +1,7 @@
 """Rights on pools. Rights are given on a pool, or on the tree for all pools, and hold for everything below.
 
-Pure. `administer` includes `write` and `manage`. Everybody has `use` if no list of the pool and the pools above it names a user for it.
+Pure. `administer` includes `write` and `manage`. Everybody has `use` if no list of the pool and the pools above it names a user or a
+group for it. An entry of a list stands for a user, for the members of a group (`group:NAME`), or for everybody (`*`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
-from headrace.ids import ROOT_POOL, PoolName
-from headrace.pools.pool_config import EVERYBODY, Access
+from headrace.ids import ROOT_POOL, GroupName, PoolName
+from headrace.pools.pool_config import EVERYBODY, GROUP, Access
 from headrace.pools.pool_tree import PoolTree
 
 
@@ -32,29 +33,57 @@ class Person(msgspec.Struct, frozen=True):
     administrator: bool = False
     #: Names of the administrators, for the text of refusals.
     administrators: frozenset[str] = frozenset()
+    #: Groups of the person, the primary group first.
+    groups: tuple[GroupName, ...] = ()
+    #: False if the groups could not be asked for. The person then has no right that only a group gives.
+    groups_known: bool = True
 
 
-def person_of(user: str, administrators: Collection[str]) -> Person:
-    """Return a user as a person. The named administrators may do everything.
+def person_of(user: str, administrators: Collection[str], groups: tuple[GroupName, ...] = ()) -> Person:
+    """Return a user as a person with these groups. The administrators, named as in an access list, may do everything."""
+    person = Person(user, administrators=frozenset(administrators), groups=groups)
+    is_one = any(names(entry, person) for entry in administrators)
+    return msgspec.structs.replace(person, administrator=is_one)
 
-    `EVERYBODY` among the administrators stands for all users.
-    """
-    is_one = user in administrators or EVERYBODY in administrators
-    return Person(user, administrator=is_one, administrators=frozenset(administrators))
+
+def names(entry: str, person: Person) -> bool:
+    """True if an entry of an access list stands for the person."""
+    if entry.startswith(GROUP):
+        return entry.removeprefix(GROUP) in person.groups
+    return entry in (person.name, EVERYBODY)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """The entry of an access list that gives a person a right."""
+
+    #: Position of the list among those of the pool, of the pools above it and of the tree; 0 is the pool itself.
+    level: int
+    #: The list: the right itself, or `administer`, which includes it.
+    right: Right
+    #: The entry; empty: no list names anybody for `use`, so everybody has it.
+    entry: str
+
+
+def grant(lists: Iterable[Access], person: Person, right: Right) -> Grant | None:
+    """Return why the person has the right, or None. `lists` are those of the pool, of all pools above it and of the tree."""
+    lists = list(lists)
+    for named in dict.fromkeys((Right.ADMINISTER, right)):
+        for level, access in enumerate(lists):
+            entry = next((each for each in getattr(access, named.value) if names(each, person)), None)
+            if entry is not None:
+                return Grant(level, named, entry)
+    if right is Right.USE and not any(access.use for access in lists):
+        return Grant(0, right, "")
+    return None
 
 
 def allowed(lists: Iterable[Access], person: Person, right: Right) -> bool:
     """True if the lists of a pool, of all pools above it and of the tree give the person the right."""
-    lists = list(lists)
-    if any(_names(access.administer, person) for access in lists):
-        return True
-    if right is Right.USE and not any(access.use for access in lists):
-        return True
-    return any(_names(getattr(access, right.value), person) for access in lists)
+    return grant(lists, person, right) is not None
 
 
 def holders(lists: Iterable[Access], right: Right) -> list[str]:
-    """Return the users who have a right on a pool. `lists` are those of the pool, of all pools above it and of the tree."""
+    """Return the users and groups that have a right on a pool. `lists` are those of the pool, of all pools above it and of the tree."""
     named = ((*getattr(access, right.value), *access.administer) for access in lists)
     return sorted({user for users in named for user in users})
 
@@ -63,7 +92,3 @@ def access_lists(tree: PoolTree, pool: PoolName) -> Iterator[Access]:
     """Yield the access lists of a pool, of all pools above it and of the tree."""
     for each in tree.upwards(pool):
         yield tree.options.access if each == ROOT_POOL else tree.settings(each).access
-
-
-def _names(users: tuple[str, ...], person: Person) -> bool:
-    return person.name in users or EVERYBODY in users

@@ -152,11 +152,14 @@ class NotAllowed(_Refusal, frozen=True, tag="not_allowed"):
     holders: list[str] = []
     #: The first administrators that the answering service knows, in the order of their names.
     administrators: list[str] = []
+    #: The first groups of the caller, the primary group first.
+    groups: list[str] = []
 
     def text(self) -> str:
         all_who_may = [*self.holders, *(each for each in self.administrators if each not in self.holders)]
         needed = f"the right `{self.right}` on pool {self.pool}" if self.right else "the rights of an administrator"
-        return f"{self.who} may not {self.what}; this needs {needed}, held by: {', '.join(all_who_may) or 'nobody'}"
+        who = f"{self.who} (in {', '.join(self.groups)})" if self.groups else self.who
+        return f"{who} may not {self.what}; this needs {needed}, held by: {', '.join(all_who_may) or 'nobody'}"
 
 
 class AnswerTooLarge(_Refusal, frozen=True, tag="answer_too_large"):
@@ -289,6 +292,7 @@ def not_allowed(
         pool=pool,
         holders=named[:_MOST_NAMES],
         administrators=sorted(person.administrators)[:_MOST_NAMES],
+        groups=list(person.groups[:_MOST_NAMES]),
     )
 
 

@@ -23,6 +23,8 @@ NODES_BUCKET = "headrace_nodes"
 KEYS_BUCKET = "headrace_keys"
 #: Bucket of the longest lease that nodes of each tree may have been given.
 NODE_LEASES_BUCKET = "headrace_node_leases"
+#: Bucket of groups of people.
+GROUPS_BUCKET = "headrace_groups"
 TERMS_BUCKET = "headrace_terms"
 LEASES_BUCKET = "headrace_leases"
 VOLUMES_BUCKET = "headrace_volumes"
@@ -45,6 +47,8 @@ HAPPENINGS = f"{_V1}.happenings"
 OPERATIONS_WHOLE = f"{_V1}.operations.whole"
 #: The allocator of a tree publishes to the allocators of other trees for which operations of several trees it could start jobs at once.
 WANTED = f"{_V1}.wanted"
+#: Request of fair_share to admission: which groups a person is in.
+GROUPS_OF = f"{_V1}.groups_of"
 #: Requests of allocators to admission's ledger; the verb follows.
 LEDGER = f"{_V1}.ledger"
 #: Request of an agent to admission to be enrolled; the node follows.

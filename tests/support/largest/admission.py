@@ -13,13 +13,23 @@ import msgspec
 from msgspec.structs import replace
 
 from headrace.bus.group_commit import MAX_GROUP_BYTES
-from headrace.ids import ROOT_POOL, AllocationId, OperationId, PoolName, TreeName
+from headrace.ids import ROOT_POOL, AllocationId, GroupName, OperationId, PoolName, TreeName
 from headrace.pools import Access, Pool, PoolConfig, Tree
 from headrace.resources import Resources
 from headrace.runtime.engine import Outcome
 from headrace.wire import ledger, subjects
 from headrace.wire import operations as wire
-from headrace.wire.codec import runs_of_bytes
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_of_bytes
+from headrace.wire.groups import (
+    MOST_GROUPS,
+    MOST_GROUPS_OF_A_PERSON,
+    MOST_MEMBERS,
+    Group,
+    GroupList,
+    GroupOfPerson,
+    GroupSize,
+    GroupsOfPerson,
+)
 from headrace.wire.happenings import GetOperationHistory, OperationHistory, recorded
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import EphemeralPoolSet, Event, LogBatch, Published
@@ -29,7 +39,7 @@ from headrace.wire.placements import EphemeralPool
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.refusals import OverLimit
 from headrace.wire.replay import LogPage, ReadEvents
-from headrace.wire.rights import GetRights
+from headrace.wire.rights import GetRights, Rights
 from headrace_admission import disclosure, queries
 from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine
@@ -37,6 +47,7 @@ from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, LARGEST_SPEC
 from headrace_admission.log.checkpoint import Checkpoint
 from headrace_admission.log.history_pages import history_page, log_page
 from headrace_admission.log.recorder import encode_batch
+from headrace_admission.state.groups import groups_of
 from headrace_admission.state.rules import GlobalRules, PoolRules, TreeRules, rules_of
 from tests.simulation.bus import connect_to
 from tests.simulation.loop import VirtualLoop, run_virtually
@@ -44,7 +55,7 @@ from tests.simulation.server import SimulatedServer
 from tests.support.clocks import at
 from tests.support.largest.names import FAT, LONGEST_START, MANY, USER, a_node, a_pool, an_operation
 
-__all__ = ["counts", "ends", "ephemeral_pools", "histories", "lost_work", "operations", "rights"]
+__all__ = ["counts", "ends", "ephemeral_pools", "groups", "histories", "lost_work", "operations", "rights"]
 
 #: Trees that one operation may name, the tentative ones included.
 TREES = [TreeName(f"tree-{number:03}".ljust(63, "t")) for number in range(128)]
@@ -162,15 +173,37 @@ def counts() -> Made:
     yield counted
 
 
+def groups() -> Made:
+    """A group of as many members as a group may have, all groups, and a person in as many groups as a person may be in."""
+    members = {f"{number:04}".ljust(63, "m"): 2**53 for number in range(MOST_MEMBERS)}
+    largest = Group(GroupName("g" * 63), members, USER, 2**53)
+    assert len(msgspec.json.encode(largest)) < LARGEST_MESSAGE_BYTES
+    yield largest
+    names = [GroupName(f"{number:04}".ljust(63, "g")) for number in range(MOST_GROUPS)]
+    yield GroupList([GroupSize(name, MOST_MEMBERS, USER, 2**53) for name in names])
+    yield GroupsOfPerson(list(all_groups()))
+
+
+def all_groups() -> tuple[GroupOfPerson, ...]:
+    """The groups of a person in as many groups of both kinds as a person may be in."""
+    own, of_host = (
+        [GroupName(f"{number:04}".ljust(63, kind)) for number in range(MOST_GROUPS_OF_A_PERSON)] for kind in "oh"
+    )
+    return groups_of(dict.fromkeys(own, 2**53), of_host)
+
+
 def rights() -> Made:
     """A user who is named for most rights on each of a hundred pools in each of 128 trees."""
     engine = AdmissionEngine(GlobalRules(administrators=frozenset()))
+    for each in all_groups():
+        engine.state.configuration.groups.take(each.name, Group(each.name, {USER: 2**53}))
     settings = PoolConfig(access=Access(use=(USER,), manage=(USER,), write=(USER,)))
     for tree in TREES:
         names = (PoolName(f"p-{number:03}".ljust(100, "p")) for number in range(100))
         pools = [Pool(name, ROOT_POOL, settings) for name in names]
         engine.on_configuration(tree, rules_of(Tree(tree, pools)), NOW)
     told = disclosure.rights_of(engine.state, GetRights(), USER)
+    assert isinstance(told, Rights)
     assert told.left_out
     yield told
 

@@ -160,7 +160,15 @@ def test_each_verb_of_a_person_either_reads_or_changes() -> None:
     verbs = {route.subject.removeprefix(of_a_person) for route in ROUTES if route.subject.startswith(of_a_person)}
     changing = {
         *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan", "op.upload"),
-        *("pool.change", "pool.move_to_tree", "tree.create", "tree.remove", "node.change", "node.token"),
+        *(
+            "pool.change",
+            "pool.move_to_tree",
+            "tree.create",
+            "tree.remove",
+            "node.change",
+            "node.token",
+            "group.change",
+        ),
         *("debug.heartbeat", "job.session"),
     }
     assert {".".join(verb.split(".")[:2]) for verb in verbs} == READS.keys() | changing

@@ -228,15 +228,19 @@ def test_names_of_users_become_those_that_users_have_here() -> None:
     tree, warned = imported(
         "<queue name='root'><aclSubmitApps> </aclSubmitApps>",
         "<queue name='mill'>",
-        "<aclSubmitApps>grind_batch,an.na,Ops,ops,___ my_group</aclSubmitApps></queue>",
+        "<aclSubmitApps>grind_batch,an.na,Ops,ops,___ my_group,tech.ops,-a</aclSubmitApps></queue>",
         "</queue>",
     )
 
-    assert tree.settings(PoolName("mill")).access.use == ("grind-batch", "an-na", "ops", "my-group")
+    assert tree.settings(PoolName("mill")).access.use == (
+        *("grind-batch", "an-na", "ops"),
+        *("group:my_group", "group:tech.ops"),
+    )
     assert {each.line for each in warned if each.code == "W15"} == {4}
     words = [each.words for each in warned if each.code == "W15"]
-    assert any("grind_batch is grind-batch, an.na is an-na, Ops is ops, my_group is my-group" in each for each in words)
-    assert any(each.endswith("dropped: ___") for each in words)
+    assert any("grind_batch is grind-batch, an.na is an-na, Ops is ops" in each for each in words)
+    assert any(each.endswith("users here: dropped: ___") for each in words)
+    assert any(each.endswith("groups here: dropped: -a") for each in words)
 
 
 @pytest.mark.parametrize("name", ["grind_batch", "an.na", "Ops", "-x", ""])
@@ -372,7 +376,7 @@ def test_the_sample_of_hadoops_own_page_is_imported() -> None:
     assert tree.options.placement_rules[-1] == "default plant"
     assert {("W09", 4, "root.plant maxAMShare"), ("W24", 10, "queueMaxResourcesDefault")} <= set(told(warned))
     assert {code for code, _, _ in told(warned)} == {
-        *("W06", "W09", "W11", "W12", "W13", "W15", "W20", "W24"),
+        *("W06", "W09", "W11", "W12", "W13", "W15", "W24"),
     }
 
 

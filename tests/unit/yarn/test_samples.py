@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.ids import ROOT_POOL, PoolName
+from headrace.ids import ROOT_POOL, PoolName, group_name
 from headrace.pools import PoolTree
 from headrace.pools.rights import Right, access_lists, person_of
 from headrace.pools.rights import allowed as lets
@@ -70,11 +70,10 @@ def test_etl_legacy() -> None:
 def test_tenants() -> None:
     tree, _, warned = sample("tenants.xml")
 
-    # W15: the root lets everybody administer, and groups are not known here.
-    lists = {("W15", 9), ("W15", 11), ("W15", 16)}
-    rules = {("W20", 23), ("W20", 24)}
+    # The root lets everybody administer.
+    lists = {("W15", 16)}
     assert tree.options.placement_rules == ("primary_group existing", "secondary_group", "reject")
-    assert warned == lists | rules | {
+    assert warned == lists | {
         *(("W02", 13), ("W02", 19), ("W10", 14), ("W11", 17), ("W11", 21), ("W12", 19), ("W16", 6)),
     }
     assert {name: tree.settings(PoolName(name)).weight for name in ("tenant1", "tenant2", "tenant3")} == {
@@ -91,10 +90,10 @@ def test_tenants() -> None:
     assert limits == {"tenant1": 5760_00, "tenant2": 4800_00, "planned": 5760_00}
 
 
-@pytest.mark.parametrize(("user", "allowed"), [("tenant1", ["tenant1"]), ("tenant2", ["tenant2"]), ("mallory", [])])
-def test_a_root_that_lets_nobody_in_leaves_it_to_the_lists_of_queues(user: str, allowed: list[str]) -> None:
+@pytest.mark.parametrize(("group", "allowed"), [("tenant1", ["tenant1"]), ("tenant2", ["tenant2"]), ("mallory", [])])
+def test_a_root_that_lets_nobody_in_leaves_it_to_the_lists_of_queues(group: str, allowed: list[str]) -> None:
     tree, _, _ = sample("tenants.xml")
-    person = person_of(user, ["admin"])
+    person = person_of("ann", ["admin"], (group_name(group),))
 
     assert [name for name in tree.preorder if lets(access_lists(tree, name), person, Right.USE)] == allowed
 

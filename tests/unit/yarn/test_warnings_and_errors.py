@@ -73,9 +73,9 @@ WARNED = {
         "<queue name='a' type='parent'><maxChildResources>1 mb, 1 vcores</maxChildResources></queue>",
         "root.a maxChildResources",
     ),
-    "W15 groups at the root": (
+    "W15 no name of a group": (
         "W15",
-        "<queue name='root'><aclSubmitApps>ann devs</aclSubmitApps></queue>",
+        "<queue name='root'><aclSubmitApps>ann all@devs</aclSubmitApps></queue>",
         "root aclSubmitApps",
     ),
     "W17": (
@@ -100,11 +100,6 @@ WARNED = {
         "<queue name='a'><allowPreemptionFrom>false</allowPreemptionFrom>"
         "<queue name='b'><allowPreemptionFrom>true</allowPreemptionFrom></queue></queue>",
         "root.a.b allowPreemptionFrom",
-    ),
-    "W20": (
-        "W20",
-        "<queuePlacementPolicy><rule name='specified'/><rule name='primaryGroup'/></queuePlacementPolicy>",
-        "queuePlacementPolicy",
     ),
     "W23": ("W23", "<queue name='a'/><queue name='a'><weight>2</weight></queue>", "root.a"),
     "W24 no applications": (
@@ -316,10 +311,9 @@ def test_queues_of_users_come_below_a_parent_only(kind: str, is_hub: bool) -> No
 def test_without_rules_those_of_the_site_are_in_force(
     user_queues: bool, undeclared: bool, rules: tuple[str, ...]
 ) -> None:
-    found, warnings = translated(inside(""), YarnSite(user_queues=user_queues, undeclared=undeclared))
+    found, _ = translated(inside(""), YarnSite(user_queues=user_queues, undeclared=undeclared))
 
     assert tree_of(found).options.placement_rules == rules
-    assert "W20" not in {each.code for each in warnings.found}
 
 
 def test_a_rule_names_the_pool_of_its_queue_and_a_parent_of_users_need_not_be_declared() -> None:

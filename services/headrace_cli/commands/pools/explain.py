@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from headrace.client import Client
+from headrace.client import Client, Unanswered
 from headrace.errors import BadInput
+from headrace.ids import PoolName
+from headrace.wire.refusals import Refused
+from headrace.wire.rights import Rights
 from headrace_cli.commands.pools.explain_page import differences, explanation, side_by_side
 from headrace_cli.session import InTree, talk
 from headrace_cli.show.plain_values import plain
+from headrace_cli.show.rights import rights_on_pool
 from headrace_cli.show.screen import Screen
 
 
@@ -18,6 +22,8 @@ def explain(name: str, /, *, against: str | None = None, common: InTree | None =
     Each line is a level: the fair share, usage and demand of the pool there, and what bounded its fair share. The bound is its demand, a
     limit, its weight among its siblings, guarantees of other pools, or limits of its children. Then come the pools, operations and people
     that hold the resources that the pool lacks.
+
+    The last lines are your rights on the pool: the access list that gives you each right, or who has the right.
 
     With `--against`, another pool is shown beside it, from the pool that contains both downwards, and the difference is explained.
 
@@ -42,13 +48,25 @@ def explain(name: str, /, *, against: str | None = None, common: InTree | None =
         if pool == other:
             raise BadInput("--against", against, "a pool other than the explained pool")
         told = await client.pools.explain(pool, other)
+        rights = await _rights(client, told.steps[-1].pool)
         if screen.json:
             fields = plain(told)
             assert isinstance(fields, dict)
-            screen.show({**fields, "differences": differences(told)}, Text())
+            screen.show({**fields, "differences": differences(told), "rights": plain(rights)}, Text())
             return
         screen.print(*explanation(told))
+        if rights is not None:
+            screen.print("", *rights_on_pool(rights))
         if told.against:
             screen.print("", *side_by_side(told))
 
     return talk(common, work)
+
+
+async def _rights(client: Client, pool: PoolName) -> Rights | None:
+    """Return the caller's rights on the pool, or None if admission does not answer, does not have the pool, or is older."""
+    try:
+        rights = await client.persons.rights_on(pool, client.trees.own)
+    except (Unanswered, Refused):
+        return None
+    return rights if [row.pool for row in rights.pools] == [pool] else None

@@ -17,12 +17,15 @@ from headrace.pools import Record, Schema
 from headrace.pools.attributes.kinds import Choices, Defects, Kind, Words
 from headrace.pools.attributes.map_kinds import ResourceAmounts
 from headrace.pools.attributes.schema import split_key
+from headrace.pools.pool_config import GROUP
 from headrace.resources import RESOURCE_NAMES, parse_resources
 
+_LETTERS: Final = r'[^\s{}\[\];,=:"]+'
+_BESIDE_WORDS: Final = r'"(?:[^"\\]|\\.)*"|(?P<last>[;,]\s*(?=[}\]]))|[;=]'
 #: A text in quotes, a separator before a closing bracket, any other separator, or a word that may be a key.
-_TOKEN: Final = re.compile(
-    r'"(?:[^"\\]|\\.)*"|(?P<last>[;,]\s*(?=[}\]]))|[;=]|(?P<word>[^\s{}\[\];,=:"]+)(?P<key>\s*[=:])?'
-)
+_TOKEN: Final = re.compile(rf"{_BESIDE_WORDS}|(?P<word>{_LETTERS})(?P<key>\s*[=:])?")
+#: The same, where the name of a group with its prefix is one word.
+_TOKEN_OR_GROUP: Final = re.compile(rf"{_BESIDE_WORDS}|(?P<word>(?:{GROUP})?{_LETTERS})(?P<key>\s*[=:])?")
 _SIGNS: Final = {"=": ":", ";": ","}
 _EXPECTED: Final = "JSON, or a map such as {cpu=100; memory=4G}, or a list such as [weight; start_time]"
 _SCALARS: Final[dict[str, object]] = {
@@ -90,14 +93,16 @@ def kind_at(schema: Schema, key: str) -> Kind | None:
 def _read_structure(text: str, place: str, number: type[str] | None) -> object:
     """Parse JSON or the looser form, in which each token has an equivalent in JSON. Raises `BadInput`.
 
-    If `number` is str, numbers stay texts.
+    If `number` is str, numbers stay texts. `group:x` is the key `group` with a value, or else the name of a group.
     """
-    try:
-        return json.loads(
-            _TOKEN.sub(_as_json, text), object_pairs_hook=_each_key_once, parse_int=number, parse_float=number
-        )
-    except (ValueError, RecursionError):
-        raise BadInput(place, text, _EXPECTED) from None
+    for token in (_TOKEN, _TOKEN_OR_GROUP):
+        try:
+            return json.loads(
+                token.sub(_as_json, text), object_pairs_hook=_each_key_once, parse_int=number, parse_float=number
+            )
+        except (ValueError, RecursionError):
+            continue
+    raise BadInput(place, text, _EXPECTED)
 
 
 def _as_json(token: re.Match[str]) -> str:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace.errors import BadInput
-from headrace.ids import user_name
 from headrace.pools.attributes.job_limits import job_limit_attributes
 from headrace.pools.attributes.kinds import Choice, Choices, Duration, Flag, Number, Whole, Word, Words
 from headrace.pools.attributes.map_kinds import Data, ResourceAmounts
@@ -14,6 +13,7 @@ from headrace.pools.attributes.pool_allocation_attributes import PLACING, PREEMP
 from headrace.pools.attributes.schema import Attribute, Record, Schema, Support, Who
 from headrace.pools.pool_config import (
     EVERYBODY,
+    GROUP,
     LARGEST_WEIGHT,
     NOBODY,
     SMALLEST_WEIGHT,
@@ -24,6 +24,7 @@ from headrace.pools.pool_config import (
     IntegralType,
     PoolConfig,
     PoolMode,
+    user_or_group,
 )
 
 _ADMIN: Final = Who.ADMINISTRATOR
@@ -74,22 +75,24 @@ _SUBPOOL: Final = Schema(
 
 
 class _User(Word):
-    """A user name in a list of users, or the word for everybody or for nobody."""
+    """A user name in a list of users, a group, or the word for everybody or for nobody."""
 
     def read(self, value: object, place: str) -> str:
         text = super().read(value, place)
         try:
-            return text if text in (EVERYBODY, NOBODY) else user_name(text)
+            return text if text in (EVERYBODY, NOBODY) else user_or_group(text)
         except BadInput as problem:
-            expected = f"the name of a user, {problem.expected}; {EVERYBODY} for everybody, {NOBODY} for nobody"
-            raise BadInput(place, value, expected) from None
+            what = f"{GROUP} and the name of a group" if text.startswith(GROUP) else "the name of a user"
+            others = f"{EVERYBODY} for everybody, {NOBODY} for nobody"
+            others += "" if text.startswith(GROUP) else f", {GROUP}NAME for a group"
+            raise BadInput(place, value, f"{what}, {problem.expected}; {others}") from None
 
 
 @dataclass(frozen=True)
 class UserNames(Words):
-    """A list of users, each at most once."""
+    """A list of users and groups, each at most once."""
 
-    what: str = "users such as [ada, ben]"
+    what: str = "users and groups such as [ada, group:research]"
 
     def read(self, value: object, place: str) -> tuple[str, ...]:
         return self.read_each(super().read(value, place), place, _User())
@@ -176,7 +179,10 @@ _GENERAL: Final = [
     ),
     Attribute("always_allow_gang_operations", Flag(), "gang operations may run here in any mode", who=_ADMIN),
     Attribute(
-        "access", Record(ACCESS), "users by right, for it and all pools below; * stands for everybody", who=_ADMIN
+        "access",
+        Record(ACCESS),
+        "users and groups by right, for it and all pools below; * stands for everybody",
+        who=_ADMIN,
     ),
     *job_limit_attributes(
         "that of the next pool above, or of the tree; else the lowest maximum", "no maximum of its own"

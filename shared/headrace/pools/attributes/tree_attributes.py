@@ -151,14 +151,19 @@ _GENERAL: Final = [
     Attribute(
         "use_user_default_parent_pool_map", Flag(), "user_to_default_pool takes precedence over default_parent_pool"
     ),
-    Attribute("user_to_default_pool", TextMap("a map from user to pool"), "default parent pools by user", "none"),
+    Attribute(
+        "user_to_default_pool",
+        TextMap("a map from user or group to pool"),
+        "default parent pools by user or group:NAME",
+        "none",
+    ),
     Attribute("pool_config_presets", _Presets(), "settings that pools take by name", "none"),
     Attribute(
         "promote_only_on_scan",
         Flag(),
         "waiting operations start only when another operation ends or at a scan, not at once when a limit is raised",
     ),
-    Attribute("access", Record(ACCESS), "users by right, for all pools; * stands for everybody"),
+    Attribute("access", Record(ACCESS), "users and groups by right, for all pools; * stands for everybody"),
     Attribute(
         "non_tentative_operation_types",
         Words(what="types of operations"),

@@ -1,0 +1,68 @@
+"""The groups of people: those in the bucket and those of the host, in one book. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.ids import GroupName
+from headrace.wire.groups import Group, GroupOfPerson, GroupSource
+
+
+def groups_of(own: Mapping[GroupName, int], of_host: Sequence[GroupName]) -> tuple[GroupOfPerson, ...]:
+    """Return the groups of a person, the primary group first.
+
+    `own` are the groups in the bucket with the times at which the person was added, `of_host` those of the host with its primary
+    group first. Groups of the host come first, then the others in the order in which the person was added to them.
+    """
+    from_bucket = sorted(own, key=lambda name: (own[name], name))
+    sources = dict.fromkeys(of_host, GroupSource.HOST)
+    sources.update((name, GroupSource.HEADRACE) for name in from_bucket if name not in sources)
+    return tuple(GroupOfPerson(name, source) for name, source in sources.items())
+
+
+class GroupBook:
+    """All groups in the bucket, and the groups of the host for the people who were asked about.
+
+    They are not in the log: the bucket is read at each start.
+    """
+
+    def __init__(self) -> None:
+        self.by_name: dict[GroupName, Group] = {}
+        #: Groups in the bucket by member, each with the time at which the member was added.
+        self._own: defaultdict[str, dict[GroupName, int]] = defaultdict(dict)
+        self._of_host: dict[str, tuple[GroupName, ...]] = {}
+
+    def of(self, user: str) -> tuple[GroupOfPerson, ...]:
+        """Return the groups of a person, the primary group first."""
+        return groups_of(self._own.get(user, {}), self._of_host.get(user, ()))
+
+    def count_of(self, user: str) -> int:
+        """Return the number of groups in the bucket that the person is in."""
+        return len(self._own.get(user, ()))
+
+    def take(self, name: GroupName, group: Group | None) -> None:
+        """Take a group as it is in the bucket now; None: it was deleted."""
+        before = self.by_name.pop(name, None)
+        for user in before.members if before is not None else ():
+            del self._own[user][name]
+            if not self._own[user]:
+                del self._own[user]
+        if group is not None:
+            self.by_name[name] = group
+            for user, added_at_ms in group.members.items():
+                self._own[user][name] = added_at_ms
+
+    def take_of_host(self, user: str, groups: Sequence[GroupName] | None) -> None:
+        """Take the groups of a person that the host knows, its primary group first; None: forget them."""
+        if groups is None:
+            self._of_host.pop(user, None)
+        else:
+            self._of_host[user] = tuple(groups)
+
+    def check(self) -> Iterator[str]:
+        """Yield what is wrong in the index of members."""
+        own = {(user, name): at for name, group in self.by_name.items() for user, at in group.members.items()}
+        indexed = {(user, name): at for user, names in self._own.items() for name, at in names.items()}
+        if own != indexed:
+            yield f"groups: the index of members differs from the groups: {sorted(own.items() ^ indexed.items())[:3]}"

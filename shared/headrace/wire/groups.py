@@ -1,0 +1,100 @@
+"""Groups of users: the requests of people about groups, and the question of fair_share which groups a person is in."""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final
+
+import msgspec
+
+from headrace.ids import GroupName
+from headrace.wire.version import Counter
+
+#: Most groups in the bucket.
+MOST_GROUPS: Final = 1_000
+#: Most members of a group. The largest group takes 320 KB in a message.
+MOST_MEMBERS: Final = 4_000
+#: Most groups in the bucket that a person may be in, and most groups of the host that count for a person.
+MOST_GROUPS_OF_A_PERSON: Final = 200
+
+#: Length of a name in a request, so that the text of a refusal that quotes it is short.
+_Name = Annotated[str, msgspec.Meta(max_length=100)]
+
+
+class GroupChange(enum.StrEnum):
+    """Ways to change groups."""
+
+    CREATE = "create"
+    ADD = "add"
+    REMOVE = "remove"
+    DELETE = "delete"
+
+
+class ChangeGroup(msgspec.Struct, frozen=True):
+    """administrator → admission: create or delete a group, or add or remove members, all of them or none."""
+
+    name: _Name
+    change: GroupChange
+    members: Annotated[list[_Name], msgspec.Meta(max_length=MOST_MEMBERS)] = []
+
+
+class Group(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """A group as it is stored, and the answer to a change or to a request for it. A deleted group is answered as it was."""
+
+    name: GroupName
+    #: Members by name, each with the time at which the member was added, in milliseconds of Unix time.
+    members: dict[str, Counter] = {}
+    created_by: str = ""
+    created_at_ms: Counter = 0
+
+
+class GetGroup(msgspec.Struct, frozen=True):
+    """person → admission: ask for a group with its members."""
+
+    name: _Name
+
+
+class ListGroups(msgspec.Struct, frozen=True):
+    """person → admission: ask for all groups."""
+
+
+class GroupSize(msgspec.Struct, frozen=True):
+    """A group in a list of groups."""
+
+    name: GroupName
+    members: int
+    created_by: str
+    created_at_ms: Counter
+
+
+class GroupList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """All groups, by name."""
+
+    groups: list[GroupSize]
+
+
+class GroupSource(enum.StrEnum):
+    """Where it is recorded that a person is in a group."""
+
+    HEADRACE = "headrace"
+    #: The host of admission.
+    HOST = "host"
+
+
+class GroupOfPerson(msgspec.Struct, frozen=True):
+    """A group that a person is in."""
+
+    name: GroupName
+    source: GroupSource
+
+
+class AskGroups(msgspec.Struct, frozen=True):
+    """fair_share → admission: ask which groups a person is in."""
+
+    user: _Name
+
+
+class GroupsOfPerson(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
+    """The groups of a person, the primary group first."""
+
+    groups: list[GroupOfPerson]
