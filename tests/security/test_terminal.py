@@ -8,25 +8,28 @@ import os
 import pty
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC
 from zoneinfo import ZoneInfo
 
 import anyio
+import msgspec
 import pytest
 from rich.text import Text
 
 from headrace.client import LogLine
 from headrace.client.logs import _Log
-from headrace.ids import AllocationId, NodeName, OperationId, TreeName
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.wire.happenings import recorded
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, LoggedEnd, Published
 from headrace.wire.logs import LogChunk, LogStream
+from headrace.wire.operation_spec import OperationSpec
 from headrace_cli.commands.operations.event_lines import happening_words, history_table
 from headrace_cli.commands.operations.job_output import print_output
+from headrace_cli.commands.operations.op import print_file
 from headrace_cli.show.screen import Screen, harmless, harmless_json
-from tests.unit.cli.test_render import shown
+from tests.unit.cli.test_render import a_view, shown
 
 #: A title, a clipboard, a screen cleared, an answer that is typed, a hyperlink, hidden letters, C1, bidi, a line that is overwritten.
 COMMANDS = [
@@ -52,6 +55,11 @@ COLOURS = ["\x1b[31mred\x1b[0m", "\x1b[1;38;5;208mfancy\x1b[m", "\x1b[38;2;1;2;3
 
 def written_to_terminal(text: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
     """What reaches a terminal when a job has written these bytes."""
+    return shown_on_terminal(lambda: anyio.run(_print, text), monkeypatch)
+
+
+def shown_on_terminal(act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What reaches a terminal when a command does this."""
     reader, writer = pty.openpty()
     found = bytearray()
 
@@ -63,7 +71,7 @@ def written_to_terminal(text: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
     thread.start()
     with os.fdopen(writer, "w", encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        anyio.run(_print, text)
+        act()
         monkeypatch.undo()
     thread.join()
     os.close(reader)
@@ -102,6 +110,18 @@ def test_no_command_of_a_job_reaches_the_terminal(command: str, monkeypatch: pyt
     assert shown.endswith(" after\r\n\tnext\r\n")
     body = shown.removesuffix("\r\n").replace("\r\n\t", "")
     assert all(letter.isprintable() for letter in body), repr(shown)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_in_the_file_of_an_operation_reaches_the_terminal(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = msgspec.structs.replace(a_view(), spec=OperationSpec(PoolName("p"), ["echo", command], title=command))
+
+    shown = shown_on_terminal(lambda: print_file(Screen(), view), monkeypatch)
+
+    assert shown.startswith("command: ")
+    assert all(line.isprintable() for line in shown.split("\r\n")), repr(shown)
 
 
 @pytest.mark.parametrize("colours", COLOURS)
