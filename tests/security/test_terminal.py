@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import anyio
@@ -26,7 +27,7 @@ from headrace.wire.log import JobsEnded, LoggedEnd, Published
 from headrace.wire.logs import LogChunk, LogStream
 from headrace.wire.operation_spec import OperationSpec
 from headrace_cli.commands.operations.event_lines import happening_words, history_table
-from headrace_cli.commands.operations.job_output import print_output
+from headrace_cli.commands.operations.job_output import print_output, save_output
 from headrace_cli.commands.operations.op import print_file
 from headrace_cli.show.screen import Screen, harmless, harmless_json
 from tests.unit.cli.test_render import a_view, shown
@@ -151,6 +152,21 @@ def test_a_file_gets_every_byte_as_the_job_wrote_it(text: bytes, capsysbinary: p
     anyio.run(_print, text)
 
     assert capsysbinary.readouterr().out == text
+
+
+@pytest.mark.parametrize("text", [b"little\n", b"much\n" * 100_000])
+def test_a_file_that_cannot_be_written_is_named(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "0.out").symlink_to("/dev/full")
+
+    async def lines() -> AsyncIterator[LogLine]:
+        for line in lines_of(text):
+            yield line
+
+    async def save() -> None:
+        await save_output(lines(), tmp_path)
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*/0\.out'"):
+        anyio.run(save)
 
 
 def test_json_means_the_same_and_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
