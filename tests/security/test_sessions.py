@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +104,31 @@ def test_a_repeated_first_turn_starts_one_command_even_after_its_end(cluster: Wh
             await anna.abort(operation)
 
     anyio.run(body)
+
+
+def test_a_flood_of_a_person_costs_a_node_no_connection_but_that_for_requests(cluster: WholeCluster) -> None:
+    agent, log = cluster.processes["agent"], cluster.folder / "nats" / "server.log"
+
+    def cut_off() -> list[str]:
+        return [line for line in log.read_text().splitlines() if "Slow Consumer" in line]
+
+    async def body() -> None:
+        async with cluster.client("ben") as ben:
+            subject = subjects.user(ben.user, f"job.session.{NODE}")
+            # The server keeps 64 MB for a connection that is not read, and then ends it.
+            agent.send_signal(signal.SIGSTOP)
+            with anyio.fail_after(PATIENCE_S):
+                while not cut_off():
+                    await ben._bus.publish(subject, bytes(500_000))
+            agent.send_signal(signal.SIGCONT)
+        async with cluster.client("anna") as anna:
+            operation = await started(anna, "sleep", "1000")
+            async with anna.sessions.exec(operation, ["echo", "still there"]) as session:
+                assert await all_of(session) == b"still there\n"
+            await anna.abort(operation)
+
+    try:
+        anyio.run(body)
+    finally:
+        agent.send_signal(signal.SIGCONT)
+    assert all("headrace-agent-users" in line for line in cut_off())

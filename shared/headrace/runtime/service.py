@@ -194,7 +194,7 @@ async def _run(
     credential: Credential | KeyCredential | None,
     prefix: str,
     serve: Callable[[Runtime[S]], Awaitable[None]],
-    has_users: bool,
+    has_news: bool,
 ) -> int:
     stopping = anyio.Event()
     status = 0
@@ -209,7 +209,7 @@ async def _run(
         service=ServiceInfo(
             name=f"headrace-{name.replace('_', '-')}",
             version=__version__,
-            only_pinged=not has_users,
+            only_pinged=not has_news,
         ),
         makes_stores=False,
     )
@@ -217,11 +217,11 @@ async def _run(
         async with (
             connection(name=f"headrace-{name}") as bus,
             # The server cuts off a client that reads too slowly. A flood of a user's requests must not cost the connection
-            # that carries the log and the lease.
-            connection(name=f"headrace-{name}-users") if has_users else nullcontext(bus) as users,
+            # that carries the log and the lease, or the heartbeats of a node.
+            connection(name=f"headrace-{name}-users") as users,
             # While the server passes a message to all its subscribers, it reads nothing more from that connection. Persons
             # may have very many subscribers.
-            connection(name=f"headrace-{name}-news") if has_users else nullcontext(bus) as news,
+            connection(name=f"headrace-{name}-news") if has_news else nullcontext(bus) as news,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(_watch_signals, stopping)
