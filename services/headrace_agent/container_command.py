@@ -127,14 +127,14 @@ class InContainer(msgspec.Struct, frozen=True):
 
 
 class CannotContain(Exception):
-    """The host cannot run the job in its image. The text of the error says why."""
+    """The host cannot run the job in its image. The text of the error says why, without the name of the image, which only some people may see."""
 
 
 def in_container(runtime: ContainerRuntime | None, job: JobInImage) -> InContainer:
     """Return the command that runs a job in its image. Raises `CannotContain`."""
     able = runtimes_of(job.image)
     if runtime is None or runtime.name not in able:
-        raise CannotContain(f"no container runtime: image {job.image} needs {' or '.join(able)}")
+        raise CannotContain(f"no container runtime: the image needs {' or '.join(able)}")
     folders = [folder for folder in dict.fromkeys((job.folder, *job.folders)) if folder.strip("/")]
     for folder in folders:
         if any(letter in folder for letter in _NOT_IN_PATHS):
@@ -167,7 +167,7 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
     return InContainer(
         ["/bin/sh", "-c", _AS_ROOT if job.is_root else _AS_ACCOUNT, "sh", *podman, *options, *image, *job.argv],
         {name: job.environment[name] for name in by_name},
-        RunContainer(job.image, _PODMAN_FAILED, (HELPER_PREFIX,)),
+        RunContainer(_PODMAN_FAILED, (HELPER_PREFIX,)),
     )
 
 
@@ -187,5 +187,5 @@ def _by_apptainer(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[
     return InContainer(
         [runtime.program, "--silent", "exec", *options, apptainer_name(job.image), *job.argv],
         {_APPTAINER_ENVIRONMENT + name: value for name, value in job.environment.items()},
-        RunContainer(job.image, _APPTAINER_FAILED, (_APPTAINER_ENVIRONMENT,)),
+        RunContainer(_APPTAINER_FAILED, (_APPTAINER_ENVIRONMENT,)),
     )

@@ -141,7 +141,8 @@ class Agent:
         self.engine = AgentEngine(identity, folders.found())
         self._shell = Shell("agent", self.engine, runtime.clock, runtime.endpoints, perform=self._perform)
         self.runner = RunnerLink(settings, incarnation, self._on_runner, self._on_trouble)
-        self._renewal = CredentialRenewal(settings.credential_file, self._bus, runtime.clock, self._ask_for_word)
+        buses = self._bus, runtime.users
+        self._renewal = CredentialRenewal(settings.credential_file, buses, runtime.clock, self._ask_for_word)
         self._heartbeat: Heartbeat | None = None
         self._enrol_after_ms = 0
         #: Each of the following events is set when there is new work for the task that waits for it.

@@ -130,7 +130,8 @@ class StartsAndEnds:
         if allocation is not None and end.start is None:
             # The report lacks the record if the runner is older than the agent, or did not see the end itself.
             end = msgspec.structs.replace(end, start=allocation.start)
-        self._held.ends.keep(end)
+        spec = self._held.specs.get(end.operation)
+        self._held.ends.keep(end, spec.user if spec is not None else "")
         effects: list[AgentEffect] = [line_about_end(end)]
         if allocation is None:
             return effects

@@ -22,7 +22,7 @@ def with_line(argv: Sequence[str], line: str) -> list[str]:
 
 def check_lines(argv: Sequence[str], lines: Iterable[str]) -> None:
     """Check that the command has at most `LONGEST_COMMAND_BYTES` with each of the lines. Raises `BadInput`."""
-    line_bytes = max((len(line.encode()) for line in lines), default=0)
+    line_bytes = max(map(len, map(str.encode, lines)), default=0)
     own_bytes = sum(len(word.encode()) for word in argv)
     length = own_bytes + sum(word.count(_BRACES) for word in argv) * (line_bytes - len(_BRACES))
     if line_bytes and length > LONGEST_COMMAND_BYTES:

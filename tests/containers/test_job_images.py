@@ -175,7 +175,7 @@ def test_an_image_that_cannot_be_pulled_fails_the_job_with_the_words_of_podman(u
     over(up, operation)
 
     told = up.run("op", "get", operation, "--jobs").stdout
-    assert "the container of image localhost:1/none:1 could not be started (exit code 125)" in told
+    assert "the container could not be started (exit code 125)" in told
     assert "Error:" in told
 
 

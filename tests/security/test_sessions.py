@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +104,44 @@ def test_a_repeated_first_turn_starts_one_command_even_after_its_end(cluster: Wh
             await anna.abort(operation)
 
     anyio.run(body)
+
+
+@pytest.mark.parametrize(
+    ("place", "process", "cut_off_name"),
+    [
+        ("client/people/ben", "agent", "headrace-agent-users"),
+        (f"client/nodes/{NODE}", "admission", "headrace-admission-nodes"),
+    ],
+)
+def test_a_flood_of_requests_costs_no_connection_but_that_for_requests(
+    cluster: WholeCluster, place: str, process: str, cut_off_name: str
+) -> None:
+    flooded, log = cluster.processes[process], cluster.folder / "nats" / "server.log"
+    is_person = process == "agent"
+    subject = subjects.user("ben", f"job.session.{NODE}") if is_person else subjects.enrol(NODE)
+    before = len(_cut_off(log))
+
+    async def body() -> None:
+        async with cluster.entered(place) as bus:
+            # The server keeps 64 MB for a connection that is not read, and then ends it.
+            flooded.send_signal(signal.SIGSTOP)
+            with anyio.fail_after(PATIENCE_S):
+                while len(_cut_off(log)) == before:
+                    await bus.publish(subject, bytes(500_000))
+            flooded.send_signal(signal.SIGCONT)
+        async with cluster.client("anna") as anna:
+            operation = await started(anna, "sleep", "1000")
+            async with anna.sessions.exec(operation, ["echo", "still there"]) as session:
+                assert await all_of(session) == b"still there\n"
+            await anna.abort(operation)
+
+    try:
+        anyio.run(body)
+    finally:
+        flooded.send_signal(signal.SIGCONT)
+    assert all(cut_off_name in line for line in _cut_off(log)[before:])
+
+
+def _cut_off(log: Path) -> list[str]:
+    """Lines of the server about connections that it ended because they were not read."""
+    return [line for line in log.read_text().splitlines() if "Slow Consumer" in line]

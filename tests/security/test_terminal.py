@@ -8,25 +8,29 @@ import os
 import pty
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC
+from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import anyio
+import msgspec
 import pytest
 from rich.text import Text
 
 from headrace.client import LogLine
 from headrace.client.logs import _Log
-from headrace.ids import AllocationId, NodeName, OperationId, TreeName
+from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.wire.happenings import recorded
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.log import JobsEnded, LoggedEnd, Published
 from headrace.wire.logs import LogChunk, LogStream
+from headrace.wire.operation_spec import OperationSpec
 from headrace_cli.commands.operations.event_lines import happening_words, history_table
-from headrace_cli.commands.operations.job_output import print_output
+from headrace_cli.commands.operations.job_output import print_output, save_output
+from headrace_cli.commands.operations.op import print_file
 from headrace_cli.show.screen import Screen, harmless, harmless_json
-from tests.unit.cli.test_render import shown
+from tests.unit.cli.test_render import a_view, shown
 
 #: A title, a clipboard, a screen cleared, an answer that is typed, a hyperlink, hidden letters, C1, bidi, a line that is overwritten.
 COMMANDS = [
@@ -52,6 +56,11 @@ COLOURS = ["\x1b[31mred\x1b[0m", "\x1b[1;38;5;208mfancy\x1b[m", "\x1b[38;2;1;2;3
 
 def written_to_terminal(text: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
     """What reaches a terminal when a job has written these bytes."""
+    return shown_on_terminal(lambda: anyio.run(_print, text), monkeypatch)
+
+
+def shown_on_terminal(act: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> str:
+    """What reaches a terminal when a command does this."""
     reader, writer = pty.openpty()
     found = bytearray()
 
@@ -63,7 +72,7 @@ def written_to_terminal(text: bytes, monkeypatch: pytest.MonkeyPatch) -> str:
     thread.start()
     with os.fdopen(writer, "w", encoding="utf-8") as stream:
         monkeypatch.setattr(sys, "stdout", stream)
-        anyio.run(_print, text)
+        act()
         monkeypatch.undo()
     thread.join()
     os.close(reader)
@@ -104,6 +113,18 @@ def test_no_command_of_a_job_reaches_the_terminal(command: str, monkeypatch: pyt
     assert all(letter.isprintable() for letter in body), repr(shown)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_in_the_file_of_an_operation_reaches_the_terminal(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = msgspec.structs.replace(a_view(), spec=OperationSpec(PoolName("p"), ["echo", command], title=command))
+
+    shown = shown_on_terminal(lambda: print_file(Screen(), view), monkeypatch)
+
+    assert shown.startswith("command: ")
+    assert all(line.isprintable() for line in shown.split("\r\n")), repr(shown)
+
+
 @pytest.mark.parametrize("colours", COLOURS)
 def test_colours_of_a_job_reach_the_terminal_and_end_with_their_line(
     colours: str, monkeypatch: pytest.MonkeyPatch
@@ -131,6 +152,21 @@ def test_a_file_gets_every_byte_as_the_job_wrote_it(text: bytes, capsysbinary: p
     anyio.run(_print, text)
 
     assert capsysbinary.readouterr().out == text
+
+
+@pytest.mark.parametrize("text", [b"little\n", b"much\n" * 100_000])
+def test_a_file_that_cannot_be_written_is_named(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "0.out").symlink_to("/dev/full")
+
+    async def lines() -> AsyncIterator[LogLine]:
+        for line in lines_of(text):
+            yield line
+
+    async def save() -> None:
+        await save_output(lines(), tmp_path)
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*/0\.out'"):
+        anyio.run(save)
 
 
 def test_json_means_the_same_and_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -206,7 +206,7 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
         check_lines(spec.argv, spec.lines)
     except BadInput as error:
         return BadRequest("spec.lines", str(error.value), error.expected)
-    if any("\0" in text for text in (*spec.lines, spec.output, spec.error, spec.stdin)):
+    if "\0" in "".join((*spec.lines, spec.output, spec.error, spec.stdin)):
         return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
     try:
         if spec.image:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -14,25 +16,53 @@ _encoder = msgspec.msgpack.Encoder()
 class _KeptEnd(NamedTuple):
     end: JobEnd
     size_bytes: int
+    owner: str
 
 
 class UnrecordedEnds(dict[JobKey, _KeptEnd]):
     """The unrecorded ends of one node, oldest first."""
 
-    def keep(self, end: JobEnd) -> None:
-        """Keep the end of a job until `strike`."""
-        self[end.key] = _KeptEnd(end, len(_encoder.encode(end)))
+    def __init__(self) -> None:
+        super().__init__()
+        #: The same ends by the owner of their operation, oldest first.
+        self._by_owner: dict[str, dict[JobKey, _KeptEnd]] = {}
+
+    def keep(self, end: JobEnd, owner: str) -> None:
+        """Keep the end of a job until `strike`. `owner` is the owner of its operation; empty: not known."""
+        kept = _KeptEnd(end, len(_encoder.encode(end)), owner)
+        self[end.key] = self._by_owner.setdefault(owner, {})[end.key] = kept
 
     def strike(self, key: JobKey) -> bool:
         """Drop an end that admission has recorded. Return False if the end is not kept here."""
-        return self.pop(key, None) is not None
+        kept = self.pop(key, None)
+        if kept is None:
+            return False
+        of_owner = self._by_owner[kept.owner]
+        del of_owner[key]
+        if not of_owner:
+            del self._by_owner[kept.owner]
+        return True
 
     def within(self, size_bytes: int) -> list[JobEnd]:
-        """Return the oldest ends that fit into `size_bytes` and into one heartbeat."""
+        """Return the oldest ends of each owner in turn, as many as fit into `size_bytes` and into one heartbeat.
+
+        So thousands of short jobs of one person do not delay the end of another person's job.
+        """
         ends: list[JobEnd] = []
-        for kept in self.values():
+        for kept in _in_turn(self._by_owner.values()):
             size_bytes -= kept.size_bytes
             if size_bytes < 0 or len(ends) == MOST_ENDS_PER_HEARTBEAT:
                 break
             ends.append(kept.end)
         return ends
+
+
+def _in_turn(queues: Iterable[dict[JobKey, _KeptEnd]]) -> Iterator[_KeptEnd]:
+    """Yield one end of each queue, then the next end of each, until all are yielded."""
+    rest = deque(iter(queue.values()) for queue in queues)
+    while rest:
+        queue = rest.popleft()
+        for kept in queue:
+            yield kept
+            rest.append(queue)
+            break

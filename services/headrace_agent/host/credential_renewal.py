@@ -6,7 +6,7 @@ The renewal at the start gives the credential the rights that nodes have in the 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -33,9 +33,14 @@ _SHORTEST_PAUSE_S: Final = 0.2
 class CredentialRenewal:
     """Keeps the file of a credential that expires up to date. Does nothing for a credential that does not expire."""
 
-    def __init__(self, file: str, bus: Bus, clock: Clock, ask: Callable[[str], Awaitable[str | None]]) -> None:
-        """`ask` returns a new JWT for a public key, or None if no JWT was granted. Raises `BadInput`."""
-        self._bus = bus
+    def __init__(
+        self, file: str, buses: Iterable[Bus], clock: Clock, ask: Callable[[str], Awaitable[str | None]]
+    ) -> None:
+        """`buses` are all connections of the agent, each of which uses the renewed credential.
+
+        `ask` returns a new JWT for a public key, or None if no JWT was granted. Raises `BadInput`.
+        """
+        self._buses = list(dict.fromkeys(buses))
         self._clock = clock
         self._ask = ask
         self._file = file
@@ -45,7 +50,7 @@ class CredentialRenewal:
         self._part = random.Random().uniform(*_RENEWED_AFTER)
 
     async def renew(self) -> bool:
-        """Renew the credential and use it on a new connection.
+        """Renew the credential and use it on new connections.
 
         Return False if there is nothing to renew or no JWT was granted.
         """
@@ -62,10 +67,11 @@ class CredentialRenewal:
                 "credential not written to its file: after a restart the agent uses the old credential",
                 error=str(error),
             )
-        try:
-            await self._bus.renew(self._credential)
-        except BusError as error:
-            logger().warning("credential renewed, but not used for a new connection yet", error=str(error))
+        for bus in self._buses:
+            try:
+                await bus.renew(self._credential)
+            except BusError as error:
+                logger().warning("credential renewed, but not used for a new connection yet", error=str(error))
         logger().info("credential renewed", next_in_s=round(self._left_s()))
         return True
 

@@ -127,7 +127,8 @@ def _failed_container(run: Run, exit: JobExit, result: JobResult) -> str:
     container = run.container
     if container is None or result is not JobResult.FAILED or exit.exit_code != container.failed_code:
         return ""
-    return f"the container of image {container.image} could not be started (exit code {exit.exit_code}); stderr has the cause"
+    # Everybody can see the reason of an end, and only some people the name of the image.
+    return f"the container could not be started (exit code {exit.exit_code}); stderr has the cause"
 
 
 def _signal_name(number: int | None) -> str:

@@ -43,8 +43,6 @@ _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 class RunContainer(msgspec.Struct, frozen=True):
     """The container that a job's command starts."""
 
-    #: Image of the job.
-    image: Annotated[str, msgspec.Meta(max_length=1_024)]
     #: Exit code by which the container runtime says that it could not start the container.
     failed_code: int
     #: Prefixes of names under which the environment holds the markers of the job once more, for processes that get no other variables.

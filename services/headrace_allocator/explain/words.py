@@ -208,7 +208,7 @@ def _words_of_nodes(
             return f"{reason.away} nodes match {filters}, and none takes jobs: {away} is {reason.condition}"
         case why.NoNodeMatches() if reason.image:
             runtimes = " or ".join(runtimes_of(reason.image))
-            return f"no container runtime: no node that takes jobs and matches the other filters has {runtimes} for image {reason.image}"
+            return f"no container runtime: no node that takes jobs and matches the other filters has {runtimes} for the image"
         case why.NoNodeMatches():
             take = "1 node that takes jobs has" if reason.nodes == 1 else f"{reason.nodes} nodes that take jobs have"
             named = f"; {reason.named} is the name of a node, and a filter compares tags" if reason.named else ""

@@ -91,12 +91,14 @@ class Endpoints:
         deposition: Deposition,
         *,
         users: Bus | None = None,
+        nodes: Bus | None = None,
         quota: UserQuota | None = None,
     ) -> None:
-        """`users` is the connection for requests of users, if it is a separate one."""
+        """`users` and `nodes` are the connections for requests of users, and of nodes and hosts, if they are separate ones."""
         self._bus = bus
         self._quota = quota or UserQuota()
         self._users = users or bus
+        self._nodes = nodes or bus
         self._deposition = deposition
         self._throttle = LogThrottle(clock.steady_s)
         #: Turns of all requests of this service that take long to answer.
@@ -160,7 +162,7 @@ class Endpoints:
                 return None
             return answer if isinstance(answer, bytes) else self._encode(answer, message.subject)
 
-        return await (self._users if caller_kind is CallerKind.USER else self._bus).serve(
+        return await self._connection_for(caller_kind).serve(
             subject,
             handle,
             concurrency=min(concurrency, SLOW_AT_ONCE) if slow else concurrency,
@@ -169,6 +171,15 @@ class Endpoints:
             senders=self._lines_of(caller_kind, name_at) if newest is None else None,
             newest=newest,
         )
+
+    def _connection_for(self, kind: CallerKind) -> Bus:
+        match kind:
+            case CallerKind.USER:
+                return self._users
+            case CallerKind.NODE | CallerKind.HOST:
+                return self._nodes
+            case CallerKind.SERVICE:
+                return self._bus
 
     def _answer_to_malformed(self, error: BadMessage, message: Message, caller: Caller, kind: type[T]) -> bytes | None:
         self.report_malformed(caller.name, message.subject, str(error))
@@ -205,8 +216,7 @@ class Endpoints:
 
     def figures(self) -> list[Figure]:
         """Return the metrics of messages that reached no engine, and of lost connections."""
-        connections = [self._bus] if self._users is self._bus else [self._bus, self._users]
-        counted = [connection.statistics() for connection in connections]
+        counted = [each.statistics() for each in dict.fromkeys((self._bus, self._users, self._nodes))]
         return [
             counter(
                 "dropped_messages",

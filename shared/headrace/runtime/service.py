@@ -64,6 +64,8 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     bus: Bus
     #: Connection for requests of users; `bus` if there is no separate one.
     users: Bus
+    #: Connection for requests of nodes and of hosts that join; `bus` if there is no separate one.
+    nodes: Bus
     #: Connection for publications that any number of persons may subscribe to; `bus` if there is no separate one.
     news: Bus
     clock: Clock
@@ -96,9 +98,10 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
             self.presence.lead(held)
             self.endpoints.leads = held
             await serve(held)
-            # Requests of users are ended as well, so that the next leader is the only process that answers.
-            if self.users is not self.bus:
-                await self.users.stop_serving()
+            # Requests of users and nodes are ended as well, so that the next leader is the only process that answers.
+            for each in dict.fromkeys((self.users, self.nodes)):
+                if each is not self.bus:
+                    await each.stop_serving()
 
         await self.presence.stand_by(role, self.endpoints, sequence)
         await lead(
@@ -125,6 +128,7 @@ def runtime_on(
     clock: Clock | None = None,
     *,
     users: Bus | None = None,
+    nodes: Bus | None = None,
     news: Bus | None = None,
 ) -> Runtime[S]:
     """Build the `Runtime` of a service. The caller must run `deposition.watch` and serve the terms."""
@@ -135,6 +139,7 @@ def runtime_on(
         settings=settings,
         bus=bus,
         users=users or bus,
+        nodes=nodes or bus,
         news=news or bus,
         clock=clock,
         endpoints=Endpoints(
@@ -142,6 +147,7 @@ def runtime_on(
             clock,
             deposition,
             users=users,
+            nodes=nodes,
             quota=UserQuota(settings.most_waiting_of_a_user, settings.most_waiting_bytes_of_a_user),
         ),
         terms=TermBook(name),
@@ -194,7 +200,7 @@ async def _run(
     credential: Credential | KeyCredential | None,
     prefix: str,
     serve: Callable[[Runtime[S]], Awaitable[None]],
-    has_users: bool,
+    is_service: bool,
 ) -> int:
     stopping = anyio.Event()
     status = 0
@@ -209,26 +215,28 @@ async def _run(
         service=ServiceInfo(
             name=f"headrace-{name.replace('_', '-')}",
             version=__version__,
-            only_pinged=not has_users,
+            only_pinged=not is_service,
         ),
         makes_stores=False,
     )
     try:
         async with (
             connection(name=f"headrace-{name}") as bus,
-            # Requests of users have a connection of their own: the server closes the connection of a client that reads
-            # too slowly. A flood of a user's requests must not cost the connection that carries the log and the lease.
-            connection(name=f"headrace-{name}-users") if has_users else nullcontext(bus) as users,
+            # Requests of users and of nodes have a connection each: the server closes the connection of a client that
+            # reads too slowly, and a flood must not cost the connection that carries the log, the lease or heartbeats.
+            connection(name=f"headrace-{name}-users") as users,
+            connection(name=f"headrace-{name}-nodes") if is_service else nullcontext(bus) as nodes,
             # News have a connection of their own: while the server passes a message to all its subscribers, it reads
             # nothing more from the connection, and there may be very many subscribers.
-            connection(name=f"headrace-{name}-news") if has_users else nullcontext(bus) as news,
+            connection(name=f"headrace-{name}-news") if is_service else nullcontext(bus) as news,
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(_watch_signals, stopping)
             tasks.start_soon(_watch_bus, bus)
             tasks.start_soon(_watch_bus, users)
+            tasks.start_soon(_watch_bus, nodes)
             tasks.start_soon(_watch_bus, news)
-            runtime = runtime_on(bus, name, settings, tasks, stopping, users=users, news=news)
+            runtime = runtime_on(bus, name, settings, tasks, stopping, users=users, nodes=nodes, news=news)
             tasks.start_soon(runtime.deposition.watch)
             if settings.metrics_port:
                 await tasks.start(runtime.metrics.serve, settings.metrics_host, settings.metrics_port)

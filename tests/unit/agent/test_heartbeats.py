@@ -17,7 +17,7 @@ from headrace_agent.engine import MOST_UNRECORDED_ENDS
 from headrace_agent.heartbeat_timing import Pulse
 from headrace_agent.host_faults import HostFaults
 from headrace_agent.runner.protocol import Ended
-from tests.support.agent_desk import NODE, Desk, end_of, job, start
+from tests.support.agent_desk import NODE, Desk, end_of, job, spec, start
 
 
 def test_no_heartbeat_goes_before_the_picture_of_the_runner_is_known() -> None:
@@ -256,6 +256,24 @@ def test_more_ends_than_a_heartbeat_holds_are_told_in_several() -> None:
 
     assert [job(index) for index in range(MOST_ENDS_PER_HEARTBEAT)] == [end.key for end in told.ends]
     assert told.ends_waiting == 3
+
+
+def test_thousands_of_ends_of_one_person_do_not_delay_the_end_of_another_persons_job() -> None:
+    desk = Desk()
+    flood = [msgspec.structs.replace(spec(f"flood-{each}"), user="ann") for each in (1, 2)]
+    lone = msgspec.structs.replace(spec("lone"), user="ben")
+    desk.turn(*(start(each.operation, [0], operation=each.operation, told=each) for each in (*flood, lone)))
+    for each in flood:
+        for index in range(MOST_ENDS_PER_HEARTBEAT):
+            desk.ended(end_of(job(index, each.operation), each.operation))
+    desk.ended(end_of(job(0, "lone"), "lone"))
+
+    told = desk.turn().ends
+    rest = desk.turn(forget=Forget(ends=[end.key for end in told])).ends
+
+    assert told[1].key == job(0, "lone")
+    assert [end.key for end in (told[0], *told[2:])] == [job(i, "flood-1") for i in range(MOST_ENDS_PER_HEARTBEAT - 1)]
+    assert [end.key for end in rest[:2]] == [job(MOST_ENDS_PER_HEARTBEAT - 1, "flood-1"), job(0, "flood-2")]
 
 
 def test_ends_with_long_last_words_never_make_a_heartbeat_too_large_to_be_sent() -> None:

@@ -14,7 +14,7 @@ from headrace.wire.heartbeat import JobResult
 from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState, decode_answer
 from headrace.wire.sessions import MOST_SESSION_BYTES, SessionCommand, SessionState, SessionTurn, TerminalSize
 from headrace_agent.runner.protocol import Turn, Turned
-from headrace_agent.runner.sessions.relay import _MOST_COMMANDS_OF_A_PERSON
+from headrace_agent.runner.sessions.relay import _MOST_COMMANDS_OF_A_PERSON, _MOST_ENDED
 from tests.unit.runner.builders import OPERATION, a_run
 from tests.unit.runner.harness import PATIENCE_S, Agent, ARunner, gone, runner
 
@@ -337,3 +337,35 @@ def test_a_session_goes_on_when_its_agent_is_replaced(runner: ARunner) -> None:
     assert b"second" in ann.stdout
     # A new agent numbers its turns anew, so it must get no answer to a turn of the agent before.
     assert not [message for message in ann.agent._heard if isinstance(message, Turned)]
+
+
+def test_a_command_whose_output_was_not_received_counts_until_it_is(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.run(0, "sleep", "1000")
+    idle = len(os.listdir(f"/proc/{runner.pid}/fd"))
+    people = [Person(agent) for _ in range(_MOST_COMMANDS_OF_A_PERSON)]
+    for each in people:
+        # One half is kept by the runner, and the other half stays in the pipe.
+        each.begin("head", "-c", str(2 * MOST_SESSION_BYTES), "/dev/zero")
+    deadline = time.monotonic() + PATIENCE_S
+    while runner.log_file.read_text().count("session ended") < len(people):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+    assert isinstance(Person(agent).turn(command=SessionCommand(["true"])), Busy)
+
+    for each in people:
+        each.end()
+    Person(agent).begin("true").end()
+    assert len(os.listdir(f"/proc/{runner.pid}/fd")) == idle
+
+
+def test_results_of_one_person_are_kept_whatever_sessions_another_person_has(runner: ARunner) -> None:
+    agent = runner.start()
+    agent.run(0, "sleep", "1000")
+    ann = Person(agent).begin("sh", "-c", "exit 5")
+
+    for _ in range(_MOST_ENDED + 10):
+        Person(agent, "ben").begin("no\0program")
+
+    assert ann.end().exit_code == 5

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -36,7 +36,8 @@ from headrace_agent.runner.sessions.session import Session, SessionEnd, WaitingT
 MOST_COMMANDS: Final = 64
 #: Upper bound of the commands of one person beside jobs on this host.
 _MOST_COMMANDS_OF_A_PERSON: Final = 16
-#: Upper bound of the sessions whose process has ended and whose result is kept for its person.
+#: Upper bound of the sessions whose process has ended and whose result is kept. Beyond it the oldest result of the person who has the most
+#: is dropped, so that no person's sessions cost another person a result.
 _MOST_ENDED: Final = 256
 #: Number of remembered names of sessions that are over. A late turn must not begin such a session again.
 _MOST_FORGOTTEN: Final = 4_096
@@ -162,11 +163,19 @@ class Sessions:
             if session.left_ns and session.is_job and session.end is None and not session.was_killed:
                 session.was_killed = True
                 left.append(session.run.job)
-        ended = [each for each in self._sessions if each.is_over]
-        for session in ended[: max(0, len(ended) - _MOST_ENDED)]:
-            self._forget(session)
+        self._forget_ended()
         self._close_ended()
         return left
+
+    def _forget_ended(self) -> None:
+        """Forget sessions whose process has ended, until at most `_MOST_ENDED` of them are left."""
+        ended = [each for each in self._sessions if each.end is not None]
+        while len(ended) > _MOST_ENDED:
+            owners = Counter(each.owner for each in ended)
+            most = max(owners, key=owners.__getitem__)
+            oldest = next(each for each in ended if each.owner == most)
+            ended.remove(oldest)
+            self._forget(oldest)
 
     def hang_up(self, job: JobKey) -> None:
         """Close this process's end of the terminal of a job that is stopped, so that its processes get SIGHUP. Shells ignore SIGTERM."""
@@ -227,7 +236,8 @@ class Sessions:
         found = self._jobs.running(turn.operation, turn.index)
         if found is None:
             return WrongState("job", f"{turn.operation}.{turn.index}", "not running on this node", "a job that runs")
-        live = [each for each in self._sessions if not each.is_job and each.end is None]
+        # A command that has ended holds a pipe as long as its person has not received the output in it.
+        live = [each for each in self._sessions if not each.is_job and not each.is_over]
         of_user = sum(each.user == order.user for each in live)
         if len(live) >= MOST_COMMANDS or of_user >= _MOST_COMMANDS_OF_A_PERSON:
             why = f"{len(live)} of at most {MOST_COMMANDS} commands run beside jobs of this node, {of_user} of them are yours"
@@ -309,6 +319,8 @@ class Sessions:
     def _end(self, session: Session, end: SessionEnd, now: Moment) -> None:
         session.end = end
         session.last_ns = max(session.last_ns, now.steady_ns)
+        if session.in_fd >= 0:
+            self._close_input(session)
         self._log.info(
             "session ended",
             **job_fields(session.run.job),

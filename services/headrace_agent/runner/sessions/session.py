@@ -66,6 +66,11 @@ class Session:
         return None if is_same else NotFound("session", turn.session)
 
     @property
+    def owner(self) -> str:
+        """The person, or the account of the job while no person has connected to its terminal."""
+        return self.user or self.run.account
+
+    @property
     def is_over(self) -> bool:
         """True if the process has ended and all its output was read."""
         return self.end is not None and not self.out_fds

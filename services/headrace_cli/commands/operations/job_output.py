@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 from headrace.client import LogLine
 from headrace.counted import counted
@@ -12,6 +14,9 @@ from headrace.resources import format_amount
 from headrace.wire.logs import LogStream
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
+
+#: Errors of writing, which do not name their file.
+_OF_WRITING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 async def print_output(screen: Screen, lines: AsyncIterator[LogLine], *, several: bool, both: bool = False) -> None:
@@ -38,7 +43,7 @@ async def print_output(screen: Screen, lines: AsyncIterator[LogLine], *, several
 async def save_output(lines: AsyncIterator[LogLine], folder: Path) -> str:
     """Write the output of each job to a file of its own in a folder that exists. Return the number of files, in words.
 
-    Where output is missing or cannot be read, a note is written instead.
+    Where output is missing or cannot be read, a note is written instead. Raises OSError with the name of a file that cannot be written.
     """
     seen: set[Path] = set()
     opened: IO[bytes] | None = None
@@ -53,9 +58,17 @@ async def save_output(lines: AsyncIterator[LogLine], folder: Path) -> str:
             opened.write("".join(f"{note}\n" for note in output_notes(line)).encode())
             if not line.trouble:
                 opened.write(line.raw + (b"\n" if line.has_end else b""))
-    finally:
         if opened is not None:
             opened.close()
+    except OSError as error:
+        if opened is not None and error.errno in _OF_WRITING:
+            error.filename = opened.name
+        raise
+    finally:
+        if opened is not None:
+            # After a failed write closing fails in the same way.
+            with suppress(OSError):
+                opened.close()
     return f"{counted(len(seen), 'file')} in {folder}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -226,7 +225,7 @@ def print_file(screen: Screen, view: OperationView) -> None:
     if screen.json:
         screen.show(file, operation_table([], 0))
     else:
-        sys.stdout.write(as_yaml(file))
+        screen.print_raw(as_yaml(file), end="")
 
 
 def _print_facts(

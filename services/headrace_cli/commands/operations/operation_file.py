@@ -88,11 +88,11 @@ class OperationFile:
                 continue
             self._used[argument.name if argument.name.startswith("-") else COMMAND] = key
             place = f"{self.problems.file}:{self.problems.line_of(key)}: {key}"
-            given, argument.tokens = list(argument.tokens), []
-            for index, word in enumerate(words):
-                argument.append(Token(keyword=place, value=word, index=index))
-            for token in given:
-                argument.append(token.evolve(index=len(argument.tokens)))
+            given = [token.evolve(index=len(words) + index) for index, token in enumerate(argument.tokens)]
+            # `Argument.append` compares each token with all tokens before it, and thousands of words would take half a minute.
+            argument.tokens = [
+                Token(keyword=place, value=word, index=index) for index, word in enumerate(words)
+            ] + given
         for key, argument in known.items() if task_entries.KEY in self._root else ():
             if key in _OF_ONE_KIND and argument.tokens:
                 self.problems.say(
