@@ -127,7 +127,7 @@ class InContainer(msgspec.Struct, frozen=True):
 
 
 class CannotContain(Exception):
-    """The host cannot run the job in its image. The text of the error says why, without the name of the image, which only some people may see."""
+    """The host cannot run the job in its image. The text says why, without the name of the image: only some people may see it."""
 
 
 def in_container(runtime: ContainerRuntime | None, job: JobInImage) -> InContainer:
