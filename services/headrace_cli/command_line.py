@@ -7,7 +7,16 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
-from cyclopts import App, CycloptsError, CycloptsPanel, Group, Parameter, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    CycloptsPanel,
+    Group,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from headrace import __version__
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
@@ -106,15 +115,28 @@ def version() -> None:
 
 
 def _panel(error: CycloptsError) -> Panel:
-    if isinstance(error, UnknownOptionError):
-        from headrace_cli.slurm_words import said_here
+    from headrace_cli.slurm_words import said_here
 
+    if isinstance(error, UnknownOptionError):
         # The nearest option of Headrace says nothing about an option of Slurm.
         word = error.token.keyword or error.token.value
-        if said_here(["run", word]):
-            return CycloptsPanel(f"Unknown option: {word}")
+        return CycloptsPanel(f"Unknown option: {word}{'' if said_here(['run', word]) else _near_option(error, word)}")
+    if isinstance(error, UnknownCommandError) and said_here(error.unused_tokens or []):
+        return CycloptsPanel(f"Unknown command: {error.unused_tokens[0]}")
     unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
     return CycloptsPanel(f"Unexpected words: {shlex.join(unused)}" if unused else error)
+
+
+def _near_option(error: UnknownOptionError, word: str) -> str:
+    """Return the option that was probably meant, or an empty string.
+
+    Names are compared without their dashes, which would make any two short names similar.
+    """
+    from headrace.suggestions import near
+
+    names = {name.lstrip("-"): name for each in error.argument_collection if each.parse for name in each.names}
+    found = near(word.lstrip("-").partition("=")[0], names)
+    return f". Did you mean {names[found[0]]}?" if found else ""
 
 
 def _filled(_: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:

@@ -101,18 +101,19 @@ def _pools(report: ClusterReport, view: View, pen: Pen) -> Rows:
     pools = sorted(pools, key=keys[order]) if order in keys else pools
     leads = branches((pool.name, pool.parent) for pool in pools) if order == "tree" else [""] * len(pools)
     names = dict(zip((pool.name for pool in pools), map(_short_lead, leads), strict=True))
+    title = titled(report, view, Section.POOLS, len(pools), len(pools))
     longest = max((len(names[pool.name] + pool.name) for pool in pools), default=0)
-    longest = min(longest, max(_SHORTEST_NAME, pen.width - _POOL_FIGURES - _SHORTEST_BAR - 2))
+    longest = max(len(title), min(longest, max(_SHORTEST_NAME, pen.width - _POOL_FIGURES - _SHORTEST_BAR - 2)))
     bar = min(pen.longest_bar, pen.width - longest - _POOL_FIGURES)
 
     def cells(pool: PoolView) -> Cells:
         share = pool.share
-        title = Text.assemble((names[pool.name], "dim"), (pool.name, "bold red" if _starves(share) else "bold"))
+        name = Text.assemble((names[pool.name], "dim"), (pool.name, "bold red" if _starves(share) else "bold"))
         parts = (share.usage_share, share.fair_share.total, share.demand_share, share.strong_guarantee_share)
         drawn = [share_bar(share, bar, ascii_only=pen.ascii_only)] if bar >= _SHORTEST_BAR else []
         figures = [percent(component(part, share.dominant_resource)) for part in parts]
         counts = f"{pool.running_count}/{pool.operation_count}"
-        return [_cut(title, longest), *figures, *drawn, short_name(share.dominant_resource), counts]
+        return [_cut(name, longest), *figures, *drawn, short_name(share.dominant_resource), counts]
 
     figures = ("usage", "fair", "demand", "guar.")
     heads = (*figures, *(["cluster"] if bar >= _SHORTEST_BAR else []), "of", "ops")

@@ -179,8 +179,9 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
     for warning in ready.warnings:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
-    # Without this variable, commands would use the default state folder or the cluster of a login.
-    if options.state != state_folder() or SavedServers().names():
+    # Without this variable, another terminal would use the default state folder or the cluster of a login.
+    elsewhere = {name: value for name, value in os.environ.items() if name != "HEADRACE_STATE"}
+    if options.state != state_folder(elsewhere) or SavedServers().names():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)
     name = _own_name()
     for words in (

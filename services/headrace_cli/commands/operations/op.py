@@ -30,7 +30,7 @@ from headrace_cli.option_values import MaybeWhole, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.shares import share_facts, share_table
+from headrace_cli.show.shares import share_facts, share_summary, share_table
 from headrace_cli.show.starvation import starvation_facts
 
 app = App(name="op", help="List, show, wait for, change and end operations.")
@@ -155,6 +155,7 @@ def get(
     failed: Switch = False,
     job: MaybeWhole = None,
     limit: MaybeWhole = None,
+    shares: Switch = False,
     spec: Switch = False,
     common: Common | None = None,
 ) -> int:
@@ -173,14 +174,15 @@ def get(
     operation
         The operation's id, or the beginning of the id.
     jobs
-        List its jobs too: where each runs or ran, its exit code, when it started, and the CPU time and the peak memory that it used. A dash
-        stands for what was not measured.
+        List its jobs too: where each runs or ran, its exit code, its start, and the CPU time and the peak memory that it used, if measured.
     failed
         With `--jobs`: only jobs whose newest attempt that ended has failed or timed out.
     job
         With `--jobs`: only this job, by its index from 0.
     limit
         With `--jobs`: the largest number of jobs to list, from the lowest index on.
+    shares
+        Show every part of its share, for each resource.
     spec
         Print only the file from which `headrace run --spec` starts the same operation again.
     """
@@ -193,15 +195,13 @@ def get(
         trees = [each.tree for each in view.placements]
         places = await _places(client, view, trees)
         in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
-        shares = await _shares(client, view)
+        told = await _shares(client, view)
         listed = await listed_jobs(client, view, wishes) if wishes is not None else None
         if screen.json:
-            answer = _as_json(view, places, in_trees, shares)
-            answer |= {"jobs": listed.as_json()} if listed is not None else {}
-            screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
+            screen.show(_as_json(view, places, in_trees, told, listed), operation_table([], 0))
         else:
             screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
-            _print_shares(screen, shares, in_trees)
+            _print_shares(screen, told, in_trees, whole=shares)
             _print_jobs(screen, view, listed, None if failed else places)
         for note in listed.notes() if listed is not None else ():
             screen.say(note)
@@ -242,6 +242,7 @@ def _as_json(
     places: OperationPlaces | None,
     in_trees: Mapping[TreeName, OperationPlaces | None],
     shares: Mapping[TreeName, ToldShare],
+    listed: ListedJobs | None,
 ) -> dict[str, object]:
     own = shares.get(view.spec.tree, ToldShare())
     answer: dict[str, object] = {"operation": view, "places": places, "share": own.share}
@@ -251,17 +252,21 @@ def _as_json(
             tree: {"places": each, "share": shares[tree].share, "starvation_outlooks": shares[tree].outlooks}
             for tree, each in in_trees.items()
         }
-    return answer
+    answer |= {"jobs": listed.as_json()} if listed is not None else {}
+    return {name: plain(value) for name, value in answer.items()}
 
 
-def _print_shares(screen: Screen, shares: Mapping[TreeName, ToldShare], in_trees: Collection[TreeName]) -> None:
+def _print_shares(
+    screen: Screen, shares: Mapping[TreeName, ToldShare], in_trees: Collection[TreeName], *, whole: bool
+) -> None:
     for tree, (share, frame, outlooks) in shares.items():
         if share is not None:
-            facts = share_facts(share, [])
+            facts = share_facts(share, []) if whole else share_summary(share, frame.total)
             for label, words in starvation_facts(share, outlooks, frame.at_ms):
                 facts.add_row(label, words)
             title = [f"in tree {tree}"] if in_trees else []
-            screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
+            table = [share_table(share, frame.total, None, screen.width), ""] if whole else []
+            screen.print("", *title, *table, facts)
 
 
 async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
