@@ -190,7 +190,12 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
         return BadRequest("spec.job_count", str(spec.job_count), "1: an operation with a terminal has one job")
     if spec.terminal and spec.image:
         return BadRequest(
-            "spec.image", shortened(spec.image), "no image: a job with a terminal runs without a container"
+            "spec.image",
+            shortened(spec.image),
+            (
+                "no image: a job with a terminal runs without a container; start a job in the image by `headrace run`, and a shell beside "
+                "it by `headrace op exec`"
+            ),
         )
     highest = spec.job_count - 1
     if spec.indexes:
