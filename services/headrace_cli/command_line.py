@@ -121,8 +121,8 @@ def _panel(error: CycloptsError) -> Panel:
         # The nearest option of Headrace says nothing about an option of Slurm.
         word = error.token.keyword or error.token.value
         return CycloptsPanel(f"Unknown option: {word}{'' if said_here(['run', word]) else _near_option(error, word)}")
-    if isinstance(error, UnknownCommandError) and said_here(error.unused_tokens or []):
-        return CycloptsPanel(f"Unknown command: {error.unused_tokens[0]}")
+    if isinstance(error, UnknownCommandError) and (words := error.unused_tokens) and said_here(words):
+        return CycloptsPanel(f"Unknown command: {words[0]}")
     unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
     return CycloptsPanel(f"Unexpected words: {shlex.join(unused)}" if unused else error)
 

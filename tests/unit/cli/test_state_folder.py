@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import tomllib
 from pathlib import Path
@@ -259,7 +260,7 @@ def test_a_port_that_the_user_may_not_use_is_not_called_taken(monkeypatch: pytes
     def denied(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(state_folder.socket.socket, "bind", denied)
+    monkeypatch.setattr(socket.socket, "bind", denied)
 
     with pytest.raises(BadInput, match="a port that this user may listen on"):
         state_folder.port_is_free(80)

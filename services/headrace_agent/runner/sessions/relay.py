@@ -76,6 +76,11 @@ class Sessions:
         self._forgotten: deque[str] = deque(maxlen=_MOST_FORGOTTEN)
         self._buffer = bytearray(MOST_SESSION_BYTES)
 
+    @property
+    def open_count(self) -> int:
+        """Number of sessions to which a person has connected and whose process has not ended."""
+        return sum(bool(each.id) and each.end is None for each in self._sessions)
+
     def owns(self, fd: int) -> bool:
         return fd in self._by_fd
 

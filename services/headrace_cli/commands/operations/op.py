@@ -265,8 +265,10 @@ def _print_shares(
             for label, words in starvation_facts(share, outlooks, frame.at_ms):
                 facts.add_row(label, words)
             title = [f"in tree {tree}"] if in_trees else []
-            table = [share_table(share, frame.total, None, screen.width), ""] if whole else []
-            screen.print("", *title, *table, facts)
+            tables = [share_table(share, frame.total, None, screen.width)] if whole else []
+            for table in (*tables, facts):
+                screen.print("", *title, table)
+                title = []
 
 
 async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
