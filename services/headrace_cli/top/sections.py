@@ -11,7 +11,7 @@ from rich.text import Text
 from headrace.resources import format_amount
 from headrace.wire.happenings import AllocationPreempted
 from headrace.wire.nodes import NodeView
-from headrace.wire.operations import OperationView
+from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
 from headrace_cli.commands.node_tables import node_state, use_words
@@ -164,7 +164,8 @@ def _operations(report: ClusterReport, view: View, pen: Pen) -> Rows:
         if each.timed_out_jobs:
             jobs += f" ({each.timed_out_jobs} timed out)"
         starves = share is not None and _starves(share)
-        state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
+        idle = share is not None and each.state is OperationState.RUNNING and not any(share.usage_share)
+        state = Text.assemble(state_words(each), ", no job" if idle else "", (" starves" if starves else "", "red"))
         words = Text(each.spec.title)
         if waits_for := waiting_words(each):
             words = Text(f"waits for {waits_for}", style="yellow")

@@ -170,6 +170,17 @@ def test_the_last_column_of_pools_is_shown_whatever_the_width() -> None:
         assert any("".join(each.text for each in line).rstrip().endswith("2/3") for line in lines)
 
 
+def test_an_operation_that_runs_without_a_job_says_so() -> None:
+    report = a_report()
+    assert report.shares is not None
+    idle = [a_share("op-3", "research", kind=ElementKind.OPERATION), *report.shares.operations]
+    shares = msgspec.structs.replace(report.shares, operations=idle)
+    lines = drawn(msgspec.structs.replace(report, shares=shares), width=120)
+
+    assert any(line.startswith("op-3") and "running, no job" in line for line in lines)
+    assert not any(line.startswith("op-1") and "no job" in line for line in lines)
+
+
 def test_a_bar_shows_usage_demand_fair_share_and_guarantee() -> None:
     pool = a_share("p", "", 0.3, 0.7, 0.8, strong_guarantee_share=cpu(0.2))
 

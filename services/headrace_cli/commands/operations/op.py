@@ -21,7 +21,7 @@ from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.job_list import JobWishes, ListedJobs, listed_jobs
-from headrace_cli.commands.operations.job_output import print_output, save_output
+from headrace_cli.commands.operations.job_output import file_words, print_output, save_output
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
@@ -337,12 +337,12 @@ def logs(
 
     async def work(client: Client, screen: Screen) -> None:
         name = await whole_id(client, operation)
-        several = job is None and (await client.get(name)).spec.job_count > 1
+        spec = (await client.get(name)).spec
+        several = job is None and spec.job_count > 1
         lines = client.logs(name, job, **wishes)
         if save is not None:
-            screen.say(await save_output(lines, save))
-            return
-        await print_output(screen, lines, several=several, both=wishes["both"])
+            return screen.say(await save_output(lines, save))
+        await print_output(screen, lines, several=several, both=wishes["both"], files=file_words(spec))
 
     return talk(common, work, bears_restarts=follow)
 
