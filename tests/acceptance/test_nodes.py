@@ -77,6 +77,7 @@ def test_a_drain_with_times_and_a_reason_ends_jobs_and_ends_itself() -> None:
         up.run("node", "undrain", "gamma")
         until_true(up, lambda: running_on(up, operation) == ["alpha", "beta", "gamma"])
         assert "drain" not in listed(up)
+        assert " sessions " in up.run("service", "figures", "agent").stdout
         drained = up.run("node", "drain", "gamma").stdout
         assert drained == "node gamma: no new jobs start on it; 1 running job: headrace node get gamma\n"
 
