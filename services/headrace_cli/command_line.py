@@ -104,6 +104,12 @@ GROUPS: Final = {
 }
 COMMANDS: Final = {name: command for group in GROUPS.values() for name, command in group.items()}
 
+#: First lines of help for commands with a command of the user behind `--`, which cyclopts would call `[ARGS...]`.
+_USAGES: Final = {
+    "run": "Usage: headrace run [OPTIONS] -- COMMAND...",
+    "shell": "Usage: headrace shell [OPTIONS] [-- COMMAND...]",
+}
+
 
 _HELP: Final = frozenset({"--help", "-h"})
 _MARKED: Final = re.compile(r"\*\*(.+?)\*\*|`(.+?)`")
@@ -170,7 +176,8 @@ def _app(*, listing: bool) -> App:
             if listing:
                 made.command(function, name=name, help=summary, group=group, sort_key=nth)
             else:
-                made.command(function, name=name)
+                usage = {"usage": _USAGES[name]} if name in _USAGES else {}
+                made.command(function, name=name, **usage)
     made.command(version, group=Group("Other", sort_key=len(GROUPS)) if listing else None)
     made["--help"].group = made["--version"].group = "Other"
     return made

@@ -169,7 +169,7 @@ def token(
     return talk(common, work, bears_restarts=True)
 
 
-@app.command
+@app.command(usage="Usage: headrace node drain [OPTIONS] NODES...")
 def drain(
     *nodes: str,
     reason: str = "",
@@ -219,7 +219,7 @@ def drain(
     return _change(nodes, NodeChange.DRAIN, "no new jobs start on it", common, **wishes)
 
 
-@app.command
+@app.command(usage="Usage: headrace node undrain [OPTIONS] NODES...")
 def undrain(*nodes: str, common: Common | None = None) -> int:
     """Let jobs start on drained nodes again, or take back a drain that has not begun. For administrators.
 

@@ -409,4 +409,5 @@ _ELSEWHERE: Final = {
     "scan": "changes:scan",
 }
 for _name, _place in _ELSEWHERE.items():
-    app.command(f"headrace_cli.commands.operations.{_place}", name=_name)
+    _usage = {"usage": "Usage: headrace op exec [OPTIONS] OPERATION JOB -- COMMAND..."} if _name == "exec" else {}
+    app.command(f"headrace_cli.commands.operations.{_place}", name=_name, **_usage)
