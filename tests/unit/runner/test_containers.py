@@ -36,22 +36,32 @@ def test_only_a_process_with_another_root_folder_is_in_a_container(tmp_path: Pat
         said = [each.stdout.readline().strip() for each in processes if each.stdout is not None]
         if said != ["ready", "ready"]:
             pytest.skip("needs root or user namespaces")
-        found = find_container(LinuxProcesses(), environment[MARKER])
-        none = find_container(LinuxProcesses(), f"other.{os.getpid()}.1")
+        found = find_container(LinuxProcesses(), environment[MARKER], os.geteuid())
+        others = [
+            find_container(LinuxProcesses(), f"other.{os.getpid()}.1", os.geteuid()),
+            find_container(LinuxProcesses(), environment[MARKER], os.geteuid() + 1),
+        ]
     finally:
         for each in processes:
             each.kill()
             each.communicate()
 
-    assert none is None
+    assert others == [None, None]
     assert found is not None
     assert (found.pid, found.environment) == (processes[1].pid, found.environment | environment)
 
 
 def test_a_command_joins_what_the_container_does_not_share() -> None:
-    as_root = Container(17, {}, ["mnt", "pid"]).argv(["sh", "-c", "id"])
-    as_account = Container(17, {}, ["user", "mnt"]).argv(["id"])
+    as_root, _ = Container(17, {}, ["mnt", "pid"]).command(["sh", "-c", "id"])
+    as_account, _ = Container(17, {}, ["user", "mnt"]).command(["id"])
 
     assert as_root[1:] == ["--target=17", "--mount", "--pid", "--root", "--wd", "--", "sh", "-c", "id"]
     joins = ["--target=17", "--user", "--mount", "--preserve-credentials", "--root", "--wd"]
     assert as_account[1:] == [*joins, "--", "id"]
+
+
+def test_variables_of_the_loader_reach_the_command_and_not_nsenter() -> None:
+    argv, environment = Container(17, {"LD_LIBRARY_PATH": "/opt/lib", "A": "1"}, []).command(["id"])
+
+    assert argv[-4:] == ["--", "env", "LD_LIBRARY_PATH=/opt/lib", "id"]
+    assert environment == {"A": "1"}

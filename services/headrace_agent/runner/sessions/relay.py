@@ -27,7 +27,7 @@ from headrace_agent.runner.effects import JobExit
 from headrace_agent.runner.files.job_log import job_fields, job_name
 from headrace_agent.runner.host.containers import find_container
 from headrace_agent.runner.host.interface import Host
-from headrace_agent.runner.jobs.launch import Ends, Launcher, NotStarted
+from headrace_agent.runner.jobs.launch import Ends, Launcher, NotStarted, account_of
 from headrace_agent.runner.jobs.process_table import ProcessTable
 from headrace_agent.runner.protocol import Run, Turn, Turned
 from headrace_agent.runner.sessions.session import Session, SessionEnd, WaitingTurn
@@ -259,12 +259,17 @@ class Sessions:
         argv, environment = command.argv, run.environment
         if run.container is not None:
             name = f"{run.job.operation}.{run.job.index}"
-            container = find_container(self._host.processes, job_name(run.job))
+            try:
+                account = account_of(run)
+            except NotStarted as refusal:
+                return WrongState("container of job", name, "out of reach", f"an account of the host ({refusal})")
+            uid = account.uid if account is not None else os.geteuid()
+            container = find_container(self._host.processes, job_name(run.job), uid)
             if container is None:
                 expected = "a container that runs; while its image is pulled, try again"
                 return WrongState("container of job", name, "not found on this node", expected)
             try:
-                argv, environment = container.argv(argv), container.environment
+                argv, environment = container.command(argv)
             except FileNotFoundError:
                 return WrongState(
                     "container of job", name, "out of reach", "the program nsenter of util-linux on the node"
