@@ -51,7 +51,7 @@ from headrace_agent.effects import AgentEffect, Beat, EnrolNode, Identity, Leave
 from headrace_agent.files.operation_files import FilesFailure, OperationFiles
 from headrace_agent.heartbeat_timing import Pulse
 from headrace_agent.host_faults import HostFaults
-from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease, Recalled, Started, ToAgent
+from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease, Pong, Recalled, Started, ToAgent
 from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
 
@@ -100,6 +100,8 @@ class AgentEngine:
         self._lease: NodeLease | None = None
         #: Number of times that the lease expired while jobs were here and was extended afterwards.
         self._leases_passed = 0
+        #: Number of open sessions of people with jobs of this node.
+        self._sessions = 0
 
     def due_ns(self) -> int | None:
         """Return the CLOCK_BOOTTIME in nanoseconds at which `on_tick` has something to do, or None."""
@@ -201,6 +203,8 @@ class AgentEngine:
                     may_wait = self.held.unstarted_behind(message.end) > _MANY_AHEAD
                     is_last = not self.held.by_job
                     self.pulse.want(HeartbeatReason.JOB_ENDED, may_wait=may_wait, is_last=is_last)
+            case Pong(sessions):
+                self._sessions, effects = sessions, []
             case Recalled(allocation):
                 effects = self._jobs.on_recalled(AllocationId(allocation))
                 if effects and self._stopping.mode is not None:
@@ -296,6 +300,12 @@ class AgentEngine:
                 "times",
                 self._leases_passed,
                 "Times that the lease of the node ended while it had jobs. The jobs may have run elsewhere at the same time.",
+            ),
+            gauge(
+                "sessions",
+                "sessions",
+                self._sessions,
+                "Sessions of people with jobs of this node: terminals of `headrace shell`, and commands of `headrace op exec`.",
             ),
             gauge("allocator_term", "term", self.term, "Term of the allocator whose orders the agent follows."),
         ]

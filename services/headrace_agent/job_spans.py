@@ -13,7 +13,7 @@ from headrace.wire import subjects
 from headrace.wire.heartbeat import JobEnd, JobKey, JobResult
 from headrace.wire.trace import SpanContext, has_span, job_span, placement_span, read_trace
 from headrace_agent.run_order import note_in
-from headrace_agent.runner.protocol import Ended, FullReport, Recalled, Run, Started, ToAgent
+from headrace_agent.runner.protocol import Ended, FullReport, Pong, Recalled, Run, Started, ToAgent
 
 #: Upper bound of jobs tracked at a time; no host runs more.
 _MOST_JOBS: Final = 10_000
@@ -60,6 +60,8 @@ class JobSpans:
                 following = self._jobs.get(message.followed_by) if message.followed_by is not None else None
                 if following is not None:
                     following.since_ns = tracing.now_ns()
+            case Pong():
+                pass
             case _:
                 assert_never(message)
 

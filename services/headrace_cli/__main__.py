@@ -84,13 +84,13 @@ def main() -> None:
         sys.exit(_run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of this command's output has exited, as `head` does. Without the close, Python would report the lost output.
-        sys.stderr.close()
-        sys.exit(Exit.DONE)
     except (HeadraceError, OSError, BaseExceptionGroup) as error:
-        from headrace_cli.session import complain
+        from headrace_cli.session import complain, first_error
 
+        if isinstance(first_error(error), BrokenPipeError):
+            # The reader of this command's output has exited, as `head` does.
+            sys.stderr.close()
+            sys.exit(Exit.DONE)
         sys.exit(complain(error))
     finally:
         signal.signal(signal.SIGINT, at_rest)

@@ -7,7 +7,16 @@ import shlex
 import sys
 from typing import TYPE_CHECKING, Final
 
-from cyclopts import App, CycloptsError, CycloptsPanel, Group, Parameter, UnknownOptionError, UnusedCliTokensError
+from cyclopts import (
+    App,
+    CycloptsError,
+    CycloptsPanel,
+    Group,
+    Parameter,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from headrace import __version__
 from headrace_cli.exit_statuses import EXIT_HELP, Exit
@@ -99,6 +108,12 @@ GROUPS: Final = {
 }
 COMMANDS: Final = {name: command for group in GROUPS.values() for name, command in group.items()}
 
+#: First lines of help for commands with a command of the user behind `--`, which cyclopts would call `[ARGS...]`.
+_USAGES: Final = {
+    "run": "Usage: headrace run [OPTIONS] -- COMMAND...",
+    "shell": "Usage: headrace shell [OPTIONS] [-- COMMAND...]",
+}
+
 
 _HELP: Final = frozenset({"--help", "-h"})
 _MARKED: Final = re.compile(r"\*\*(.+?)\*\*|`(.+?)`")
@@ -110,15 +125,28 @@ def version() -> None:
 
 
 def _panel(error: CycloptsError) -> Panel:
-    if isinstance(error, UnknownOptionError):
-        from headrace_cli.slurm_words import said_here
+    from headrace_cli.slurm_words import said_here
 
+    if isinstance(error, UnknownOptionError):
         # For an option of Slurm the explanation names its counterpart: the nearest name of an option of Headrace says nothing.
         word = error.token.keyword or error.token.value
-        if said_here(["run", word]):
-            return CycloptsPanel(f"Unknown option: {word}")
+        return CycloptsPanel(f"Unknown option: {word}{'' if said_here(['run', word]) else _near_option(error, word)}")
+    if isinstance(error, UnknownCommandError) and (words := error.unused_tokens) and said_here(words):
+        return CycloptsPanel(f"Unknown command: {words[0]}")
     unused = error.unused_tokens if isinstance(error, UnusedCliTokensError) else None
     return CycloptsPanel(f"Unexpected words: {shlex.join(unused)}" if unused else error)
+
+
+def _near_option(error: UnknownOptionError, word: str) -> str:
+    """Return the option that was probably meant, or an empty string.
+
+    Names are compared without their dashes, which would make any two short names similar.
+    """
+    from headrace.suggestions import near
+
+    names = {name.lstrip("-"): name for each in error.argument_collection if each.parse for name in each.names}
+    found = near(word.lstrip("-").partition("=")[0], names)
+    return f". Did you mean {names[found[0]]}?" if found else ""
 
 
 def _filled(_: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -152,7 +180,8 @@ def _app(*, listing: bool) -> App:
             if listing:
                 made.command(function, name=name, help=summary, group=group, sort_key=nth)
             else:
-                made.command(function, name=name)
+                usage = {"usage": _USAGES[name]} if name in _USAGES else {}
+                made.command(function, name=name, **usage)
     made.command(version, group=Group("Other", sort_key=len(GROUPS)) if listing else None)
     made["--help"].group = made["--version"].group = "Other"
     return made

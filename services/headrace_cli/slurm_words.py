@@ -1,4 +1,4 @@
-"""Hints for users who type commands and options of Slurm: what to type in Headrace instead. Pure."""
+"""Hints for users who type commands and options of Slurm, or commands of YARN: what to type in Headrace instead. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Final
 
 _COMMANDS: Final = {
     "sacct": "op list",
+    "sacctmgr": "pool list",
+    "salloc": "shell",
+    "sattach": "op logs ID --follow",
     "sbatch": "run",
     "scancel": "op abort",
     "scontrol": "op get",
@@ -19,6 +22,40 @@ _COMMANDS: Final = {
     "sreport": "pool volume",
     "srun": "run --follow",
     "sshare": "pool tree",
+    "sstat": "op get ID --jobs",
+}
+#: Commands of YARN that Headrace does not have, with or without `yarn` before them.
+_COMMANDS_OF_YARN: Final = {
+    "app": "op list --live",
+    "application": "op list --live",
+    "applicationattempt": "op get ID --jobs",
+    "container": "op get ID --jobs",
+    "jar": "run",
+    "queue": "pool list",
+    "rmadmin": "pool import",
+    "schedulerconf": "pool set",
+}
+#: Commands of YARN whose names are commands of Headrace too.
+_COMMANDS_AFTER_YARN: Final = {"cluster": "node list", "logs": "op logs", "node": "node list", "top": "top"}
+#: Options of `yarn application`, `yarn queue` and `yarn rmadmin` that decide what the command does.
+_OPTIONS_OF_YARN: Final = {
+    "-appStates": "op list --in-state",
+    "-changeQueue": "op set ID pool=NAME",
+    "-kill": "op abort",
+    "-movetoqueue": "op set ID pool=NAME",
+    "-updatePriority": "op set ID weight=NUMBER",
+}
+_COMMANDS_OF_OTHERS: Final = {
+    "bjobs": "op list --live",
+    "bkill": "op abort",
+    "bsub": "run",
+    "job": "op get",
+    "jobs": "op list",
+    "module": "run --env NAME=VALUE",
+    "qdel": "op abort",
+    "qstat": "op list --live",
+    "qsub": "run",
+    "submit": "run",
 }
 _OPTIONS: Final = {
     "--account": "--pool",
@@ -76,14 +113,15 @@ def time_as_title(title: str) -> str:
 
 
 def said_here(words: Sequence[str]) -> str:
-    """Return a hint for the first word of Slurm in a command line, or an empty string if it has none.
+    """Return a hint for the first word of another scheduler in a command line, or an empty string if there is none.
 
     >>> said_here(["squeue", "-u", "ada"])
     "Slurm's `squeue` is `headrace op list` in Headrace"
+    >>> said_here(["yarn", "application", "-kill", "application_17"])
+    "YARN's `application -kill` is `headrace op abort` in Headrace"
     """
     if words[:1] != ["run"]:
-        command = _COMMANDS.get(words[0], "") if words else ""
-        return f"Slurm's `{words[0]}` is `headrace {command}` in Headrace" if command else ""
+        return _command_here(words)
     for word in words[1:]:
         if word == "--":
             break
@@ -91,3 +129,20 @@ def said_here(words: Sequence[str]) -> str:
         if here := _OPTIONS.get(name) or _DONE_OTHERWISE.get(name):
             return f"instead of Slurm's {name}, use {here}"
     return ""
+
+
+def _command_here(words: Sequence[str]) -> str:
+    typed = words[0] if words else ""
+    if command := _COMMANDS.get(typed):
+        return f"Slurm's `{typed}` is `headrace {command}` in Headrace"
+    if command := _COMMANDS_OF_OTHERS.get(typed):
+        return f"instead of `{typed}`, use `headrace {command}`"
+    after_yarn = typed == "yarn" and len(words) > 1
+    typed, *options = words[1:] if after_yarn else [typed, *words[1:]]
+    command = _COMMANDS_OF_YARN.get(typed) or (_COMMANDS_AFTER_YARN.get(typed) if after_yarn else None)
+    if not command:
+        return ""
+    for option in options:
+        if one := _OPTIONS_OF_YARN.get(option):
+            return f"YARN's `{typed} {option}` is `headrace {one}` in Headrace"
+    return f"YARN's `{typed}` is `headrace {command}` in Headrace"

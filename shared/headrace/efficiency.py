@@ -21,6 +21,9 @@ _LEAST_MEMORY_STEP: Final = 16 * _MIB
 #: Smallest step to which suggested cores are rounded, in hundredths of a core.
 _CPU_STEP: Final = 50
 
+#: Shortest run time in milliseconds, of all runs together, for which a mean number of cores is told.
+_LEAST_RUN_MS: Final = 1_000
+
 
 class Efficiency(msgspec.Struct, frozen=True):
     """The usage of the completed runs of an operation's jobs, next to what each job asked for."""
@@ -67,12 +70,20 @@ def _efficiency(asked: Resources, used: dict[JobResult, RunUsage]) -> Efficiency
     return Efficiency(
         asked=asked,
         used=used,
-        mean_cores=completed.cpu_ms / completed.ran_ms if completed is not None and completed.ran_ms else None,
+        mean_cores=mean_cores(completed) if completed is not None else None,
         max_rss_bytes=completed.max_rss_bytes if completed is not None else None,
         unused_core_seconds=core_seconds,
         unused_byte_seconds=byte_seconds,
         suggestions=_suggestions(asked, used) if completed is not None else [],
     )
+
+
+def mean_cores(usage: RunUsage) -> float | None:
+    """Return the mean number of cores that runs used; None if they took less than a second together.
+
+    CPU time is measured in whole milliseconds, too coarse for such runs.
+    """
+    return usage.cpu_ms / usage.ran_ms if usage.ran_ms >= _LEAST_RUN_MS else None
 
 
 def unused_of(

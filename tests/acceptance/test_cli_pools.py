@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -277,7 +278,8 @@ def test_pools_and_operations_show_their_shares(up: Up) -> None:
     assert operation in up.run("pool", "tree", "--operations").stdout
     assert json.loads(up.run("pool", "tree", "--json").stdout)["pools"][0]["name"] == "<Root>"
     assert "  integral part" in up.run("pool", "get", "studio").stdout
-    assert "dominant resource" in up.run("op", "get", operation).stdout
+    assert re.search(r"^fair share +cpu \d", up.run("op", "get", operation).stdout, re.MULTILINE)
+    assert "  integral part" in up.run("op", "get", operation, "--shares").stdout
     assert json.loads(up.run("op", "get", operation, "--json").stdout)["share"]["parent"] == "studio"
     up.run("op", "abort", operation)
 

@@ -123,6 +123,8 @@ REFUSED = [
     (("pool", "set", "lab", "wieght="), "wieght cannot be used; did you mean weight?"),
     (("pool", "remove", "lab", "two words"), "Unexpected words: 'two words'"),
     (("service", "figures", "alocator"), "no role begins with 'alocator': did you mean allocator.default?"),
+    (("op", "exec", "some-operation", "--", "hostname"), "expected the number of a job before `--`"),
+    (("service", "figures", "agnet"), "no role begins with 'agnet': did you mean agent?"),
     (("run", "--env", "A=1", "B=2", "--", "true"), "for a variable of the jobs, --env B=2, once for each"),
     (("run", "--env", "A B=1", "--", "true"), "without blanks in the name"),
     (("run", "--", "echo a | wc"), "expected separate words, or sh -c 'echo a | wc': no shell reads the command"),

@@ -53,6 +53,16 @@ def test_an_image_that_no_node_can_run_waits_and_says_why(up: Up) -> None:
     up.run("op", "abort", operation)
 
 
+def test_a_command_beside_a_job_is_refused_while_the_job_has_no_container(up: Up) -> None:
+    operation = up.start_operation("--image", "localhost/a:1", "--", "sh", "-c", "echo ready; exec sleep 600")
+    up.wait_line(operation, "ready")
+
+    # The fake starts the command without a container.
+    refused = up.run("op", "exec", operation, "0", "--", "true", expect=4).stderr
+    assert f"container of job {operation}.0 is not found on this node; expected a container that runs" in refused
+    up.run("op", "abort", operation)
+
+
 def test_a_name_that_is_no_image_is_refused(up: Up) -> None:
     for name in ("--privileged", "a b", "/a:b", "docker://-v"):
         assert "--image" in up.run("run", f"--image={name}", "--", "true", expect=2).stderr

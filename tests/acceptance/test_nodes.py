@@ -77,6 +77,9 @@ def test_a_drain_with_times_and_a_reason_ends_jobs_and_ends_itself() -> None:
         up.run("node", "undrain", "gamma")
         until_true(up, lambda: running_on(up, operation) == ["alpha", "beta", "gamma"])
         assert "drain" not in listed(up)
+        assert " sessions " in up.run("service", "figures", "agent").stdout
+        drained = up.run("node", "drain", "gamma").stdout
+        assert drained == "node gamma: no new jobs start on it; 1 running job: headrace node get gamma\n"
 
         refused = up.run("node", "drain", "beta", "nobody", "--until", "2001-01-01T00:00", expect=4).stderr
         assert "a time in the future" in refused

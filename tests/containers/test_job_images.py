@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from headrace.client import login_user
-from tests.support.headrace_up import Up
+from tests.support.headrace_up import HEADRACE, Up
 
 _BUSYBOX = Path("/bin/busybox")
 _UNIFIED = Path("/sys/fs/cgroup/unified")
@@ -153,6 +153,42 @@ def test_a_job_has_the_files_of_the_image_and_its_own_folder_account_and_variabl
     assert (folder / "out" / "0").stat().st_uid == account.pw_uid
     assert "told" in told
     assert IMAGE in told
+
+
+def test_a_command_beside_a_job_runs_in_its_container_and_ends_with_it(
+    up: Up, folder: Path, account: pwd.struct_passwd
+) -> None:
+    operation = run(up, folder, "--env", "TOKEN=x y", "--", "sh", "-c", "echo $$; echo ready; exec sleep 6161")
+    until_ready(up, operation)
+
+    script = 'id -u; echo "$TOKEN $HEADRACE_JOB_INDEX"; ls / | cat; cat; exit 7'
+    words = [*HEADRACE, "op", "exec", operation, "0", "--"]
+    done = subprocess.run(
+        [*words, "sh", "-c", script], input="from stdin\n", env=up.environment, capture_output=True, text=True
+    )
+    assert done.returncode == 7, done.stderr
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[1], lines[-1]) == (str(account.pw_uid), "x y 0", "from stdin")
+    assert "usr" not in lines
+    missing = up.run("op", "exec", operation, "0", "--", "no-such-program", expect=127)
+    assert "no-such-program" in missing.stderr
+
+    beside = subprocess.Popen([*words, "sleep", "6162"], env=up.environment, stdin=subprocess.DEVNULL)
+    until = time.monotonic() + 40
+    while not any(_runs(each, ["sleep", "6162"]) for each in processes_of(operation)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    up.run("op", "abort", operation)
+    over(up, operation)
+    beside.wait(40)
+    assert processes_of(operation) == []
+
+
+def _runs(pid: int, words: list[str]) -> bool:
+    try:
+        return psutil.Process(pid).cmdline() == words
+    except psutil.Error:
+        return False
 
 
 def test_a_folder_with_a_root_file_system_is_an_image_that_jobs_do_not_change(

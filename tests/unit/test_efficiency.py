@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from headrace.efficiency import efficiency_of, unused
+from headrace.efficiency import efficiency_of, mean_cores, unused
 from headrace.ids import OperationId, PoolName
 from headrace.job_tasks import with_tasks
 from headrace.resources import LARGEST_SUM, Resources
@@ -35,6 +35,10 @@ def test_the_completed_runs_are_compared_with_the_request() -> None:
     assert found.suggestions == ["--memory 3G", "--cpu 4"]
     assert found.unused_core_seconds == 49 * 360
     assert found.unused_byte_seconds == (64 * GIB - 2_150 * MIB) * 3600
+
+
+def test_runs_of_less_than_a_second_together_have_no_mean_cores() -> None:
+    assert [mean_cores(RunUsage(3, ran_ms, 500)) for ran_ms in (0, 999, 1_000)] == [None, None, 0.5]
 
 
 def test_nothing_is_suggested_and_nothing_is_zero_without_a_completed_run() -> None:

@@ -14,8 +14,9 @@ from headrace.job_indexes import parse_indexes
 from headrace.job_lines import check_lines
 from headrace.job_tasks import check_tasks
 from headrace.pools.node_filter import parse_formula
+from headrace.resources import exact_amount
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
-from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, OperationSpec
+from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, USUAL_LARGEST_LOG_CAP, OperationSpec
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
 from headrace.wire.placements import UPSTREAM, EphemeralPool, TreePlacement, WaitingFor
 from headrace.wire.refusals import BadRequest, Exists, Refusal
@@ -189,7 +190,12 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
         return BadRequest("spec.job_count", str(spec.job_count), "1: an operation with a terminal has one job")
     if spec.terminal and spec.image:
         return BadRequest(
-            "spec.image", shortened(spec.image), "no image: a job with a terminal runs without a container"
+            "spec.image",
+            shortened(spec.image),
+            (
+                "no image: a job with a terminal runs without a container; start a job in the image by `headrace run`, and a shell beside "
+                "it by `headrace op exec`"
+            ),
         )
     highest = spec.job_count - 1
     if spec.indexes:
@@ -304,7 +310,21 @@ def _similar(book: TreeBook, pool: PoolName, made: EphemeralPool | None) -> list
 
 
 def _warnings(book: TreeBook, pool: PoolName, spec: OperationSpec) -> list[str]:
-    """Return warnings if an operation in a pool for lightweight operations is not lightweight, or has more than one job."""
+    """Return warnings about what an operation may not get, and about an operation that does not suit its pool for lightweight ones."""
+    return [*_log_cap_warnings(spec), *_lightweight_warnings(book, pool, spec)]
+
+
+def _log_cap_warnings(spec: OperationSpec) -> list[str]:
+    if spec.log_cap_bytes <= USUAL_LARGEST_LOG_CAP:
+        return []
+    usual = exact_amount("memory", USUAL_LARGEST_LOG_CAP)
+    return [
+        f"log_cap_bytes: a node keeps at most {usual} of each output stream, unless its setting largest_log_cap_bytes allows more; "
+        "a file of --output has no cap"
+    ]
+
+
+def _lightweight_warnings(book: TreeBook, pool: PoolName, spec: OperationSpec) -> list[str]:
     if not book.rules_of(pool).for_lightweight_operations:
         return []
     meant = f"pool {pool} is for lightweight operations"

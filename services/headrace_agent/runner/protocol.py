@@ -249,8 +249,11 @@ class Turned(msgspec.Struct, frozen=True, tag="turned"):
 class Pong(msgspec.Struct, frozen=True, tag="pong"):
     """The runner is alive."""
 
+    #: Number of open sessions.
+    sessions: _Natural = 0
 
-#: Reports about jobs.
-ToAgent = Started | Ended | Recalled | FullReport
+
+#: Reports about jobs and sessions.
+ToAgent = Started | Ended | Recalled | FullReport | Pong
 #: All messages that a runner sends.
-FromRunner = ToAgent | Pong | Turned
+FromRunner = ToAgent | Turned

@@ -288,7 +288,7 @@ class Runner:
             case NodeLease():
                 self._take(self._engine.on_lease(message, now))
             case Ping():
-                self._link.send(Pong())
+                self._link.send(Pong(self._sessions.open_count))
             case Turn():
                 self._sessions.on_turn(message, now)
             case Acknowledge():

@@ -93,6 +93,8 @@ class RunnerLink:
         self._answers_pings = False
         #: True if a `Ping` was sent and its `Pong` has not arrived.
         self._has_pinged = False
+        #: Number of open sessions, as the runner said last.
+        self._sessions = 0
         #: Why the last connection ended.
         self._why_over = _GONE
         #: Turns of sessions on this connection; None: the runner knows no sessions, or there is no connection.
@@ -244,7 +246,9 @@ class RunnerLink:
                     message = self._report_in(frame)
                     if isinstance(message, Pong):
                         self._has_pinged = False
-                        continue
+                        if message.sessions == self._sessions:
+                            continue
+                        self._sessions = message.sessions
                     if isinstance(message, Turned):
                         if self._turns is not None:
                             self._turns.on_turned(message)

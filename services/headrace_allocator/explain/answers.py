@@ -176,7 +176,8 @@ def _view(facts: Facts, node: Node, now: Moment) -> NodeView:
         node=node.record.node,
         state=_SUSPECT if is_suspect and node.condition is NodeCondition.ONLINE else node.condition.value,
         tags=node.record.tags,
-        total=node.total,
+        # The tree may use nothing of a drained node that is empty. People see what the node has.
+        total=node.reported if node.condition is NodeCondition.DRAINED else node.total,
         usage=node.used.within_wire(),
         allocations=len(node.allocations),
         running_jobs=sum(one.job is not None for one in node.allocations.values()),

@@ -10,12 +10,13 @@ from typing import Annotated, Final, Unpack
 from cyclopts import App, Parameter
 
 from headrace.access.key_credential import KeyCredential
-from headrace.client import Client
+from headrace.client import Client, Unanswered
 from headrace.client.client import DrainWishes
 from headrace.client.place import find_place
+from headrace.counted import counted
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
-from headrace.ids import node_name, tree_name
+from headrace.ids import NodeName, node_name, tree_name
 from headrace.resources import parse_amount
 from headrace.runtime.clock import SystemClock
 from headrace.wire.joining import MakeToken
@@ -168,7 +169,7 @@ def token(
     return talk(common, work, bears_restarts=True)
 
 
-@app.command
+@app.command(usage="Usage: headrace node drain [OPTIONS] NODES...")
 def drain(
     *nodes: str,
     reason: str = "",
@@ -218,7 +219,7 @@ def drain(
     return _change(nodes, NodeChange.DRAIN, "no new jobs start on it", common, **wishes)
 
 
-@app.command
+@app.command(usage="Usage: headrace node undrain [OPTIONS] NODES...")
 def undrain(*nodes: str, common: Common | None = None) -> int:
     """Let jobs start on drained nodes again, or take back a drain that has not begun. For administrators.
 
@@ -301,7 +302,17 @@ def _change(
                 continue
             begins = done.drain is not None and done.drain.from_ms
             later = f"from {timestamp(begins / 1000)} on {what}" if begins else what
-            screen.show_line(done, f"node {done.node}: {later}")
+            jobs = await _jobs_words(client, name) if change is NodeChange.DRAIN and not screen.json else ""
+            screen.show_line(done, f"node {done.node}: {later}{jobs}")
         return status
 
     return talk(common, work, bears_restarts=True)
+
+
+async def _jobs_words(client: Client, node: NodeName) -> str:
+    """Return how many jobs run on a node; empty if none does, or if the allocator of the client's tree does not know."""
+    try:
+        running = (await client.hosts.get(node, client.place.tree)).running_jobs
+    except (Refused, Unanswered):
+        return ""
+    return f"; {counted(running, 'running job')}: headrace node get {node}" if running else ""

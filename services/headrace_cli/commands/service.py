@@ -80,17 +80,22 @@ def figures(role: str | None = None, /, *, common: Common | None = None) -> int:
         everybody = await client.processes.figures()
         for unread in client.processes.unread:
             screen.say(unread.text(), style="yellow")
-        told = [each for each in everybody if each.role.startswith(role or "")]
+        told = [each for each in everybody if _named(each).startswith(role or "")]
         if told:
             screen.show({"figures": told}, figures_table(told))
             return Exit.DONE
         if not role:
             screen.say("no service answers")
             return Exit.FAILED
-        screen.say(f"no role begins with {role!r}: {hint(role, [each.role for each in everybody if each.role])}")
+        screen.say(f"no role begins with {role!r}: {hint(role, sorted({_named(each) for each in everybody}))}")
         return Exit.REFUSED
 
     return talk(common, work)
+
+
+def _named(answer: FiguresAnswer) -> str:
+    """Return the role of a process, or `agent` for an agent, which has no role."""
+    return answer.role or answer.service
 
 
 def figures_table(told: Sequence[FiguresAnswer]) -> Table:
@@ -98,9 +103,7 @@ def figures_table(told: Sequence[FiguresAnswer]) -> Table:
     made = table("role", "instance", "metric", "value", "unit", right=("value",))
     for answer in told:
         for figure in answer.figures:
-            made.add_row(
-                answer.role or answer.service, answer.instance, figure.name, _figure(figure.value), figure.unit
-            )
+            made.add_row(_named(answer), answer.instance, figure.name, _figure(figure.value), figure.unit)
     return made
 
 

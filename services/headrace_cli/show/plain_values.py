@@ -36,7 +36,12 @@ def plain(value: object) -> object:
 
 
 def _amounts(amounts: dict[str, int]) -> dict[str, float]:
-    return {name: amount / 100 if name == "cpu" else amount for name, amount in amounts.items()}
+    return {name: plain_amount(name, amount) for name, amount in amounts.items()}
+
+
+def plain_amount(resource: str, amount: int) -> float:
+    """Return an amount of the wire in the units of `--json`: cores, bytes, or whole units."""
+    return amount / 100 if resource == "cpu" else amount
 
 
 def _field(name: str, value: object) -> object:

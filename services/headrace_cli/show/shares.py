@@ -9,8 +9,8 @@ from rich.text import Text
 
 from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 from headrace.satisfaction import INFINITE_SATISFACTION
-from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem
-from headrace_cli.show.amounts import amounts, component, percent
+from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem, StarvationStatus
+from headrace_cli.show.amounts import amounts, component, percent, short_name
 from headrace_cli.show.tables import facts_table, resource_table
 
 _ROOM_FOR_SHARES: Final = 100
@@ -65,6 +65,22 @@ def _rows(share: ShareItem) -> list[tuple[str, Share]]:
     if any(share.proposed_integral_share):
         rows.append(("proposed integral", share.proposed_integral_share))
     return rows
+
+
+def share_summary(share: ShareItem, total: Resources) -> Table:
+    """Return what an operation uses, is owed and wants of its dominant resource, and whether it starves."""
+    facts, name = facts_table(), share.dominant_resource
+
+    def words(figures: Share) -> str:
+        return f"{short_name(name)} {_in_words(name, component(figures, name), getattr(total, name), shares=True)}"
+
+    facts.add_row("uses", words(share.usage_share))
+    facts.add_row("fair share", words(share.fair_share.total))
+    facts.add_row("demand", words(share.demand_share))
+    if share.starvation_status is not StarvationStatus.NON_STARVING:
+        facts.add_row("status", _status(share))
+    facts.add_row("all figures", f"headrace op get {share.name} --shares")
+    return facts
 
 
 def share_facts(share: ShareItem, complaints: list[ShareComplaint]) -> Table:

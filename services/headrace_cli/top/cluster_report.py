@@ -15,6 +15,7 @@ from headrace.wire.operations import OperationView
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ShareItem
 from headrace_cli.commands.pools.starving import Starving, starving_in
+from headrace_cli.show.plain_values import plain_amount
 
 #: Upper bound of the operations that are requested: the newest that are not over.
 MOST_OPERATIONS: Final = 200
@@ -56,7 +57,7 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
 
 class InUse(msgspec.Struct, frozen=True):
-    """The usage of one resource that the cluster has."""
+    """The usage of one resource that the cluster has, in units of the wire."""
 
     resource: str
     used: int
@@ -115,9 +116,14 @@ def cluster_of(report: ClusterReport) -> Cluster:
 
 def document(report: ClusterReport) -> dict[str, object]:
     """Return the report as one JSON document."""
+    cluster = cluster_of(report)
+    in_use = [
+        {"resource": name, "used": plain_amount(name, used), "total": plain_amount(name, total)}
+        for name, used, total in map(msgspec.structs.astuple, cluster.in_use)
+    ]
     return {
         "at_ms": report.at_ms,
-        "cluster": cluster_of(report),
+        "cluster": {**msgspec.structs.asdict(cluster), "in_use": in_use},
         "pools": report.pools,
         "operations": report.operations or [],
         "operation_shares": list(report.operation_shares.values()),

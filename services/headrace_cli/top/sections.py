@@ -11,7 +11,7 @@ from rich.text import Text
 from headrace.resources import format_amount
 from headrace.wire.happenings import AllocationPreempted
 from headrace.wire.nodes import NodeView
-from headrace.wire.operations import OperationView
+from headrace.wire.operations import OperationState, OperationView
 from headrace.wire.pools import PoolView
 from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
 from headrace_cli.commands.node_tables import node_state, use_words
@@ -101,18 +101,19 @@ def _pools(report: ClusterReport, view: View, pen: Pen) -> Rows:
     pools = sorted(pools, key=keys[order]) if order in keys else pools
     leads = branches((pool.name, pool.parent) for pool in pools) if order == "tree" else [""] * len(pools)
     names = dict(zip((pool.name for pool in pools), map(_short_lead, leads), strict=True))
+    title = titled(report, view, Section.POOLS, len(pools), len(pools))
     longest = max((len(names[pool.name] + pool.name) for pool in pools), default=0)
-    longest = min(longest, max(_SHORTEST_NAME, pen.width - _POOL_FIGURES - _SHORTEST_BAR - 2))
+    longest = max(len(title), min(longest, max(_SHORTEST_NAME, pen.width - _POOL_FIGURES - _SHORTEST_BAR - 2)))
     bar = min(pen.longest_bar, pen.width - longest - _POOL_FIGURES)
 
     def cells(pool: PoolView) -> Cells:
         share = pool.share
-        title = Text.assemble((names[pool.name], "dim"), (pool.name, "bold red" if _starves(share) else "bold"))
+        name = Text.assemble((names[pool.name], "dim"), (pool.name, "bold red" if _starves(share) else "bold"))
         parts = (share.usage_share, share.fair_share.total, share.demand_share, share.strong_guarantee_share)
         drawn = [share_bar(share, bar, ascii_only=pen.ascii_only)] if bar >= _SHORTEST_BAR else []
         figures = [percent(component(part, share.dominant_resource)) for part in parts]
         counts = f"{pool.running_count}/{pool.operation_count}"
-        return [_cut(title, longest), *figures, *drawn, short_name(share.dominant_resource), counts]
+        return [_cut(name, longest), *figures, *drawn, short_name(share.dominant_resource), counts]
 
     figures = ("usage", "fair", "demand", "guar.")
     heads = (*figures, *(["cluster"] if bar >= _SHORTEST_BAR else []), "of", "ops")
@@ -163,7 +164,8 @@ def _operations(report: ClusterReport, view: View, pen: Pen) -> Rows:
         if each.timed_out_jobs:
             jobs += f" ({each.timed_out_jobs} timed out)"
         starves = share is not None and _starves(share)
-        state = Text.assemble(state_words(each), (" starves" if starves else "", "red"))
+        idle = share is not None and each.state is OperationState.RUNNING and not any(share.usage_share)
+        state = Text.assemble(state_words(each), ", no job" if idle else "", (" starves" if starves else "", "red"))
         words = Text(each.spec.title)
         if waits_for := waiting_words(each):
             words = Text(f"waits for {waits_for}", style="yellow")

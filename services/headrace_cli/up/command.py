@@ -180,7 +180,8 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
     # The printed commands then set this variable: without it, they would use the default state folder or the cluster of a login.
-    if options.state != state_folder() or SavedServers().names():
+    elsewhere = {name: value for name, value in os.environ.items() if name != "HEADRACE_STATE"}
+    if options.state != state_folder(elsewhere) or SavedServers().names():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)
     name = _own_name()
     for words in (

@@ -201,12 +201,16 @@ def _lives(pid: int) -> bool:
 
 
 def port_is_free(port: int) -> bool:
-    """True if a server could listen on this port of the loopback interface now."""
+    """True if a server could listen on this port of the loopback interface now. Raises `BadInput` if this user may not use the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # The server sets this option too, so that remains of closed connections do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
+        except PermissionError:
+            raise BadInput(
+                "--port", port, "a port that this user may listen on, such as one above 1023, or 0 for any free one"
+            ) from None
         except OSError:
             return False
     return True

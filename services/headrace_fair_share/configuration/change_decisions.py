@@ -284,6 +284,7 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
     tree = draft.tree
     warnings = [warning for name in draft.touched for warning in guarantee_warnings(tree, name)]
     warnings += [warning for name in draft.touched for warning in saves_nothing(tree, name, total)]
+    warnings += _alike_names(draft)
     known = _option_warnings(draft.before)
     warnings += [warning for warning in _option_warnings(tree) if warning not in known]
     # If the options are unchanged, only pools that a change touched can have new warnings.
@@ -292,6 +293,20 @@ def _warnings(draft: Draft, total: Resources) -> list[str]:
     before = {*idle_settings(draft.before, asked)}
     idle = [each for each in idle_settings(tree, asked) if each not in before or draft.names(each.pool, each.attribute)]
     return warnings + in_words(idle)
+
+
+def _alike_names(draft: Draft) -> Iterator[str]:
+    """Yield a warning for each new pool whose name differs from that of another pool only in capital letters."""
+    made = [name for name in draft.touched if name not in draft.before.pools]
+    if not made:
+        return
+    by_letters: dict[str, list[PoolName]] = {}
+    for name in draft.tree.pools:
+        by_letters.setdefault(name.casefold(), []).append(name)
+    for name in made:
+        for other in by_letters[name.casefold()]:
+            if other != name:
+                yield f"pools {name} and {other} differ only in capital letters, and are two pools"
 
 
 def _told(problems: list[Refusal]) -> Refusal:

@@ -266,7 +266,11 @@ class JobLogReader:
 
     def _check(self, job_count: int) -> None:
         if self._job is not None and self._job >= job_count:
-            known = f"0 to {job_count - 1}, the jobs of this operation" if job_count > 1 else "0, its only job"
+            known = (
+                f"0 to {job_count - 1}, the numbers of the jobs of this operation"
+                if job_count > 1
+                else "0, its only job"
+            )
             raise Refused(BadRequest("job", str(self._job), known))
         if self._attempt is not None and self._job is None:
             if job_count > 1:

@@ -26,6 +26,8 @@ MOST_TRIES: Final = 1_000
 #: Default of `tries` for operations that people start.
 TRIES: Final = 3
 LONGEST_INTERRUPTION_MS = 3_600_000
+#: Default of the largest log cap of nodes, in bytes.
+USUAL_LARGEST_LOG_CAP: Final = 1024 * 1024 * 1024
 #: Default of `retry_backoff_ms` for operations that people start, in milliseconds.
 RETRY_BACKOFF_MS = 500
 LONGEST_RETRY_BACKOFF_MS = 10_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.ids import PoolName
+from headrace.ids import NodeName, PoolName
 from headrace.wire import operations as wire
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import WaitingFor
@@ -15,6 +15,7 @@ from headrace_admission import queries
 from headrace_admission.state.rules import GlobalRules
 from headrace_admission.state.state import Page, Restored
 from headrace_admission.state.tree_book import TreeBook
+from headrace_agent.settings import AgentSettings
 from tests.support.clocks import NOW
 from tests.unit.admission.desk import TREE, Desk, oid
 
@@ -261,6 +262,16 @@ def test_a_gang_operation_moves_only_where_it_might_have_started() -> None:
     assert not isinstance(desk.move("plain", "fair"), WrongState)
     assert not isinstance(desk.move("gang", "hub"), WrongState)
     desk.started("first", "second", pool="hub", is_gang=True)
+
+
+def test_a_log_cap_above_what_nodes_usually_keep_is_warned() -> None:
+    desk = Desk({"p": {}})
+
+    usual, larger = desk.start("a", "p", log_cap_bytes=2**30), desk.start("b", "p", log_cap_bytes=2**40)
+
+    assert usual.warnings == []
+    assert larger.warnings[0].startswith("log_cap_bytes: a node keeps at most 1GiB of each output stream, unless")
+    assert AgentSettings(node=NodeName("n")).largest_log_cap_bytes == 2**30
 
 
 def test_an_unknown_type_is_answered_with_the_nearest() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.ids import AllocationId
 from headrace.resources import Resources
 from headrace.wire.heartbeat import AllocationState
+from headrace_agent.runner.protocol import Pong
 from tests.support.agent_desk import Desk, job, start
 
 
@@ -67,4 +68,12 @@ def test_figures_count_what_the_node_has() -> None:
 
     assert (told["allocations_running"], told["allocations_waiting"]) == (1, 1)
     assert (told["jobs"], told["unstarted_slots"], told["unrecorded_ends"]) == (1, 2, 0)
-    assert told["heartbeats"] == 1
+    assert (told["heartbeats"], told["sessions"]) == (1, 0)
+
+
+def test_the_figure_of_sessions_is_what_the_runner_said_last() -> None:
+    desk = a_busy_desk()
+
+    desk.engine.on_runner(Pong(3), desk.now())
+
+    assert {figure.name: figure.value for figure in desk.engine.figures()}["sessions"] == 3

@@ -20,7 +20,7 @@ from headrace.wire.heartbeat import (
 )
 from headrace.wire.ledger import ReportedEnd
 from headrace.wire.log import OperationStateChanged, StateCause
-from headrace.wire.nodes import GivenUpNode, GiveUpNode, NodeRecord
+from headrace.wire.nodes import GivenUpNode, GiveUpNode, ListNodes, NodeList, NodeRecord
 from headrace.wire.operations import OnLostNode, OperationState
 from headrace.wire.refusals import WrongState
 from headrace_allocator.effects import NudgeNode, Report
@@ -94,6 +94,9 @@ def test_the_room_of_a_drained_node_leaves_the_total_once_it_reported_empty() ->
     desk.beat("n", ends=[ended])
     desk.beat("n")
     empty = desk.facts.total
+    answer = desk.engine.on_question(ListNodes(), desk.now).answer
+    assert isinstance(answer, NodeList)
+    assert answer.nodes[0].total == before, "people see what the node has"
     desk.engine.on_nodes({NodeName("n"): NodeRecord(NodeName("n"))}, desk.now)
 
     assert (before, while_told, empty, desk.facts.total) == (cores(1, slots=9), before, ZERO, before)

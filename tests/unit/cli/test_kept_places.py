@@ -78,3 +78,13 @@ def test_whoever_is_logged_in_elsewhere_is_told_how_to_reach_this_machine(
 
     assert "export" not in before
     assert f"export HEADRACE_STATE={state}" in capsys.readouterr().out
+
+
+def test_another_terminal_is_told_of_a_state_folder_that_a_variable_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HEADRACE_STATE", str(tmp_path))
+
+    _welcome(Screen(), UpOptions(tmp_path, 0, []), Ready([], 1.0, []))
+
+    assert f"export HEADRACE_STATE={tmp_path}" in capsys.readouterr().out

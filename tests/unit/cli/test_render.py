@@ -16,7 +16,9 @@ from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.job_tasks import with_tasks
 from headrace.pools import PoolConfig
 from headrace.resources import Resources
+from headrace.wire.happenings import OperationStep
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.log import StateCause
 from headrace.wire.nodes import JobPlace, NodeGpu, NodeJob, NodeView, OperationPlaces, TaskPlaces
 from headrace.wire.operations import JobRow, OperationSpec, OperationState, OperationView, TaskEnds
 from headrace.wire.pools import PoolList, PoolView
@@ -24,6 +26,8 @@ from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.tasks import Task
 from headrace.wire.version import Version
 from headrace_cli.commands.node_tables import node_facts, node_jobs, node_state, node_table
+from headrace_cli.commands.operations.event_lines import happening_words
+from headrace_cli.commands.operations.job_output import file_words
 from headrace_cli.commands.operations.tables import (
     failure_lines,
     job_table,
@@ -247,6 +251,28 @@ def test_the_jobs_of_a_node_are_listed_with_what_is_left_to_them() -> None:
     assert lines[1] == [OPERATION, "a", "title", "–", "3", "2", "1m", "1h"]
     assert lines[2] == [OPERATION, "–", "4", "1", "1s", "–"]
     assert "title" not in shown(node_jobs(jobs[1:]), 120)[0]
+
+
+def test_a_column_names_the_accounts_of_jobs_only_if_there_are_several() -> None:
+    rows = [
+        JobRow(JobSlot(index), JobResult.COMPLETED, NodeName("n"), account=name) for index, name in enumerate("aab")
+    ]
+
+    assert "as" not in shown(job_table(rows[:2], None), 120)[0].split()
+    assert [line.split()[4] for line in shown(job_table(rows, None), 120)] == ["as", "a", "a", "b"]
+
+
+def test_the_end_of_an_operation_is_told_without_the_release_of_its_slot() -> None:
+    step = OperationStep(0, OPERATION, OperationState.FAILED, StateCause.RELEASED, "wrong input")
+
+    assert happening_words(step).endswith(f"{OPERATION}  failed: wrong input")
+
+
+def test_files_that_have_the_output_are_told() -> None:
+    spec = msgspec.structs.replace(a_view().spec, output="out/%i.txt")
+
+    assert file_words(a_view().spec) == ""
+    assert file_words(spec) == "the jobs wrote stdout in out/%i.txt, in their folder on their nodes"
 
 
 def test_a_node_tells_which_job_has_which_gpu_device_and_a_job_its_devices() -> None:

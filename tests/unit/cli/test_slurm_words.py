@@ -23,6 +23,11 @@ from headrace_cli.exit_statuses import Exit
             "instead of Slurm's --dependency, use --after ID for afterok",
         ),
         (["run", "--cpu", "1", "--time", "10m", "--", "true"], "instead of Slurm's --time, use --time-limit"),
+        (["salloc", "-n", "4"], "Slurm's `salloc` is `headrace shell` in Headrace"),
+        (["yarn", "application", "-list"], "YARN's `application` is `headrace op list --live` in Headrace"),
+        (["yarn", "node", "-list"], "YARN's `node` is `headrace node list` in Headrace"),
+        (["application", "-kill", "application_17"], "YARN's `application -kill` is `headrace op abort` in Headrace"),
+        (["qsub", "job.sh"], "instead of `qsub`, use `headrace run`"),
         (["op", "list", "ada"], "`headrace op list --help` shows what it accepts"),
     ],
 )
@@ -39,11 +44,31 @@ def test_nothing_is_told_of_words_that_slurm_has_not(words: list[str]) -> None:
 
 
 def test_what_is_told_is_there() -> None:
-    for command in slurm_words._COMMANDS.values():
-        named, _, _ = app.parse_commands(command.split(" --")[0].split())
-        assert " ".join(named) == command.split(" --")[0]
+    tables = (
+        slurm_words._COMMANDS,
+        slurm_words._COMMANDS_OF_YARN,
+        slurm_words._COMMANDS_AFTER_YARN,
+        slurm_words._OPTIONS_OF_YARN,
+        slurm_words._COMMANDS_OF_OTHERS,
+    )
+    for command in (command for table in tables for command in table.values()):
+        words = re.split(" --| ID", command)[0]
+        named, _, _ = app.parse_commands(words.split())
+        assert " ".join(named) == words
     options = {name for argument in app["run"].assemble_argument_collection() for name in argument.names}
     assert {word for here in slurm_words._OPTIONS.values() for word in re.findall(r"--[a-z-]+", here)} <= options
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [("op list --tree=x", ""), ("run --jbos=3 -- true", "--jobs"), ("run --memry=1G -- true", "--memory")],
+)
+def test_an_option_is_suggested_only_if_its_name_is_similar(
+    capsys: pytest.CaptureFixture[str], words: str, meant: str
+) -> None:
+    assert run_command(words.split()) == Exit.USAGE
+    said = capsys.readouterr().err
+    assert f"Did you mean {meant}?" in said if meant else "Did you mean" not in said
 
 
 @pytest.mark.parametrize("word", sorted({*slurm_words._OPTIONS, *slurm_words._DONE_OTHERWISE}))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from headrace_cli.command_line import COMMANDS
@@ -71,3 +74,18 @@ def test_a_tab_at_settings_loads_their_tables_and_no_client(words: list[str], an
     assert answer in loaded.printed
     assert loaded.libraries <= READING
     assert not {"asyncio", "headrace.client"} & loaded.modules
+
+
+def test_a_reader_that_ends_is_no_error_even_inside_of_a_task_group() -> None:
+    program = """
+import headrace_cli.__main__ as command
+
+def gone(words):
+    raise ExceptionGroup("unhandled errors in a TaskGroup", [BrokenPipeError(32, "Broken pipe")])
+
+command._run = gone
+command.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

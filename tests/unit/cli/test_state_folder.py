@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import tomllib
 from pathlib import Path
@@ -20,7 +21,7 @@ from headrace.client.places.endpoint import Endpoint
 from headrace.errors import BadInput
 from headrace.obs.trace_sinks import Traces
 from headrace_cli.stores import as_provisioner
-from headrace_cli.up import log_lines
+from headrace_cli.up import log_lines, state_folder
 from headrace_cli.up.configuration import agent_settings, nats_configuration, to_toml
 from headrace_cli.up.log_lines import follow_logs, last_words, size_of, tail
 from headrace_cli.up.log_sizes import cut_large_logs
@@ -253,3 +254,13 @@ def test_a_chosen_credential_comes_before_that_of_the_provisioner_in_the_folder(
 
     assert [as_provisioner(each) for each in (chosen, given, elsewhere)] == [chosen, given, elsewhere]
     assert as_provisioner(own).credential_file == str(file)
+
+
+def test_a_port_that_the_user_may_not_use_is_not_called_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(socket.socket, "bind", denied)
+
+    with pytest.raises(BadInput, match="a port that this user may listen on"):
+        state_folder.port_is_free(80)

@@ -156,8 +156,29 @@ def test_the_document_has_the_cluster_and_every_section() -> None:
     assert set(told) == {
         "at_ms", "cluster", "pools", "operations", "operation_shares", "nodes", "starving", "preemptions", "progress",
     }  # fmt: skip
-    assert told["cluster"]["in_use"][0] == {"resource": "cpu", "used": 300, "total": 400}
+    assert told["cluster"]["in_use"][0] == {"resource": "cpu", "used": 3, "total": 4}
     assert [each["name"] for each in told["starving"]] == ["nightly"]
+
+
+def test_the_last_column_of_pools_is_shown_whatever_the_width() -> None:
+    report = a_report()
+    assert report.shares is not None
+    short = msgspec.structs.replace(report.shares, pools=report.pools[:1])
+
+    for width in (80, 200):
+        lines = frame(msgspec.structs.replace(report, shares=short), View(), Pen(width, longest_bar=1000), 24, layout)
+        assert any("".join(each.text for each in line).rstrip().endswith("2/3") for line in lines)
+
+
+def test_an_operation_that_runs_without_a_job_says_so() -> None:
+    report = a_report()
+    assert report.shares is not None
+    idle = [a_share("op-3", "research", kind=ElementKind.OPERATION), *report.shares.operations]
+    shares = msgspec.structs.replace(report.shares, operations=idle)
+    lines = drawn(msgspec.structs.replace(report, shares=shares), width=120)
+
+    assert any(line.startswith("op-3") and "running, no job" in line for line in lines)
+    assert not any(line.startswith("op-1") and "no job" in line for line in lines)
 
 
 def test_a_bar_shows_usage_demand_fair_share_and_guarantee() -> None:

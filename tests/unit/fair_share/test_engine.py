@@ -851,6 +851,15 @@ def test_the_tree_of_another_name_is_not_taken() -> None:
     assert "no tree 'gpu'" in desk.engine.configuration.trouble
 
 
+def test_a_new_pool_whose_name_differs_only_in_capital_letters_is_warned_of() -> None:
+    desk = Desk(("research", ROOT_POOL))
+
+    assert desk.changes(create_pool("Research")).warnings == [
+        "pools Research and research differ only in capital letters, and are two pools"
+    ]
+    assert desk.changes(create_pool("vision")).warnings == []
+
+
 def test_guarantees_over_the_cluster_are_warned_of_when_made_and_reported_by_the_update() -> None:
     desk = Desk(("a", ROOT_POOL, PoolConfig(strong_guarantee_resources=PartialResources(cpu=900))))
     answer = desk.changes(create_pool("b", config=PoolConfig(strong_guarantee_resources=PartialResources(cpu=600))))

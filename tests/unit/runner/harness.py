@@ -30,6 +30,7 @@ from headrace_agent.runner.protocol import (
     Hello,
     Interrupt,
     NodeLease,
+    Pong,
     Started,
     Turned,
 )
@@ -38,7 +39,7 @@ from tests.unit.runner.builders import a_job, a_run
 PATIENCE_S = 20.0
 #: No test lives to see its end.
 LONG_LEASE = NodeLease(2**62)
-M = TypeVar("M", Started, Ended, FullReport, Turned)
+M = TypeVar("M", Started, Ended, FullReport, Pong, Turned)
 
 
 class Agent:

@@ -13,7 +13,7 @@ import pytest
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState, decode_answer
 from headrace.wire.sessions import MOST_SESSION_BYTES, SessionCommand, SessionState, SessionTurn, TerminalSize
-from headrace_agent.runner.protocol import Turn, Turned
+from headrace_agent.runner.protocol import Ping, Pong, Turn, Turned
 from headrace_agent.runner.sessions.relay import _MOST_COMMANDS_OF_A_PERSON, _MOST_ENDED
 from tests.unit.runner.builders import OPERATION, a_run
 from tests.unit.runner.harness import PATIENCE_S, Agent, ARunner, gone, runner
@@ -84,9 +84,13 @@ def test_a_command_beside_a_job_has_its_environment_and_folder_and_its_own_strea
     agent.run(0, "sleep", "1000", environment={"PATH": os.environ["PATH"], "OWN": "of the job"})
     script = "read line; echo $OWN $HEADRACE_JOB $line; pwd; echo oops >&2; exit 7"
     ann = Person(agent).begin("sh", "-c", script)
+    agent.say(Ping())
+    assert agent.hear(Pong).sessions == 1
     ann.write(b"hello\n", ended=True)
 
     end = ann.end()
+    agent.say(Ping())
+    assert agent.hear(Pong).sessions == 0
 
     assert (end.exit_code, end.signal, ann.stderr) == (7, None, b"oops\n")
     said, folder = ann.stdout.decode().splitlines()

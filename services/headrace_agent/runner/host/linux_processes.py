@@ -22,6 +22,8 @@ _FIONREAD = 0x541B
 _PROC_BYTES = 4096
 #: States in /proc/<pid>/stat: a zombie, and two names for a process that is just being removed.
 _DEAD = (b"Z", b"X", b"x")
+#: Field 22 of /proc/<pid>/stat, counted from the state: the start time.
+_BEGUN = 19
 #: Fields 26, 50 and 51 of /proc/<pid>/stat, counted from the state: the address of the code, and the addresses at which the environment
 #: begins and ends. The first of them is 0 only during exec, which sets it last, and for a process without memory.
 _CODE_ADDRESS = 23
@@ -133,6 +135,11 @@ class LinuxProcesses:
         """Return the session of a process, or None if the process does not exist or is dead."""
         fields = _stat_fields(pid)
         return int(fields[3]) if fields is not None and fields[0] not in _DEAD else None
+
+    def begun(self, pid: int) -> int | None:
+        """Return when a process began, in clock ticks since the boot, or None if there is no such process or it is dead."""
+        fields = _stat_fields(pid)
+        return int(fields[_BEGUN]) if fields is not None and fields[0] not in _DEAD else None
 
     def is_copy(self, pid: int) -> bool:
         """True if another process has the command line of a runner of this state folder.

@@ -112,7 +112,7 @@ class Launcher:
     def begin(self, run: Run) -> Begun:
         """Begin to start a job. Raises `NotStarted`; nothing of the job is left then."""
         _refuse_nonsense(run)
-        account = _account_of(run)
+        account = account_of(run)
         scratch = ""
         try:
             scratch = self._prepare(run, account)
@@ -190,7 +190,7 @@ class Launcher:
 
     def begin_beside(self, run: Run, scratch: str, ends: Ends) -> Starting:
         """Begin to start the command of `run` beside the running job that `run` names, in the job's cgroup. Raises `NotStarted`."""
-        order = self._order(run, scratch, _account_of(run), ends)
+        order = self._order(run, scratch, account_of(run), ends)
         try:
             return self._host.processes.starter.begin(order)
         except (OSError, ValueError) as error:
@@ -270,7 +270,8 @@ def _refuse_nonsense(run: Run) -> None:
         raise NotStarted(f"not started: the working directory {run.working_directory} is not absolute", NOT_RUNNABLE)
 
 
-def _account_of(run: Run) -> Account | None:
+def account_of(run: Run) -> Account | None:
+    """Return the account that a job runs as; None: the runner's own. Raises `NotStarted`."""
     try:
         return account_named(run.account, run.lowest_uid) if run.account else None
     except NoAccount as error:

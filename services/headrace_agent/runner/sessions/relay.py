@@ -25,9 +25,10 @@ from headrace.wire.heartbeat import JobKey, short_text
 from headrace.wire.refusals import Busy, NotFound, Refusal, WrongState
 from headrace.wire.sessions import MOST_SESSION_BYTES, SessionCommand, SessionTurn
 from headrace_agent.runner.effects import JobExit
-from headrace_agent.runner.files.job_log import job_fields
+from headrace_agent.runner.files.job_log import job_fields, job_name
+from headrace_agent.runner.host.containers import find_container
 from headrace_agent.runner.host.interface import Host
-from headrace_agent.runner.jobs.launch import Ends, Launcher, NotStarted
+from headrace_agent.runner.jobs.launch import Ends, Launcher, NotStarted, account_of
 from headrace_agent.runner.jobs.process_table import ProcessTable
 from headrace_agent.runner.protocol import Run, Turn, Turned
 from headrace_agent.runner.sessions.session import Session, SessionEnd, WaitingTurn
@@ -77,6 +78,11 @@ class Sessions:
         self._to_close: list[int] = []
         self._forgotten: deque[str] = deque(maxlen=_MOST_FORGOTTEN)
         self._buffer = bytearray(MOST_SESSION_BYTES)
+
+    @property
+    def open_count(self) -> int:
+        """Number of sessions to which a person has connected and whose process has not ended."""
+        return sum(bool(each.id) and each.end is None for each in self._sessions)
 
     def owns(self, fd: int) -> bool:
         return fd in self._by_fd
@@ -243,13 +249,14 @@ class Sessions:
             why = f"{len(live)} of at most {MOST_COMMANDS} commands run beside jobs of this node, {of_user} of them are yours"
             return Busy(len(live), 0, f"{why}; a person may have {_MOST_COMMANDS_OF_A_PERSON}")
         run, scratch = found
-        environment = {**run.environment, **({"TERM": command.term} if command.term else {})}
-        run = msgspec.structs.replace(run, argv=command.argv, environment=environment, terminal=command.terminal)
-        session = Session(run, now.steady_ns, is_job=False, has_terminal=command.terminal)
+        beside = self._command_beside(run, command)
+        if not isinstance(beside, Run):
+            return beside
+        session = Session(beside, now.steady_ns, is_job=False, has_terminal=command.terminal)
         self._sessions.append(session)
         try:
             ends = self._make_ends(session)
-            session.starting = self._launcher.begin_beside(run, scratch, ends)
+            session.starting = self._launcher.begin_beside(beside, scratch, ends)
         except (NotStarted, OSError) as error:
             self._close_their_ends(session)
             self._close_ends(session)
@@ -258,6 +265,31 @@ class Sessions:
             self._jobs.beside.starting[session.starting] = run.job
             self._watch(session, session.starting.fd, select.EPOLLIN)
         return session
+
+    def _command_beside(self, run: Run, command: SessionCommand) -> Run | Refusal:
+        """Return what starts a command beside a job: in the container of the job, if it runs in an image."""
+        argv, environment = command.argv, run.environment
+        if run.container is not None:
+            name = f"{run.job.operation}.{run.job.index}"
+            try:
+                account = account_of(run)
+            except NotStarted as refusal:
+                return WrongState("container of job", name, "out of reach", f"an account of the host ({refusal})")
+            uid = account.uid if account is not None else os.geteuid()
+            container = find_container(self._host.processes, job_name(run.job), uid)
+            if container is None:
+                expected = "a container that runs; while its image is pulled, try again"
+                return WrongState("container of job", name, "not found on this node", expected)
+            try:
+                argv, environment = container.command(argv)
+            except FileNotFoundError:
+                return WrongState(
+                    "container of job", name, "out of reach", "the program nsenter of util-linux on the node"
+                )
+        environment = {**environment, **({"TERM": command.term} if command.term else {})}
+        return msgspec.structs.replace(
+            run, argv=argv, environment=environment, terminal=command.terminal, container=None
+        )
 
     def _make_ends(self, session: Session) -> Ends:
         """Make the pipes or the terminal of a command. Raises OSError; the ends that were made stay with the session."""

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 from cyclopts import Parameter
 
 from headrace.client import Client
-from headrace.ids import OperationId, TreeName
+from headrace.ids import ROOT_POOL, OperationId, TreeName
 from headrace.runtime.clock import SystemClock
-from headrace.suggestions import near
+from headrace.suggestions import near, some
 from headrace.wire.operations import OperationView
 from headrace_cli.commands.operations.key_values import parse_settings, parse_weight
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.tables import ephemeral_words, operation_table
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.screen import Screen
+
+#: Most configured pools that a message lists.
+_MOST_POOLS: Final = 8
 
 
 def set_(
@@ -60,8 +63,12 @@ def set_(
         view = await client.update(name, weight=weight, pool=pool, operation_time_limit=limit, tree=tree or "")
         _show(screen, [view])
         if view.ephemeral_pool and view.spec.pool == pool:
-            found = near(view.spec.pool, [level.pool for level in await client.counts() if not level.ephemeral])
-            screen.say(ephemeral_words(view.spec.pool, found), style="yellow")
+            configured = [
+                level.pool for level in await client.counts() if not level.ephemeral and level.pool != ROOT_POOL
+            ]
+            found = near(view.spec.pool, configured)
+            there = f"; configured pools: {some(configured, _MOST_POOLS)}" if configured and not found else ""
+            screen.say(ephemeral_words(view.spec.pool, found) + there, style="yellow")
 
     return talk(common, work, bears_restarts=True)
 

@@ -23,6 +23,7 @@ from headrace.wire.happenings import (
     StarvationChanged,
 )
 from headrace.wire.heartbeat import JobResult, JobSlot
+from headrace.wire.log import StateCause
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.start_stages import StartStage
@@ -174,7 +175,9 @@ def _step(step: OperationStep) -> str:
         return f"started by {step.user} in pool {step.pool}: {words}" + (f", {step.reason}" if step.reason else "")
     if step.pool:
         words += f" at pool {step.pool}"
-    return f"{words} ({step.cause.replace('_', ' ')})" + (f": {step.reason}" if step.reason else "")
+    # An operation is over as soon as its last job has ended, which is no news.
+    words += f" ({step.cause.replace('_', ' ')})" if step.cause != StateCause.RELEASED else ""
+    return words + (f": {step.reason}" if step.reason else "")
 
 
 def _end(end: JobEnded) -> str:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 import anyio
 import msgspec
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 from rich.status import Status
 
 from headrace.client import Client, Operation, Refused, Unanswered
@@ -37,7 +37,7 @@ from headrace_cli.commands.operations.run import (
 from headrace_cli.commands.operations.tables import waiting_words
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.live.session_terminal import converse, has_terminal, raw_terminal, window
-from headrace_cli.option_values import Whole, at_least
+from headrace_cli.option_values import at_least
 from headrace_cli.session import Common, PoolOption, talk
 from headrace_cli.show.screen import Screen
 
@@ -120,6 +120,7 @@ async def _stay(client: Client, screen: Screen, operation: Operation) -> int:
     try:
         node = await _node_of_start(client, screen, operation)
         if node is None:
+            screen.say(f"operation {operation.id} is aborted: its job had not started")
             return Exit.INTERRUPTED
         async with client.sessions.terminal(operation.id, node, size=window()) as session:
             with raw_terminal():
@@ -199,15 +200,24 @@ async def _view_at_the_end(operation: Operation) -> OperationView:
     return await operation.view()
 
 
+def _job_number(_: object, tokens: Sequence[Token]) -> int:
+    """Parse the number of a job. Raises `BadInput`, since people leave it out when the operation has one job."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        expected = "the number of a job before `--`, such as: headrace op exec ID 0 -- bash"
+        raise BadInput("job", tokens[0].value, expected) from None
+
+
 def exec_(
     operation: str,
-    job: Whole,
+    job: Annotated[int, Parameter(converter=_job_number)],
     /,
     *command: Annotated[str, Parameter(negative=())],
     terminal: Annotated[bool | None, Parameter(name=["--terminal", "-t"], negative=["--no-terminal"])] = None,
     common: Common | None = None,
 ) -> int:
-    """Run a command beside a running job, in its cgroup, environment, working folder and account.
+    """Run a command beside a running job, in its cgroup, environment, working folder and account, and in its container if it has one.
 
     Its stdin, stdout and stderr are those of this command, and so is its exit status. With a terminal every key goes to the command. The
     command ends with the job, and if this command ends or loses its connection. What it uses counts as used by the job.

@@ -12,6 +12,7 @@ from headrace.client import LogLine
 from headrace.counted import counted
 from headrace.resources import format_amount
 from headrace.wire.logs import LogStream
+from headrace.wire.operation_spec import OperationSpec
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 
@@ -19,10 +20,13 @@ from headrace_cli.show.screen import Screen
 _OF_WRITING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-async def print_output(screen: Screen, lines: AsyncIterator[LogLine], *, several: bool, both: bool = False) -> None:
+async def print_output(
+    screen: Screen, lines: AsyncIterator[LogLine], *, several: bool, both: bool = False, files: str = ""
+) -> None:
     """Print lines as they arrive. With `both`, a job's stdout and stderr go to this command's own, unless JSON is asked for.
 
-    A file or a pipe gets exactly the bytes that the job wrote. With `several` jobs, the job's index precedes each line.
+    A file or a pipe gets exactly the bytes that the job wrote. With `several` jobs, the job's index precedes each line. `files` says at
+    the end which files have the output instead.
     """
     async for line in lines:
         if screen.json:
@@ -38,6 +42,15 @@ async def print_output(screen: Screen, lines: AsyncIterator[LogLine], *, several
             screen.print_raw(before + note.encode(), error=is_error)
         if not line.trouble:
             screen.print_raw(before + line.raw, error=is_error, end="\n" if line.has_end or several or is_shown else "")
+    if files:
+        screen.say(files, style="yellow")
+
+
+def file_words(spec: OperationSpec) -> str:
+    """Return which files on the nodes have the output of the jobs instead of their logs; empty: none."""
+    named = {"stdout": spec.output, "stderr": spec.error}
+    files = [f"{stream} in {name}" for stream, name in named.items() if name]
+    return f"the jobs wrote {' and '.join(files)}, in their folder on their nodes" if files else ""
 
 
 async def save_output(lines: AsyncIterator[LogLine], folder: Path) -> str:

@@ -20,7 +20,7 @@ from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.job_list import JobWishes, ListedJobs, listed_jobs
-from headrace_cli.commands.operations.job_output import print_output, save_output
+from headrace_cli.commands.operations.job_output import file_words, print_output, save_output
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.requests import ToldShare, reasons_of_idle, share_of
 from headrace_cli.commands.operations.tables import (
@@ -35,7 +35,7 @@ from headrace_cli.option_values import MaybeWhole, Whole, at_least
 from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
-from headrace_cli.show.shares import share_facts, share_table
+from headrace_cli.show.shares import share_facts, share_summary, share_table
 from headrace_cli.show.starvation import starvation_facts
 
 app = App(name="op", help="List, show, wait for, change and end operations.")
@@ -160,6 +160,7 @@ def get(
     failed: Switch = False,
     job: MaybeWhole = None,
     limit: MaybeWhole = None,
+    shares: Switch = False,
     spec: Switch = False,
     common: Common | None = None,
 ) -> int:
@@ -178,14 +179,15 @@ def get(
     operation
         The operation's id, or the beginning of the id.
     jobs
-        List its jobs too: where each runs or ran, its exit code, when it started, and the CPU time and the peak memory that it used. A dash
-        stands for what was not measured.
+        List its jobs too: where each runs or ran, its exit code, its start, and the CPU time and the peak memory that it used, if measured.
     failed
         With `--jobs`: only jobs whose newest attempt that ended has failed or timed out.
     job
         With `--jobs`: only this job, by its index from 0.
     limit
         With `--jobs`: the largest number of jobs to list, from the lowest index on.
+    shares
+        Show every part of its share, for each resource.
     spec
         Print only the file from which `headrace run --spec` starts the same operation again.
     """
@@ -198,15 +200,13 @@ def get(
         trees = [each.tree for each in view.placements]
         places = await _places(client, view, trees)
         in_trees = {tree: await _places(client, view, [tree]) for tree in trees} if len(trees) > 1 else {}
-        shares = await _shares(client, view)
+        told = await _shares(client, view)
         listed = await listed_jobs(client, view, wishes) if wishes is not None else None
         if screen.json:
-            answer = _as_json(view, places, in_trees, shares)
-            answer |= {"jobs": listed.as_json()} if listed is not None else {}
-            screen.show({name: plain(value) for name, value in answer.items()}, operation_table([], 0))
+            screen.show(_as_json(view, places, in_trees, told, listed), operation_table([], 0))
         else:
-            _print_facts(screen, view, places, in_trees)
-            _print_shares(screen, shares, in_trees)
+            screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
+            _print_shares(screen, told, in_trees, whole=shares)
             _print_jobs(screen, view, listed, None if failed else places)
         for note in listed.notes() if listed is not None else ():
             screen.say(note)
@@ -258,6 +258,7 @@ def _as_json(
     places: OperationPlaces | None,
     in_trees: Mapping[TreeName, OperationPlaces | None],
     shares: Mapping[TreeName, ToldShare],
+    listed: ListedJobs | None,
 ) -> dict[str, object]:
     own = shares.get(view.spec.tree, ToldShare())
     answer: dict[str, object] = {"operation": view, "places": places, "share": own.share}
@@ -267,17 +268,23 @@ def _as_json(
             tree: {"places": each, "share": shares[tree].share, "starvation_outlooks": shares[tree].outlooks}
             for tree, each in in_trees.items()
         }
-    return answer
+    answer |= {"jobs": listed.as_json()} if listed is not None else {}
+    return {name: plain(value) for name, value in answer.items()}
 
 
-def _print_shares(screen: Screen, shares: Mapping[TreeName, ToldShare], in_trees: Collection[TreeName]) -> None:
+def _print_shares(
+    screen: Screen, shares: Mapping[TreeName, ToldShare], in_trees: Collection[TreeName], *, whole: bool
+) -> None:
     for tree, (share, frame, outlooks) in shares.items():
         if share is not None:
-            facts = share_facts(share, [])
+            facts = share_facts(share, []) if whole else share_summary(share, frame.total)
             for label, words in starvation_facts(share, outlooks, frame.at_ms):
                 facts.add_row(label, words)
             title = [f"in tree {tree}"] if in_trees else []
-            screen.print("", *title, share_table(share, frame.total, None, screen.width), "", facts)
+            tables = [share_table(share, frame.total, None, screen.width)] if whole else []
+            for table in (*tables, facts):
+                screen.print("", *title, table)
+                title = []
 
 
 async def _places(client: Client, view: OperationView, trees: Sequence[TreeName]) -> OperationPlaces | None:
@@ -346,12 +353,12 @@ def logs(
 
     async def work(client: Client, screen: Screen) -> None:
         name = await whole_id(client, operation)
-        several = job is None and (await client.get(name)).spec.job_count > 1
+        spec = (await client.get(name)).spec
+        several = job is None and spec.job_count > 1
         lines = client.logs(name, job, **wishes)
         if save is not None:
-            screen.say(await save_output(lines, save))
-            return
-        await print_output(screen, lines, several=several, both=wishes["both"])
+            return screen.say(await save_output(lines, save))
+        await print_output(screen, lines, several=several, both=wishes["both"], files=file_words(spec))
 
     return talk(common, work, bears_restarts=follow)
 
@@ -418,4 +425,5 @@ _ELSEWHERE: Final = {
     "scan": "changes:scan",
 }
 for _name, _place in _ELSEWHERE.items():
-    app.command(f"headrace_cli.commands.operations.{_place}", name=_name)
+    _usage = {"usage": "Usage: headrace op exec [OPTIONS] OPERATION JOB -- COMMAND..."} if _name == "exec" else {}
+    app.command(f"headrace_cli.commands.operations.{_place}", name=_name, **_usage)

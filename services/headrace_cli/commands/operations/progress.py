@@ -18,7 +18,7 @@ from headrace.client import Client, ClientError, Operation, Refused
 from headrace.wire.files import Archive
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationState, OperationView
-from headrace_cli.commands.operations.job_output import print_output
+from headrace_cli.commands.operations.job_output import file_words, print_output
 from headrace_cli.commands.operations.tables import (
     account_words,
     failed_runs,
@@ -207,7 +207,7 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView, *,
     if not with_output:
         return
     if view.state is OperationState.COMPLETED:
-        screen.say(f"its output: headrace op logs {operation.id}", whole=True)
+        screen.say(file_words(view.spec) or f"its output: headrace op logs {operation.id}", whole=True)
     if view.state is OperationState.COMPLETED or not view.last_failures:
         return
     last = view.last_failures[-1]

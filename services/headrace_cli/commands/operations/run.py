@@ -520,7 +520,9 @@ def _check_command(command: Sequence[str]) -> None:
     """Refuse commands that no node can run, and name what was probably meant. Raises `BadInput`."""
     if not command:
         raise BadInput(
-            "command", "", "a program and its arguments after `--`, such as: headrace run -- python3 work.py"
+            "command",
+            "",
+            "a program and its arguments after `--`, or `command` in the file of --spec, such as: headrace run -- python3 work.py",
         )
     program = command[0]
     if len(command) == 1 and " " in program and "/" not in program:

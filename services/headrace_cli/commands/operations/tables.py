@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headrace.counted import counted
 from headrace.durations import format_duration
-from headrace.efficiency import unused_of
+from headrace.efficiency import mean_cores, unused_of
 from headrace.errors import shortened
 from headrace.ids import TreeName
 from headrace.resources import format_amount
@@ -160,7 +160,8 @@ def operation_facts(
     _add_words(facts, "failed jobs", retry_rule_words(spec))
     facts.add_row("jobs", _job_words(view, places))
     if (completed := view.used.get(JobResult.COMPLETED)) is not None:
-        cores = f"{completed.cpu_ms / completed.ran_ms:.2g} cores on average and " if completed.ran_ms else ""
+        mean = mean_cores(completed)
+        cores = f"{mean:.2g} cores on average and " if mean is not None else ""
         peak = peak_words(completed.max_rss_bytes)
         facts.add_row("completed runs used", f"{cores}at most {peak}: headrace op efficiency {view.operation}")
     if places is not None and (told := _progress_words(view, places)):
@@ -360,14 +361,18 @@ def job_table(
     With tasks in `spec`, a column has the task of each job; with a time limit, running jobs show the time that is left to them.
 
     `ends` has start, run time, CPU time and peak memory of the attempts that ended. A column has the GPU devices of the running jobs, if
-    any has one. If some nodes do not fully limit running jobs, a column says what they limit.
+    any has one. If some nodes do not fully limit running jobs, a column says what they limit. If jobs ran as several accounts, a column
+    names them.
     """
     running = {place.index: place for place in places.running} if places is not None else {}
     limits = ["limits"] if any(place.limits not in ("", "cgroup2") for place in running.values()) else []
     gpus = ["gpus"] if any(place.gpus for place in running.values()) else []
     used = ("started", "ran", "cpu time", "peak memory") if ends else ()
     task = ["task"] if spec is not None and spec.tasks else []
-    headings = ("job", *task, "attempt", "state", "node", *gpus, *limits, "as", "exit code", *used)
+    # The facts about the operation name the accounts of its jobs too.
+    accounts = {place.account for place in running.values()} | {row.account for row in rows if row.result is not None}
+    run_as = ["as"] if len(accounts) > 1 else []
+    headings = ("job", *task, "attempt", "state", "node", *gpus, *limits, *run_as, "exit code", *used)
     made = table(*headings, right=("job", "attempt", "exit code", "ran", "cpu time", "peak memory"))
     for row in rows:
         found = spec.task_of(row.slot.index) if spec is not None else None
@@ -377,20 +382,18 @@ def job_table(
             left = job_left_words(spec, place) if spec is not None else ""
             state = Text(", ".join(filter(None, ("running", _percent(place), left))), style="cyan")
             more = [",".join(place.gpus) for _ in gpus] + [limits_words(place.limits) for _ in limits]
-            account = account_words(place.account)
+            more += [account_words(place.account) for _ in run_as]
             cells = [time_of_day(now_ms - place.ran_ms, now_ms), format_duration(place.ran_ms), "", ""] if used else []
-            made.add_row(str(place.index), *names, str(place.attempt), state, place.node, *more, account, "", *cells)
+            made.add_row(str(place.index), *names, str(place.attempt), state, place.node, *more, "", *cells)
             continue
         words = result_words(row.result) if row.result is not None else "pending"
         words += ", out of memory" if row.out_of_memory else ""
         words += ", to be retried" if row.retry_at_ms else ""
         code = "" if row.exit_code is None else str(row.exit_code)
-        account = account_words(row.account) if row.result is not None else ""
         more = ["" for _ in (*gpus, *limits)]
+        more += [account_words(row.account) if row.result is not None else "" for _ in run_as]
         cells = _used_cells(ends.get(row.slot), now_ms) if used else []
-        made.add_row(
-            str(row.slot.index), *names, str(row.slot.attempt), words, str(row.node), *more, account, code, *cells
-        )
+        made.add_row(str(row.slot.index), *names, str(row.slot.attempt), words, str(row.node), *more, code, *cells)
     return made
 
 

@@ -1,0 +1,90 @@
+"""Finds the container of a job, and the command that runs a program in it.
+
+Podman and Apptainer start containers in different ways, but both end as a process that carries the marker of the job and has another root
+folder than the host. A program joins the namespaces of this process, so it stays a child of the runner, in the cgroup of the job and at
+the terminal of its session. With `podman exec` a program would be a child of a daemon that outlives the session.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from headrace_agent.runner.host.linux_processes import LinuxProcesses
+
+#: Namespaces in the order of the options of nsenter.
+_NAMESPACES: Final = {"user": "--user", "mnt": "--mount", "pid": "--pid"}
+_MORE_PATH: Final = "/usr/bin:/bin:/usr/sbin:/sbin"
+#: Beginning of the names of variables that the dynamic loader reads.
+_OF_LOADER: Final = "LD_"
+
+
+class Container(NamedTuple):
+    """The first process of a container, with its environment, and the namespaces that it does not share with the runner."""
+
+    pid: int
+    environment: dict[str, str]
+    namespaces: list[str]
+
+    def command(self, argv: list[str]) -> tuple[list[str], dict[str, str]]:
+        """Return what runs `argv` in the container, in the folder of its first process, and the environment for it.
+
+        Raises `FileNotFoundError` if the host lacks nsenter.
+        """
+        program = shutil.which("nsenter", path=f"{os.environ.get('PATH', '')}:{_MORE_PATH}")
+        if program is None:
+            raise FileNotFoundError("nsenter")
+        joins = [option for name, option in _NAMESPACES.items() if name in self.namespaces]
+        # In a user namespace the account keeps its own ids, as the processes of the container do.
+        joins += ["--preserve-credentials"] if "user" in self.namespaces else []
+        # The loader of nsenter would look for libraries of the image on the host.
+        of_loader = [f"{name}={value}" for name, value in self.environment.items() if name.startswith(_OF_LOADER)]
+        inside = ["env", *of_loader, *argv] if of_loader else argv
+        return [program, f"--target={self.pid}", *joins, "--root", "--wd", "--", *inside], {
+            name: value for name, value in self.environment.items() if not name.startswith(_OF_LOADER)
+        }
+
+
+def find_container(processes: LinuxProcesses, marker: str, uid: int) -> Container | None:
+    """Return the container of the job with this marker, which runs as `uid`, or None if none of its processes runs in a container yet.
+
+    A process of another account may carry the marker too: each process can write its own environment.
+    """
+    first = min(_inside(processes, marker, uid), default=None)
+    if first is None:
+        return None
+    _, pid = first
+    try:
+        folder = os.open(f"/proc/{pid}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # From here on another process with the same pid is not taken for this one.
+        if os.fstat(folder).st_uid != uid:
+            return None
+        with open(os.open("environ", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
+            variables = [os.fsdecode(each).partition("=") for each in file.read().split(b"\0") if b"=" in each]
+        own = {name: os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES}
+        namespaces = [name for name in own if os.readlink(f"ns/{name}", dir_fd=folder) != own[name]]
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
+    return Container(pid, {name: value for name, _, value in variables}, namespaces)
+
+
+def _inside(processes: LinuxProcesses, marker: str, uid: int) -> Iterator[tuple[int, int]]:
+    """Yield the processes of the job that run in its container, as the time of their start and their pid."""
+    root = os.stat("/")
+    for pid in processes.pids():
+        if processes.marker(pid) != marker:
+            continue
+        try:
+            owner, other = os.stat(f"/proc/{pid}").st_uid, os.stat(f"/proc/{pid}/root/")
+        except OSError:
+            continue
+        begun = processes.begun(pid)
+        if begun is not None and owner == uid and (other.st_dev, other.st_ino) != (root.st_dev, root.st_ino):
+            yield begun, pid
