@@ -8,6 +8,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+import headrace
+from headrace.client import task
+from headrace.errors import BadInput
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
@@ -25,9 +30,10 @@ tasks:
 """
 
 
-def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_of_services(tmp_path: Path) -> None:
+async def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_of_services(tmp_path: Path) -> None:
     with Up(nodes=("alpha:cpu=3,memory=4G",)) as up:
         said = typed(up, PAGE)
+        await a_program_starts_tasks(up)
         keeps_tasks_through_kills(up, tmp_path)
 
     assert "1: hello from worker 0" in said["op logs server-and-workers"]
@@ -38,6 +44,19 @@ def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_of_ser
     jobs = [line.split()[:4] for line in said["op get server-and-workers --jobs"].splitlines()[-4:]]
     assert jobs == [["0", "server", "1", "completed"], *([str(n), "worker", "1", "completed"] for n in (1, 2, 3))]
     assert "worker:" in said["op get server-and-workers --spec"]
+
+
+async def a_program_starts_tasks(up: Up) -> None:
+    tell = ["sh", "-c", "echo $HEADRACE_TASK $HEADRACE_TASK_INDEX of $HEADRACE_TASK_JOB_COUNT $A"]
+    async with headrace.connect(state=up.state) as client:
+        tasks = [task("one", tell, cpu=2, memory="32M"), task("more", tell, jobs=2, environment={"A": "a"})]
+        with pytest.raises(BadInput, match="no command besides tasks"):
+            await client.run(tell, tasks=tasks)
+        operation = await client.run(tasks=tasks)
+        await operation.wait()
+        lines = [line.text async for line in operation.logs()]
+
+    assert sorted(lines) == ["more 0 of 2 a", "more 1 of 2 a", "one 0 of 1"]
 
 
 def keeps_tasks_through_kills(up: Up, folder: Path) -> None:

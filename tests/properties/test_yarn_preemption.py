@@ -18,7 +18,7 @@ from headrace.resources import Resources
 from headrace.wire.ledger import LiveOperation
 from headrace_allocator.explain.protected import why_kept_by_yarn
 from headrace_allocator.preemption.yarn.plans import Plan
-from tests.support.allocating import an_operation
+from tests.support.allocating import an_operation, with_task_sizes
 from tests.support.effort import seeds
 from tests.support.preempting import Fleet
 
@@ -124,13 +124,34 @@ class YarnFleet(Fleet):
 @pytest.mark.parametrize("seed", seeds(FEW, 300))
 def test_nobody_falls_below_its_fair_share(seed: int, policy: PreemptionPolicy) -> None:
     fleet = YarnFleet(seed, policy)
+    run(fleet)
+    TAKEN[policy][seed] = fleet.engine.answers.preemptions.total()
+
+
+def run(fleet: YarnFleet) -> None:
     for _ in range(STEPS):
         fleet.step()
         for host in fleet.nodes:
             if fleet.random.random() < 0.8:
                 fleet.hear(host, answered=fleet.random.random() < 0.9)
                 fleet.check_sums()
-    TAKEN[policy][seed] = fleet.engine.answers.preemptions.total()
+
+
+class TaskFleet(YarnFleet):
+    """Operations with jobs of several sizes, some of which fit on no host."""
+
+    def an_operation(self, name: str) -> LiveOperation:
+        live, random = super().an_operation(name), self.random
+        sizes = [
+            Resources(1, cpu, 0, random.choice([1, 2, 6]) * GIB // 2) for cpu in random.sample([50, 100, 200, 900], 3)
+        ]
+        tasks = [(random.choice([1, 3]), size) for size in sizes]
+        return with_task_sizes(live, *tasks)
+
+
+@pytest.mark.parametrize("seed", seeds(1, 100))
+def test_plans_start_jobs_of_the_task_for_which_they_were_made(seed: int) -> None:
+    run(TaskFleet(seed, PreemptionPolicy.YARN))
 
 
 @pytest.mark.parametrize("policy", TAKEN)

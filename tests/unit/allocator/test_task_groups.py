@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
-from headrace.ids import OperationId
+from headrace.ids import NodeName, OperationId
 from headrace.pools import PartialResources
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobSlot
@@ -12,6 +14,8 @@ from headrace_allocator.decision.placing import start_regularly
 from headrace_allocator.decision.view import Overlay, View
 from headrace_allocator.effects import Draw
 from headrace_allocator.facts.operations import Operation, waiting_tasks
+from headrace_allocator.preemption.yarn.execution import carried_out
+from headrace_allocator.preemption.yarn.plans import Plan
 from tests.support.allocating import Desk, a_share, an_operation, cores, drawn_before, with_task_sizes
 from tests.support.taken_back import on_a_full_node
 from tests.unit.allocator.test_recovery import after_a_restart, running
@@ -161,3 +165,17 @@ def test_a_limit_of_a_pool_is_named_for_the_task_that_it_holds_back() -> None:
 
     told = [words for words in desk.reasons("a") if words.startswith("task")]
     assert [words.partition(":")[0] for words in told] == ["task task-0 (1 pending job)", "task task-1 (1 pending job)"]
+
+
+def test_a_plan_of_a_yarn_policy_starts_a_job_of_the_task_for_which_it_was_made() -> None:
+    desk = Desk({"n": cores(8, slots=9)})
+    desk.beat("n")
+    desk.start(with_task_sizes(an_operation("a"), (1, LARGE), (1, SMALL)))
+    desk.share(a=1.0)
+    found = []
+    for size in (SMALL, LARGE, cores(2)):
+        overlay = Overlay(View.of(desk.facts, desk.node("n"), desk.engine.ranking.order, 1_000))
+        outcome = carried_out(overlay, Plan(NodeName("n"), (), math.inf, OperationId("a"), size))
+        found.append(outcome and outcome.placement and (outcome.placement.job, outcome.placement.task))
+
+    assert found == [(SMALL, 1), (LARGE, 0), None]
