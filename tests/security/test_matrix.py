@@ -49,7 +49,7 @@ PROMISED: Final = (
         "admission",
         *("op.start", "op.plan_start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan"),
         *("op.upload", "op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log", "pool.counts"),
-        *("pool.lost_work", "node.change", "node.token", "rights"),
+        *("pool.lost_work", "consumption", "node.change", "node.token", "rights"),
     ),
     of_person(
         "fair_share",
