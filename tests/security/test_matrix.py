@@ -142,6 +142,7 @@ STORES_PROMISED: Final = (
     StorePromise("headrace_terms", ROLES, is_followed=False),
     StorePromise("headrace_leases", ROLES, is_followed=False),
     StorePromise("headrace_checkpoint", {"admission": [">"]}, is_purged=True),
+    StorePromise("headrace_consumption", {"admission": [">"]}, is_purged=True),
     StorePromise("headrace_archives", {"admission": [">"]}, is_purged=True),
     StorePromise("headrace_pieces", {"admission": [">"]}, is_purged=True, is_followed=False),
     StorePromise("headrace_clocks", {"fair_share": ["{tree}.*"]}),

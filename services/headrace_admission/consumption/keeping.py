@@ -12,7 +12,7 @@ from typing import Final
 
 import anyio
 
-from headrace.bus import BusError, MissingStore
+from headrace.bus import BusError
 from headrace.obs.logging import logger
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.engine import Figure, counter, gauge
@@ -24,7 +24,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.consumption import ConsumptionPage, GetConsumption, Level
 from headrace.wire.refusals import NotReady
 from headrace_admission.consumption.facts import DAY_MS
-from headrace_admission.consumption.store import ConsumptionStore
+from headrace_admission.consumption.store import ConsumptionStore, has_no_head
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.state import State
 
@@ -102,10 +102,6 @@ class ConsumptionKeeper:
             except KeyFenced as error:
                 self._role.step_down(str(error))
                 raise
-            except MissingStore:
-                # The bucket is gone. The head and all records begin anew.
-                self._store = None
-                await self._write()
 
     async def serve(self) -> None:
         """Start to answer `consumption`."""
@@ -144,14 +140,13 @@ class ConsumptionKeeper:
 
     async def _write(self) -> None:
         state = self._state()
-        if self._store is None:
-            try:
-                store = await self._open()
-            except BusError as error:
-                logger().error("consumption is not recorded", error=str(error))
-                return
-        else:
-            store = self._store
+        # The bucket is made again if it is gone; the head and all records then begin anew.
+        if self._store is None or await has_no_head(await self._runtime.bus.key_value(subjects.CONSUMPTION_BUCKET)):
+            self._store = None
+            await self.open(self._kept, self._unread)
+        store = self._store
+        if store is None:
+            return
         until, lost = state.sequence, state.consumption.lost_runs
         await store.add([*state.consumption.waiting], until, state.path, lost - self._lost_noted)
         self._lost_noted = lost

@@ -155,6 +155,11 @@ class ConsumptionStore:
         return msgspec.structs.replace(head, term=self._term, begun_ms=head.begun_ms or now_ms)
 
 
+async def has_no_head(bucket: KeyValue) -> bool:
+    """True if the records have no head: they are new, or the bucket was lost."""
+    return await bucket.get(_HEAD) is None
+
+
 async def covered_by_records(bucket: KeyValue) -> int:
     """Return the sequence of the log entry up to which all records contain all facts; 0 if it is not known."""
     entry = await bucket.get(_HEAD)
