@@ -1,16 +1,24 @@
-"""Adding up rows of consumption by person, pool, operation and day. Pure."""
+"""Adding up records of consumption by person, pool, operation and day. Pure.
+
+numpy adds up the rows: a year has hundreds of thousands. It is imported when it is needed, since importing it takes longer than most
+commands.
+"""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import date, timedelta
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.wire.consumption import ConsumptionRow, Level, RunSums
+from headrace.wire.consumption import FIGURES_OF_ROW, KEYS_OF_ROW, BadRecord, Level, RunSums, unpack_columns
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class By(enum.StrEnum):
@@ -35,7 +43,7 @@ class Wanted(NamedTuple):
     operation: str = ""
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """One sum. A key by which nothing is added up is empty."""
 
     #: A day (UTC), such as `2026-11-28`.
@@ -77,48 +85,96 @@ def periods(since: date, until: date, keys: Sequence[By], wanted: Wanted) -> Ite
 
 
 class Adding:
-    """Adds up rows by the given keys."""
+    """Adds up records by the given keys."""
 
     def __init__(self, keys: Sequence[By], wanted: Wanted) -> None:
         self._keys = frozenset(keys)
         self._wanted = wanted
-        self._sums: dict[tuple[str, str, str, str], list[float]] = {}
+        #: Texts by which sums are kept apart, each with its number.
+        self._numbers: dict[str, int] = {}
+        #: For each record: the numbers of the day, person, pool and operation of each row that counts, and the figures of these rows.
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
 
-    def add(self, period: str, rows: Iterable[ConsumptionRow]) -> None:
-        """Add the rows of a period, such as `2026.11.28`."""
-        day = period.replace(".", "-") if By.DAY in self._keys else ""
-        by_user, by_operation = By.USER in self._keys, By.OPERATION in self._keys
-        for row in rows:
-            if not self._counts(row):
-                continue
-            figures = msgspec.structs.astuple(row.sums)
-            for pool in self._pools(row.pool):
-                key = (day, row.user if by_user else "", pool, row.operation if by_operation else "")
-                known = self._sums.get(key)
-                if known is None:
-                    self._sums[key] = list(figures)
-                else:
-                    for place, figure in enumerate(figures):
-                        known[place] += figure
+    def add(self, period: str, data: bytes) -> None:
+        """Add a stored record of a period, such as `2026.11.28`. Raises `BadRecord`."""
+        import numpy as np
+
+        columns = unpack_columns(data)
+        keys = np.frombuffer(columns.keys, "<u4").reshape(-1, KEYS_OF_ROW)
+        figures = np.frombuffer(columns.figures, "<f8").reshape(-1, FIGURES_OF_ROW)
+        if keys.size and int(keys.max()) >= len(columns.names):
+            raise BadRecord("a row names a text that the record lacks")
+        if not (np.isfinite(figures).all() and (figures >= 0).all()):
+            raise BadRecord("a figure is negative or no number")
+        trees, pools, users, operations = keys.T
+        counted = self._counting(columns.names, trees, pools, users, operations)
+        if not counted.all():
+            pools, users, operations, figures = pools[counted], users[counted], operations[counted], figures[counted]
+        numbers = np.array([self._number(name) for name in columns.names] or [0], np.int64)
+        nothing = np.full(len(pools), self._number(""), np.int64)
+        day = np.full(len(pools), self._number(period.replace(".", "-") if By.DAY in self._keys else ""), np.int64)
+        by_pool = bool(self._keys & {By.POOL, By.TREE})
+        texts = (
+            day,
+            numbers[users] if By.USER in self._keys else nothing,
+            numbers[pools] if by_pool else nothing,
+            numbers[operations] if By.OPERATION in self._keys else nothing,
+        )
+        self._parts.append((np.stack(texts, axis=1), figures))
 
     def lines(self) -> list[Line]:
         """Return the sums: in order of days, then of pools with `TREE`, then the largest first."""
+        sums: dict[tuple[str, str, str, str], RunSums] = {}
+        for (day, user, path, operation), found in self._grouped():
+            for pool in self._pools(path):
+                key, known = (day, user, pool, operation), sums.get((day, user, pool, operation))
+                sums[key] = found if known is None else known + found
 
         def order(line: Line) -> tuple[str, str, float, float, str, str, str]:
             largest = -line.sums.allotted_core_s, -line.sums.allotted_byte_s
             return line.day, line.pool if By.TREE in self._keys else "", *largest, line.pool, line.user, line.operation
 
-        lines = [Line(*key, RunSums(int(sums[0]), int(sums[1]), *sums[2:])) for key, sums in self._sums.items()]
-        return sorted(lines, key=order)
+        return sorted((Line(*key, found) for key, found in sums.items()), key=order)
 
-    def _counts(self, row: ConsumptionRow) -> bool:
+    def _grouped(self) -> Iterator[tuple[Sequence[str], RunSums]]:
+        """Yield the day, person, path and operation of each group of rows, and the sum over the group."""
+        import numpy as np
+
+        if not any(len(part) for part, _ in self._parts):
+            return
+        keys = np.concatenate([part for part, _ in self._parts])
+        figures = np.concatenate([part for _, part in self._parts])
+        names, group = list(self._numbers), keys[:, 0]
+        groups = keys[:, :1]
+        for column in range(1, KEYS_OF_ROW):
+            # Numbers of pairs of texts stay small if each column is added to the groups so far.
+            joined = group * len(names) + keys[:, column]
+            _, first, group = np.unique(joined, return_index=True, return_inverse=True)
+            groups = keys[first, : column + 1]
+        count = len(groups)
+        sums = np.stack([np.bincount(group, figures[:, place], count) for place in range(FIGURES_OF_ROW)], axis=1)
+        for key, (runs, measured, *amounts) in zip(groups.tolist(), sums.tolist(), strict=True):
+            yield [names[number] for number in key], RunSums(int(runs), int(measured), *amounts)
+
+    def _counting(self, names: Sequence[str], *columns: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Return which rows count."""
+        import numpy as np
+
         wanted = self._wanted
-        return (
-            row.tree == wanted.tree
-            and (not wanted.user or row.user == wanted.user)
-            and (not wanted.operation or row.operation == wanted.operation)
-            and (not wanted.pool or wanted.pool in row.pool.split("/"))
+        tests: tuple[Callable[[str], bool], ...] = (
+            lambda name: name == wanted.tree,
+            lambda name: not wanted.pool or wanted.pool in name.split("/"),
+            lambda name: not wanted.user or name == wanted.user,
+            lambda name: not wanted.operation or name == wanted.operation,
         )
+        counted = np.ones(len(columns[0]), np.bool_)
+        for test, column in zip(tests, columns, strict=True):
+            passed: list[bool] = [test(name) for name in names]
+            counted &= np.array(passed or [False])[column]
+        return counted
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
 
     def _pools(self, path: str) -> Sequence[str]:
         if By.POOL in self._keys:

@@ -15,8 +15,9 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, Level, RunSums, pack
 from headrace_admission.consumption.facts import Fact, PoolChain
 
-#: Number of records into which the rows of one level and period are divided, so that a record stays small.
-RECORDS_OF_PERIOD: Final = 32
+#: Number of records into which the rows of one period are divided by level, so that a record stays small. A record of some 4,500 rows is
+#: full. A day has fewer persons and pools than a month, and a year of days is read in a tenth of the time if it has few records.
+RECORDS_OF_PERIOD: Final = {Level.OPERATIONS: 32, Level.DAYS: 8, Level.MONTHS: 32, Level.YEARS: 32}
 #: Upper bound of the bytes of a stored record; a page of an answer holds at least one.
 LARGEST_RECORD_BYTES: Final = LARGEST_MESSAGE_BYTES - 20_000
 _EPOCH: Final = date(1970, 1, 1).toordinal()
@@ -33,13 +34,8 @@ def day_key(day: int) -> str:
 def keys_of(fact: Fact) -> dict[Level, str]:
     """Return the keys of the records that a fact belongs to, one for each level."""
     day = day_key(fact.day)
-    by_user, by_operation = _number(fact.user), _number(fact.operation)
-    return {
-        Level.OPERATIONS: f"{Level.OPERATIONS}.{day}.{by_operation}",
-        Level.DAYS: f"{Level.DAYS}.{day}.{by_user}",
-        Level.MONTHS: f"{Level.MONTHS}.{day[:7]}.{by_user}",
-        Level.YEARS: f"{Level.YEARS}.{day[:4]}.{by_user}",
-    }
+    periods = {Level.OPERATIONS: day, Level.DAYS: day, Level.MONTHS: day[:7], Level.YEARS: day[:4]}
+    return {level: f"{level}.{period}.{_number(level, fact)}" for level, period in periods.items()}
 
 
 def with_facts(
@@ -78,5 +74,6 @@ def packed_within(record: ConsumptionRecord, most_bytes: int = LARGEST_RECORD_BY
     return data
 
 
-def _number(name: str) -> str:
-    return f"{zlib.crc32(name.encode()) % RECORDS_OF_PERIOD:02}"
+def _number(level: Level, fact: Fact) -> str:
+    name = fact.operation if level is Level.OPERATIONS else fact.user
+    return f"{zlib.crc32(name.encode()) % RECORDS_OF_PERIOD[level]:02}"

@@ -12,7 +12,7 @@ from headrace.client.asking import Asker
 from headrace.consumption_sums import Adding, By, Line, Wanted, checked_keys, periods
 from headrace.ids import TreeName
 from headrace.runtime.clock import Clock
-from headrace.wire.consumption import BadRecord, ConsumptionPage, GetConsumption, Level, StoredRecord, unpack
+from headrace.wire.consumption import BadRecord, ConsumptionPage, GetConsumption, Level, StoredRecord
 
 _DAY_MS: Final = 86_400_000
 
@@ -73,7 +73,7 @@ class Consumption:
                 kept_since = max(first, kept_since or first)
             for record in records:
                 try:
-                    adding.add(_period_of(record.key), unpack(record.data).rows)
+                    adding.add(_period_of(record.key), record.data)
                 except BadRecord:
                     unreadable += 1
         begun = date(1970, 1, 1) + timedelta(begun_ms // _DAY_MS) if begun_ms else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import zlib
+from array import array
 from operator import add
 from typing import Annotated, Final
 
@@ -81,7 +82,7 @@ class ConsumptionRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ConsumptionRecord(msgspec.Struct, frozen=True):
-    """A stored record."""
+    """The content of a stored record."""
 
     #: Sequence of the last log entry whose runs are in the rows.
     until: Counter
@@ -120,22 +121,63 @@ class ConsumptionPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     lost_runs: Counter = 0
 
 
+class Columns(msgspec.Struct, frozen=True):
+    """A record as it is stored: a year has many records, and programs add up columns far faster than rows."""
+
+    until: Counter
+    #: Texts of the rows: trees, pools, persons and operations, each once.
+    names: list[str]
+    #: For each row the places of its tree, pool, person and operation in `names`, as little-endian unsigned integers of four bytes.
+    keys: bytes
+    #: For each row the fields of `RunSums`, as little-endian floats of eight bytes.
+    figures: bytes
+
+
+#: Number of texts, and of figures, of a row.
+KEYS_OF_ROW: Final = 4
+FIGURES_OF_ROW: Final = len(RunSums.__struct_fields__)
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(ConsumptionRecord)
+_decoder: Final = msgspec.msgpack.Decoder(Columns)
 
 
 def pack(record: ConsumptionRecord) -> bytes:
-    """Return a record as it is stored: msgpack, compressed by zlib."""
-    return zlib.compress(_encoder.encode(record), 1)
+    """Return a record as it is stored: its columns in msgpack, compressed by zlib."""
+    places: dict[str, int] = {}
+    keys, figures = array("I"), array("d")
+    for row in record.rows:
+        for name in (row.tree, row.pool, row.user, row.operation):
+            keys.append(places.setdefault(name, len(places)))
+        figures.extend(msgspec.structs.astuple(row.sums))
+    columns = Columns(record.until, list(places), keys.tobytes(), figures.tobytes())
+    return zlib.compress(_encoder.encode(columns), 1)
 
 
-def unpack(data: bytes) -> ConsumptionRecord:
-    """Return a stored record. Raises `BadRecord`."""
+def unpack_columns(data: bytes) -> Columns:
+    """Return the columns of a stored record. Raises `BadRecord`."""
     try:
         unpacking = zlib.decompressobj()
         plain = unpacking.decompress(data, _LARGEST_UNPACKED_BYTES)
         if not unpacking.eof:
             raise BadRecord("the record is cut off or too large")
-        return _decoder.decode(plain)
+        columns = _decoder.decode(plain)
     except (zlib.error, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise BadRecord(str(error)) from None
+    rows, rest = divmod(len(columns.keys), 4 * KEYS_OF_ROW)
+    if rest or len(columns.figures) != 8 * FIGURES_OF_ROW * rows:
+        raise BadRecord("the columns have different lengths")
+    return columns
+
+
+def unpack(data: bytes) -> ConsumptionRecord:
+    """Return a stored record with its rows. Raises `BadRecord`."""
+    columns = unpack_columns(data)
+    names, keys, figures = columns.names, array("I", columns.keys), array("d", columns.figures)
+    rows = []
+    try:
+        for row in range(len(keys) // KEYS_OF_ROW):
+            runs, measured, *sums = figures[row * FIGURES_OF_ROW : (row + 1) * FIGURES_OF_ROW]
+            texts = (names[place] for place in keys[row * KEYS_OF_ROW : (row + 1) * KEYS_OF_ROW])
+            rows.append(ConsumptionRow(*texts, RunSums(int(runs), int(measured), *sums)))
+    except (IndexError, ValueError, OverflowError) as error:
+        raise BadRecord(str(error)) from None
+    return ConsumptionRecord(columns.until, rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import date
@@ -14,9 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.bus import BusError
+from headrace.consumption_sums import Adding, By, Wanted
 from headrace.ids import OperationId, PoolName, TreeName
 from headrace.wire.consumption import (
+    FIGURES_OF_ROW,
     BadRecord,
+    Columns,
     ConsumptionRecord,
     ConsumptionRow,
     GetConsumption,
@@ -184,10 +188,28 @@ def test_a_record_that_is_too_large_keeps_its_sums_and_its_largest_rows(operatio
     assert merged.until == 5
 
 
-@pytest.mark.parametrize("data", [b"", b"x", pack(ConsumptionRecord(1, []))[:-3], pack(RunSums())])  # type: ignore[arg-type]
+def as_stored(columns: object) -> bytes:
+    return zlib.compress(msgspec.msgpack.encode(columns))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"x",
+        pack(ConsumptionRecord(1, []))[:-3],
+        as_stored([1, 2]),
+        as_stored(Columns(1, ["a"], b"", b"12345678" * FIGURES_OF_ROW)),
+        as_stored(Columns(1, ["a"], b"\1" * 16, bytes(8 * FIGURES_OF_ROW))),
+        as_stored(Columns(1, ["a"], bytes(16), b"\xff" * 8 * FIGURES_OF_ROW)),
+    ],
+    ids=["empty", "no zlib", "cut off", "another message", "no keys", "no such text", "no numbers"],
+)
 def test_a_record_that_cannot_be_read_is_refused(data: bytes) -> None:
     with pytest.raises(BadRecord):
         unpack(data)
+    with pytest.raises(BadRecord):
+        Adding([By.USER], Wanted("default")).add("2026", data)
 
 
 def test_pages_tell_all_records_of_a_period_and_only_these() -> None:
