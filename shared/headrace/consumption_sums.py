@@ -7,7 +7,7 @@ commands.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -19,6 +19,10 @@ from headrace.wire.consumption import FIGURES_OF_ROW, KEYS_OF_ROW, BadRecord, Le
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+#: Columns of the keys of a row.
+_TREE, _POOL, _USER, _OPERATION = range(KEYS_OF_ROW)
 
 
 class By(enum.StrEnum):
@@ -106,19 +110,16 @@ class Adding:
             raise BadRecord("a row names a text that the record lacks")
         if not (np.isfinite(figures).all() and (figures >= 0).all()):
             raise BadRecord("a figure is negative or no number")
-        trees, pools, users, operations = keys.T
-        counted = self._counting(columns.names, trees, pools, users, operations)
+        counted = self._counting(columns.names, keys)
         if not counted.all():
-            pools, users, operations, figures = pools[counted], users[counted], operations[counted], figures[counted]
-        numbers = np.array([self._number(name) for name in columns.names] or [0], np.int64)
-        nothing = np.full(len(pools), self._number(""), np.int64)
-        day = np.full(len(pools), self._number(period.replace(".", "-") if By.DAY in self._keys else ""), np.int64)
+            keys, figures = keys[counted], figures[counted]
         by_pool = bool(self._keys & {By.POOL, By.TREE})
+        day = np.full(len(keys), self._number(period.replace(".", "-") if By.DAY in self._keys else ""), np.int64)
         texts = (
             day,
-            numbers[users] if By.USER in self._keys else nothing,
-            numbers[pools] if by_pool else nothing,
-            numbers[operations] if By.OPERATION in self._keys else nothing,
+            self._numbered(columns.names, keys[:, _USER], wanted=By.USER in self._keys),
+            self._numbered(columns.names, keys[:, _POOL], wanted=by_pool),
+            self._numbered(columns.names, keys[:, _OPERATION], wanted=By.OPERATION in self._keys),
         )
         self._parts.append((np.stack(texts, axis=1), figures))
 
@@ -156,22 +157,28 @@ class Adding:
         for key, (runs, measured, *amounts) in zip(groups.tolist(), sums.tolist(), strict=True):
             yield [names[number] for number in key], RunSums(int(runs), int(measured), *amounts)
 
-    def _counting(self, names: Sequence[str], *columns: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    def _counting(self, names: Sequence[str], keys: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return which rows count."""
         import numpy as np
 
         wanted = self._wanted
-        tests: tuple[Callable[[str], bool], ...] = (
-            lambda name: name == wanted.tree,
-            lambda name: not wanted.pool or wanted.pool in name.split("/"),
-            lambda name: not wanted.user or name == wanted.user,
-            lambda name: not wanted.operation or name == wanted.operation,
-        )
-        counted = np.ones(len(columns[0]), np.bool_)
-        for test, column in zip(tests, columns, strict=True):
-            passed: list[bool] = [test(name) for name in names]
-            counted &= np.array(passed or [False])[column]
+        counted = np.ones(len(keys), np.bool_)
+        for column, name in ((_TREE, wanted.tree), (_USER, wanted.user), (_OPERATION, wanted.operation)):
+            if name:
+                counted &= keys[:, column] == (names.index(name) if name in names else len(names))
+        if wanted.pool:
+            within: list[bool] = [wanted.pool in name.split("/") for name in names]
+            counted &= np.array(within or [False])[keys[:, _POOL]]
         return counted
+
+    def _numbered(self, names: Sequence[str], places: NDArray[np.uint32], *, wanted: bool) -> NDArray[np.int64]:
+        """Return the numbers of the texts at these places, or of the empty text if they are not wanted."""
+        import numpy as np
+
+        if not wanted:
+            return np.full(len(places), self._number(""), np.int64)
+        known, group = np.unique(places, return_inverse=True)
+        return np.array([self._number(names[place]) for place in known.tolist()], np.int64)[group]
 
     def _number(self, name: str) -> int:
         return self._numbers.setdefault(name, len(self._numbers))

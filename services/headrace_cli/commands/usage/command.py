@@ -35,7 +35,7 @@ class Chosen:
     """First day that does not count any more, written in the same way; now: today counts."""
     pool: PoolOption = None
     """Only this pool and the pools that were below it."""
-    user: str | None = None
+    user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None
     """Only this person."""
 
     def names(self) -> dict[str, str]:

@@ -200,4 +200,4 @@ def notes(shown: Shown) -> Iterator[str]:
     if found.unreadable:
         yield f"{found.unreadable} records could not be read, and are missing"
     if shown.prices == Prices():
-        yield "the tree has no prices: headrace tree set NAME prices.cpu=0.02 sets the price of a core for an hour"
+        yield "the tree has no prices: headrace tree set NAME prices/cpu=0.02 sets the price of a core for an hour"
