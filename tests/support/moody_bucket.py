@@ -36,6 +36,9 @@ class MoodyBucket:
             if entry.revision > after:
                 yield entry
 
+    async def size_bytes(self) -> int:
+        return sum(len(entry.value) for entry in self.kept.values())
+
     async def put(self, key: str, value: bytes) -> int:
         if self.fails_after is not None:
             self.fails_after -= 1
