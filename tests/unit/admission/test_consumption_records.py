@@ -6,6 +6,7 @@ import random
 import zlib
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 
 import anyio
@@ -155,18 +156,26 @@ def test_a_former_term_changes_nothing_more() -> None:
     anyio.run(course)
 
 
-def test_entries_that_follow_a_lost_end_of_the_log_are_counted() -> None:
+@pytest.mark.parametrize("dies_at", [-1, 4, 5])
+def test_entries_that_follow_a_lost_end_of_the_log_are_counted(dies_at: int) -> None:
+    """The former term is killed after it has written some records, or writes all of them."""
+
     async def course() -> None:
-        bucket = MoodyBucket()
-        await a_term(bucket, 1, [a_fact(1), a_fact(2), a_fact(3)], 3)
+        bucket = DyingBucket()
+        bucket.dies_at = dies_at
+        with suppress(Killed):
+            await a_term(bucket, 1, [a_fact(1), a_fact(2), a_fact(3)], 3)
         store = ConsumptionStore(bucket, 2)
         head = await store.claim(1, 1)
-        anew = [a_fact(2, user="ben"), a_fact(3, user="anna")]
-        await store.add(anew, 3, path_of)
+        anew = [a_fact(2, user="ben"), a_fact(3, user="carl")]
+        facts = [fact for fact in (a_fact(1), *anew) if fact.sequence > head.until]
+        await store.add(facts, 3, path_of)
 
-        assert head.until == 1
+        assert head.until <= 1
         # The runs whose ends the log lost took place, and have run again.
-        assert await kept(bucket) == wanted([a_fact(1), a_fact(2), a_fact(3), *anew])
+        found = await kept(bucket)
+        assert {key: sums for key, sums in found.items() if key[2] != "anna"} == wanted(anew)
+        assert all(sums.allotted_core_s in (2.0, 14.0) for key, sums in found.items() if key[2] == "anna")
 
     anyio.run(course)
 
