@@ -331,6 +331,7 @@ class State:
     def _record_ends(self, operation: Operation, event: JobsEnded, sequence: int) -> None:
         owners, spec = operation.ledger.owners, operation.spec
         runs: list[EndedRun] = []
+        chains: dict[tuple[TreeName, PoolName], PoolChain] = {}
         for one in event.ends:
             if operation.ledger.judge(one.end) is Verdict.NEW:
                 tree = (owners.owner(one.end.index) if owners is not None else None) or spec.tree
@@ -338,7 +339,9 @@ class State:
                 pool = spec.pool if placement is None else placement.pool
                 self.lost_work.note(tree, pool, one.end, spec.resources, event.at_ms)
                 operation.ledger.record(one.end, one.node, one.retry, one.retry_at_ms)
-                runs.append(EndedRun(one.end, self._completed(self._chain(tree, pool))))
+                if (tree, pool) not in chains:
+                    chains[tree, pool] = self._completed(self._chain(tree, pool))
+                runs.append(EndedRun(one.end, chains[tree, pool]))
         former = [FormerPool(self._completed(each.chain), each.until_ms) for each in operation.former_pools]
         consumer = Consumer(operation.id, operation.user, spec.resources, operation.started_at_ms, former)
         self.consumption.note(event, sequence, consumer, runs)
