@@ -176,8 +176,8 @@ def unpack(data: bytes) -> ConsumptionRecord:
     try:
         for row in range(len(keys) // KEYS_OF_ROW):
             runs, measured, *sums = figures[row * FIGURES_OF_ROW : (row + 1) * FIGURES_OF_ROW]
-            texts = (names[place] for place in keys[row * KEYS_OF_ROW : (row + 1) * KEYS_OF_ROW])
-            rows.append(ConsumptionRow(*texts, RunSums(int(runs), int(measured), *sums)))
+            tree, pool, user, operation = (names[place] for place in keys[row * KEYS_OF_ROW : (row + 1) * KEYS_OF_ROW])
+            rows.append(ConsumptionRow(tree, pool, user, operation, RunSums(int(runs), int(measured), *sums)))
     except (IndexError, ValueError, OverflowError) as error:
         raise BadRecord(str(error)) from None
     return ConsumptionRecord(columns.until, rows)

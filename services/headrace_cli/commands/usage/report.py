@@ -60,8 +60,10 @@ async def write_report(
     async def summed(key: By) -> Consumed:
         return await client.consumption.summed((key,), since=since, until=until, **chosen)
 
-    sums = [await summed(key) for key in (By.TREE, By.USER, By.OPERATION, By.DAY)]
-    report = Report(client.place.tree, datetime.now(UTC), *sums, chosen, prices)
+    by_tree, by_user = await summed(By.TREE), await summed(By.USER)
+    by_operation, by_day = await summed(By.OPERATION), await summed(By.DAY)
+    made = datetime.now(UTC)
+    report = Report(client.place.tree, made, by_tree, by_user, by_operation, by_day, chosen, prices)
     try:
         replace_durably(file, page_of(report))
     except OSError as error:
