@@ -24,6 +24,8 @@ _MOST_ROWS: Final = 200
 _MOST_DAYS: Final = 92
 _WIDTH: Final = 900
 _HEIGHT: Final = 180
+#: Width of a label below a bar.
+_LABEL: Final = 80
 _UNITS: Final = {"cpu": "core-hours", "memory": "GiB-hours", "gpu": "GPU-hours"}
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1b1f24;--dim:#59636e;--line:#d1d9e0;--bar:#0969da;--lost:#bc4c00;--page:#fff}
@@ -124,11 +126,12 @@ def _chart(report: Report, total: RunSums) -> str:
         shapes.append("</g>")
     labels = "".join(
         f'<text x="{place * step:.2f}" y="{_HEIGHT + 36}">{escape(bars[place][0])}</text>'
-        for place in range(0, len(bars), max(1, -(-len(bars) * 80 // _WIDTH)))
+        for place in range(0, len(bars), max(1, -(-len(bars) * _LABEL // _WIDTH)))
+        if place * step + _LABEL <= _WIDTH or not place
     )
     return (
         f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT + 44}" role="img" aria-label="{_UNITS[resource]} by day">'
-        f'<text x="0" y="12">{figure(most)} {_UNITS[resource]}; lost to preemption and failures in the other colour</text>'
+        f'<text x="0" y="12">Highest bar: {figure(most)} {_UNITS[resource]}. Orange: lost to preemption and failures.</text>'
         f'<line class="axis" x1="0" x2="{_WIDTH}" y1="{_HEIGHT + 20}" y2="{_HEIGHT + 20}"/>{"".join(shapes)}{labels}</svg>'
     )
 
