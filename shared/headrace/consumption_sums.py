@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Columns of the keys of a row.
 _TREE, _POOL, _USER, _OPERATION = range(KEYS_OF_ROW)
+#: Column of the allotted core-seconds among the figures of a row.
+_CORE_S: Final = RunSums.__struct_fields__.index("allotted_core_s")
 
 
 class By(enum.StrEnum):
@@ -125,37 +127,49 @@ class Adding:
 
     def lines(self) -> list[Line]:
         """Return the sums: in order of days, then of pools with `TREE`, then the largest first."""
-        sums: dict[tuple[str, str, str, str], RunSums] = {}
-        for (day, user, path, operation), found in self._grouped():
-            for pool in self._pools(path):
-                key, known = (day, user, pool, operation), sums.get((day, user, pool, operation))
-                sums[key] = found if known is None else known + found
+        if By.TREE not in self._keys:
+            prefix = "/" if By.POOL in self._keys else ""
+            return [
+                Line(day, user, prefix + path, operation, sums) for day, user, path, operation, sums in self._grouped()
+            ]
+        found: dict[tuple[str, str, str, str], RunSums] = {}
+        for day, user, path, operation, sums in self._grouped():
+            names = path.split("/") if path else []
+            for pool in ("/", *("/" + "/".join(names[:depth]) for depth in range(1, len(names) + 1))):
+                key = (day, pool, user, operation)
+                found[key] = found[key] + sums if key in found else sums
 
-        def order(line: Line) -> tuple[str, str, float, float, str, str, str]:
-            largest = -line.sums.allotted_core_s, -line.sums.allotted_byte_s
-            return line.day, line.pool if By.TREE in self._keys else "", *largest, line.pool, line.user, line.operation
+        def order(line: Line) -> tuple[str, str, float, str, str]:
+            return line.day, line.pool, -line.sums.allotted_core_s, line.user, line.operation
 
-        return sorted((Line(*key, found) for key, found in sums.items()), key=order)
+        lines = (Line(day, user, pool, operation, sums) for (day, pool, user, operation), sums in found.items())
+        return sorted(lines, key=order)
 
-    def _grouped(self) -> Iterator[tuple[Sequence[str], RunSums]]:
-        """Yield the day, person, path and operation of each group of rows, and the sum over the group."""
+    def _grouped(self) -> Iterator[tuple[str, str, str, str, RunSums]]:
+        """Yield day, person, path and operation of each group of rows, and the sum over the group, in the order of lines."""
         import numpy as np
 
         if not any(len(part) for part, _ in self._parts):
             return
         keys = np.concatenate([part for part, _ in self._parts])
         figures = np.concatenate([part for _, part in self._parts])
-        names, group = list(self._numbers), keys[:, 0]
-        groups = keys[:, :1]
+        names, group, groups = list(self._numbers), keys[:, 0], keys[:, :1]
         for column in range(1, KEYS_OF_ROW):
             # Numbers of pairs of texts stay small if each column is added to the groups so far.
             joined = group * len(names) + keys[:, column]
             _, first, group = np.unique(joined, return_index=True, return_inverse=True)
             groups = keys[first, : column + 1]
-        count = len(groups)
-        sums = np.stack([np.bincount(group, figures[:, place], count) for place in range(FIGURES_OF_ROW)], axis=1)
-        for key, (runs, measured, *amounts) in zip(groups.tolist(), sums.tolist(), strict=True):
-            yield [names[number] for number in key], RunSums(int(runs), int(measured), *amounts)
+        sums = [np.bincount(group, figures[:, place], len(groups)) for place in range(FIGURES_OF_ROW)]
+        ranks = np.empty(len(names), np.int64)
+        ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+        day, user, path, operation = (ranks[groups[:, column]] for column in range(KEYS_OF_ROW))
+        core_s, byte_s = sums[_CORE_S], sums[_CORE_S + 1]
+        # The last key is the first by which is sorted.
+        order = np.lexsort((operation, user, path, -byte_s, -core_s, day))
+        texts = ([names[number] for number in groups[order, column].tolist()] for column in range(KEYS_OF_ROW))
+        runs, measured, *amounts = (each[order].tolist() for each in sums)
+        for one in zip(*texts, runs, measured, *amounts, strict=True):
+            yield *one[:4], RunSums(int(one[4]), int(one[5]), *one[6:])
 
     def _counting(self, names: Sequence[str], keys: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return which rows count."""
@@ -182,14 +196,6 @@ class Adding:
 
     def _number(self, name: str) -> int:
         return self._numbers.setdefault(name, len(self._numbers))
-
-    def _pools(self, path: str) -> Sequence[str]:
-        if By.POOL in self._keys:
-            return (f"/{path}",)
-        if By.TREE not in self._keys:
-            return ("",)
-        names = path.split("/") if path else []
-        return ["/", *("/" + "/".join(names[:depth]) for depth in range(1, len(names) + 1))]
 
 
 def total_of(lines: Iterable[Line], keys: Sequence[By]) -> RunSums:
