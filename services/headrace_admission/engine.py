@@ -8,7 +8,7 @@ records them in this order before it sends the answer. Questions that change not
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from typing import Concatenate, Final, Never, ParamSpec, TypeVar
 
@@ -87,7 +87,7 @@ class AdmissionEngine:
         self.state.take_entry(events, sequence)
         return Outcome(None)
 
-    def on_recorded(self, events: Iterable[Event], sequence: int, now: Moment) -> Outcome[list[Operation], Event]:
+    def on_recorded(self, events: Collection[Event], sequence: int, now: Moment) -> Outcome[list[Operation], Event]:
         """Record that decided events are durable as the entry `sequence`. Return the operations that they change."""
         return Outcome(self.state.confirm(events, sequence))
 

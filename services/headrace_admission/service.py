@@ -37,6 +37,7 @@ from headrace.wire.replay import ReadEvents
 from headrace.wire.rights import GetRights
 from headrace.wire.start_plans import PlanStart
 from headrace_admission import disclosure, queries
+from headrace_admission.consumption.keeping import ConsumptionKeeper
 from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine, Decision, HalfDecided
 from headrace_admission.files.requests import FileRequests
@@ -122,6 +123,7 @@ class AdmissionService:
         self._reader = reader
         self.engine = reader.engine
         self._files = FileRequests(runtime, role, lambda: self.engine.state)
+        self._consumption = ConsumptionKeeper(runtime, role, lambda: self.engine.state)
         self._shell: Shell[Event] = Shell(
             *("admission", self.engine, runtime.clock, runtime.endpoints),
             figures=self.figures,
@@ -142,6 +144,7 @@ class AdmissionService:
         acknowledged = self._role.acknowledged
         last = await self._reader.finish(log, store, term=term, writer=writer, acknowledged=acknowledged)
         self._runtime.presence.watches(self._reader.trouble, self._reader.figures)
+        await self._consumption.open(last - 1, self._reader.restored)
         self._tell_terms()
         tree = TreeName(self._settings.tree)
         self._recorder = Recorder(
@@ -156,7 +159,7 @@ class AdmissionService:
         self._role.tell_acknowledged(lambda: self._recorder.sequence)
         self._runtime.presence.watches(lambda: self._recorder.appender.trouble)
         self._checkpointing = Checkpointing(
-            bus, self._settings, self.engine.state, self._recorder, log, store, self._role
+            bus, self._settings, self.engine.state, self._recorder, log, store, self._role, self._consumption.write
         )
         tasks.start_soon(self._append)
         tasks.start_soon(self._recorder.publish)
@@ -164,6 +167,7 @@ class AdmissionService:
         tasks.start_soon(self._views.publish)
         tasks.start_soon(self._tell_position)
         tasks.start_soon(self._checkpointing.run)
+        tasks.start_soon(self._consumption.run)
         await self._pools.catch_up_from_start(self.engine.state.books)
         self._take_rules()
         self._abort_without_command()
@@ -192,8 +196,13 @@ class AdmissionService:
         await self._checkpointing.write_last()
 
     def figures(self) -> list[Figure]:
-        """Return the metrics of the log, the checkpoints and the archives."""
-        return [*self._recorder.figures(), *self._checkpointing.figures(), *self._files.figures()]
+        """Return the metrics of the log, the checkpoints, the archives and consumption."""
+        return [
+            *self._recorder.figures(),
+            *self._checkpointing.figures(),
+            *self._files.figures(),
+            *self._consumption.figures(),
+        ]
 
     async def _serve(self) -> None:
         endpoints, user, service = self._runtime.endpoints, CallerKind.USER, CallerKind.SERVICE
@@ -215,7 +224,7 @@ class AdmissionService:
         serving.append(partial(endpoints.serve, draw, ledger_wire.DrawBlock, service, on_draw, concurrency=1_000))
         log_reader = self._on_log_reader
         serving.append(partial(endpoints.serve, subjects.log_reader("*"), AskLogReader, CallerKind.NODE, log_reader))
-        await together(*serving, self._nodes.serve, self._files.serve, self._groups.serve)
+        await together(*serving, self._nodes.serve, self._files.serve, self._groups.serve, self._consumption.serve)
         await endpoints.serve(
             subjects.user("*", "op.start"),
             wire.StartOperation,
@@ -455,6 +464,7 @@ class AdmissionService:
         changed = self._shell.perform(self.engine.on_recorded(events, sequence, self._shell.now()))
         self._views.note(changed)
         self._checkpointing.on_recorded()
+        self._consumption.note()
 
     async def _append(self) -> None:
         try:

@@ -68,6 +68,17 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: True: the groups that this host knows for an account with the name of a person (NSS: /etc/group, LDAP, ...) count as groups of that
     #: person. Users of other hosts have the groups of the account with their name here.
     groups_of_host: bool = False
+    #: Time after which ended runs are added to the records of consumption.
+    consumption_period_ms: Annotated[int, msgspec.Meta(ge=100)] = 60_000
+    #: Number of days for which the consumption of single operations is kept.
+    keep_operation_consumption_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 400
+    #: Number of days for which the consumption of each day is kept.
+    keep_daily_consumption_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 1_100
+    #: Number of days for which the consumption of months and years is kept.
+    keep_consumption_days: Annotated[int, msgspec.Meta(ge=1, le=36_500)] = 3_660
+    #: Upper bound of the bytes of all records of consumption. Beyond it the oldest records of single operations are removed, all but
+    #: those of the last 30 days.
+    keep_consumption_bytes: Annotated[int, msgspec.Meta(ge=0)] = 2 * 1024 * 1024 * 1024
 
     #: File with the keys by which hosts join, readable by its owner only; empty: hosts cannot join by a token.
     authority_file: str = ""

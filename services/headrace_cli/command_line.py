@@ -45,6 +45,10 @@ GROUPS: Final = {
             "headrace_cli.commands.operations.events:events",
             "Print events: starts, ends, preemptions, starvation.",
         ),
+        "usage": (
+            "headrace_cli.commands.usage.command:usage",
+            "Show what finished runs were allotted, used and lost, by person, pool, operation or day.",
+        ),
         "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
         "whoami": (
             "headrace_cli.persons.login:whoami",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 from headrace.ids import AllocationId, OperationId, PoolName
@@ -134,7 +134,7 @@ class ReplayedLedger:
         self._decide(self.engine.on_scan(now), now)
 
     def _decide(self, outcome: Outcome[A, Event], now: Moment) -> A:
-        events: Iterable[Event] = outcome.effects
+        events: Sequence[Event] = outcome.effects
         if outcome.effects:
             self._sequence += 1
             self.engine.on_recorded(events, self._sequence, now)

@@ -74,6 +74,17 @@ def test_what_jobs_used_is_shown_as_the_page_says() -> None:
 
 
 @pytest.mark.long
+def test_usage_is_added_up_as_the_page_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with Up(nodes=LAPTOP) as up:
+        said = typed(up, DOCS / "how-to" / "usage.md")
+
+    assert ",2,2," in said["usage --by user,pool --since 30d --csv"]
+    assert "counted" in said["usage --by day,operation --since 7d"]
+    assert "cost, EUR" in said["usage --by tree --cost"]
+
+
+@pytest.mark.long
 def test_operations_run_after_others_as_the_page_says() -> None:
     with Up(nodes=LAPTOP) as up:
         said = typed(up, DOCS / "how-to" / "run-after.md")

@@ -14,6 +14,7 @@ import sys
 import tests.bench.admission
 import tests.bench.allocator_slices
 import tests.bench.command_line
+import tests.bench.consumption
 import tests.bench.delivered_share
 import tests.bench.fair_share
 import tests.bench.fair_share_service

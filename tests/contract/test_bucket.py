@@ -194,6 +194,19 @@ async def test_a_bucket_is_the_one_that_others_know(server: NatsServer, word: st
     await client.close()
 
 
+async def test_values_below_a_prefix_can_be_read_on_from_a_revision(server: NatsServer, word: str) -> None:
+    async with connect([server.url], name="test") as bus:
+        bucket = await bus.key_value(word)
+        assert await bucket.size_bytes() == 0
+        revisions = [await bucket.put(key, b"x" * 1000) for key in ("a.1", "b.1", "a.2", "a.3")]
+        await bucket.put("a.1", b"anew")
+
+        for after, keys in ((0, ["a.2", "a.3", "a.1"]), (revisions[2], ["a.3", "a.1"]), (revisions[3] + 1, [])):
+            found = [entry async for entry in bucket.read("a", after=after, batch_bytes=10_000)]
+            assert [entry.key for entry in found] == keys
+        assert 3_000 < await bucket.size_bytes() < 6_000
+
+
 async def test_a_mirror_is_complete_when_entered_and_hears_what_is_written(server: NatsServer, word: str) -> None:
     async with connect([server.url], name="test") as bus:
         bucket = await bus.key_value(word, history=3)

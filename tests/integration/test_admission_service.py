@@ -23,6 +23,7 @@ from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.role import Deposed, Role, role_of
 from headrace.wire import ledger, subjects
 from headrace.wire.codec import decode, encode
+from headrace.wire.consumption import GetConsumption
 from headrace.wire.figures import FiguresAnswer
 from headrace.wire.groups import AskGroups, ChangeGroup, GetGroup
 from headrace.wire.heartbeat import JobEnd, JobResult
@@ -700,6 +701,7 @@ HANDLERS: list[tuple[str, str, Any]] = [
     (subjects.user("anna", "op.scan"), "user", ScanQueues),
     (subjects.user("anna", "pool.counts"), "user", CountPools),
     (subjects.user("anna", "pool.lost_work"), "user", GetLostWork),
+    (subjects.user("anna", "consumption"), "user", GetConsumption),
     (subjects.user("anna", "node.change"), "user", ChangeNode),
     (subjects.user("anna", "rights"), "user", GetRights),
     (subjects.user("anna", "group.change"), "user", ChangeGroup),

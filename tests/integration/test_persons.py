@@ -28,6 +28,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import encode
+from headrace.wire.consumption import GetConsumption, Level
 from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.figures import FiguresRequest
 from headrace.wire.files import Archive, Upload
@@ -261,6 +262,7 @@ QUESTIONS: Final[dict[str, msgspec.Struct]] = {
     "op.log": ReadEvents(),
     "pool.counts": wire.CountPools(),
     "pool.lost_work": GetLostWork(PoolName("p"), 0, 1),
+    "consumption": GetConsumption(Level.YEARS, "2026"),
     "pool.list": GetPools(operations=True),
     "pool.explain": ExplainPool("p"),
     subjects.of_tree("op.where", TREE): WhereRequest(THEIRS),

@@ -21,7 +21,7 @@ from headrace_admission.lost_work import LostWorkRow
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import OperationRecord
 from headrace_admission.state.rules import rules_of
-from headrace_admission.state.state import Page, Restored
+from headrace_admission.state.state import Page, Restored, State
 from tests.reference.admission import ROOT, Model, ModelPool
 from tests.support.clocks import NOW
 from tests.support.effort import few_or_many
@@ -329,8 +329,14 @@ class AdmissionMachine(RuleBasedStateMachine):
             name: o.to_record() for name, o in self.desk.state.operations.items()
         }
         assert engine.state.lost_work.rows() == self.desk.state.lost_work.rows()
+        assert self._consumed(engine.state) == self._consumed(self.desk.state)
         assert all(o.state not in FINAL_STATES for o in engine.state.live.values())
         return engine
+
+    def _consumed(self, state: State) -> list[object]:
+        """The facts of the entries behind the checkpoint. Paths of pools are those of the configuration then and now."""
+        facts = [each for each in state.consumption.waiting if each.sequence > self.checkpoint.sequence]
+        return [(each.sequence, each.day, each.chain.pools[0], each.user, each.operation, each.sums) for each in facts]
 
     def _some_pool(self, data: st.DataObject) -> str:
         return data.draw(st.sampled_from(sorted(self.model.configured)))

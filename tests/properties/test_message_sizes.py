@@ -18,6 +18,7 @@ import headrace.wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
+from headrace.wire.consumption import ConsumptionPage, ConsumptionRecord
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.figures import FiguresAnswer
 from headrace.wire.files import PIECE_BYTES
@@ -58,6 +59,7 @@ from headrace.wire.start_plans import FitOperation, OperationFit, PlanStart, Sta
 from headrace.wire.trees import CreateTree, ListTrees, TreeList
 from headrace.wire.version import WhoAnswer, WhoRequest
 from headrace.wire.what_if import WhatIf, WhatIfAnswer
+from headrace_admission.consumption import records
 from headrace_admission.files.archive_book import ArchiveRecord
 from headrace_admission.files.archive_pieces import HASH_BYTES
 from headrace_admission.nodes.join_tokens import Token
@@ -79,6 +81,7 @@ BUILDERS: Final[dict[Builder, set[type]]] = {
         wire.OperationList,
         wire.OperationExplanation,
     },
+    admission.consumption: {ConsumptionPage},
     admission.counts: {wire.PoolCounts},
     admission.ends: {ReportAnswer, wire.JobPage, WholeOperations},
     admission.ephemeral_pools: {OverLimit, WholeOperations},
@@ -123,6 +126,7 @@ OF_FEW_WORDS: Final[set[type]] = {FiguresAnswer, ServiceView, WhoAnswer, WhoRequ
 #: They do not travel by themselves.
 NO_MESSAGES: Final[set[type]] = {
     *(Applied, Missed, Part, Plan, PlanRefused, Replay, ReplayRefused, ReplayTask, StarvationChanged, UsageItem),
+    ConsumptionRecord,
 }
 #: Words on one thing that somebody named; what is too long for a message is answered by its size (see the test of borders).
 OF_ONE_THING: Final[set[type]] = set(get_args(Refusal)) - {BrokenRules, OverLimit}
@@ -133,6 +137,7 @@ BUCKETS: Final[dict[str, Builder | type | int]] = {
     "ARCHIVES_BUCKET": ArchiveRecord,
     "CHECKPOINT_BUCKET": LARGEST_MESSAGE_BYTES,
     "CLOCKS_BUCKET": fair_share.clocks,
+    "CONSUMPTION_BUCKET": records.LARGEST_RECORD_BYTES,
     "GROUPS_BUCKET": admission.groups,
     "KEYS_BUCKET": Token,
     "LEASES_BUCKET": A_FEW_FIGURES,

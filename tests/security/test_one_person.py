@@ -29,6 +29,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
+from headrace.wire.consumption import GetConsumption, Level
 from headrace.wire.happenings import GetOperationHistory
 from headrace.wire.log import OperationStarted, Published
 from headrace.wire.lost_work import GetLostWork
@@ -162,6 +163,7 @@ FLOODS: Final[dict[str, msgspec.Struct]] = {
     "op.jobs": wire.GetJobs(OperationId("many-0000"), limit=1_000),
     "pool.counts": wire.CountPools(),
     "pool.lost_work": GetLostWork(PoolName("p"), 0, 1),
+    "consumption": GetConsumption(Level.YEARS, "2026"),
     "op.update": wire.UpdateOperation(OperationId("many-0000"), pool=PoolName("p"), min_revision=NEVER),
     "op.plan_start": PlanStart(OperationId("x" * 20), a_spec(), min_revision=NEVER),
     "op.start": wire.StartOperation(OperationId("x" * 20), a_spec(), min_revision=NEVER),

@@ -426,10 +426,10 @@ class _KeyValue:
     async def entries(self) -> dict[str, Entry]:
         return await self._bus.ask_stream(lambda: self.bucket.entries())
 
-    async def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
+    async def read(self, prefix: str, *, after: int = 0, batch_bytes: int | None = None) -> AsyncGenerator[Entry, None]:
         entries = await self._bus.ask_stream(lambda: self.bucket.entries())
         for entry in sorted(entries.values(), key=lambda each: each.revision):
-            if entry.key.startswith(f"{prefix}."):
+            if entry.key.startswith(f"{prefix}.") and entry.revision > after:
                 yield entry
 
     async def put(self, key: str, value: bytes) -> int:
@@ -446,6 +446,9 @@ class _KeyValue:
 
     async def revision(self) -> int:
         return await self._bus.ask_stream(lambda: self.bucket.last_sequence)
+
+    async def size_bytes(self) -> int:
+        return await self._bus.ask_stream(lambda: sum(len(entry.value) for entry in self.bucket.entries().values()))
 
     async def clear(self, up_to: int) -> None:
         await self._bus.ask_stream(lambda: self.bucket.forget(up_to))

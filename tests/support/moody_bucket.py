@@ -30,9 +30,14 @@ class MoodyBucket:
     async def entries(self) -> dict[str, Entry]:
         return dict(self.kept)
 
-    async def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
-        for entry in [each for key, each in self.kept.items() if key.startswith(f"{prefix}.")]:
-            yield entry
+    async def read(self, prefix: str, *, after: int = 0, batch_bytes: int | None = None) -> AsyncGenerator[Entry, None]:
+        below = [each for key, each in self.kept.items() if key.startswith(f"{prefix}.")]
+        for entry in sorted(below, key=lambda each: each.revision):
+            if entry.revision > after:
+                yield entry
+
+    async def size_bytes(self) -> int:
+        return sum(len(entry.value) for entry in self.kept.values())
 
     async def put(self, key: str, value: bytes) -> int:
         if self.fails_after is not None:

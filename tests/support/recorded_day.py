@@ -36,7 +36,7 @@ class Day:
         self._specs: dict[str, OperationSpec] = {}
         self._tickets = 0
 
-    def start(self, name: str, pool: str, jobs: int, at_s: float, **options: Any) -> None:
+    def start(self, name: str, pool: str, jobs: int, at_s: float, *, user: str = "anna", **options: Any) -> None:
         """An operation is started."""
         self._tickets += 1
         spec = OperationSpec(PoolName(pool), ["true"], jobs, _CORE, **options)
@@ -44,7 +44,7 @@ class Day:
         self.add(
             OperationStarted(
                 operation=OperationId(name),
-                user="anna",
+                user=user,
                 spec=spec,
                 state=OperationState.RUNNING,
                 ephemeral_pool=False,

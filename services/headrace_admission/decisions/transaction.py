@@ -30,7 +30,7 @@ class Transaction:
 
     def place(self, name: OperationId, placement: TreePlacement) -> None:
         """Set the placement of an operation in one tree. An operation that waited in all its trees runs from its first slot on."""
-        self.record(OperationPlaced(name, placement))
+        self.record(OperationPlaced(name, placement, self.now_ms))
         operation = self.state.operations[name]
         if operation.state is OperationState.PENDING and placement.blocked_by is None:
             self.change_state(operation, StateCause.ADMITTED)

@@ -7,6 +7,7 @@ alone would not hold everything any more.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from contextlib import closing
 from typing import Final
 
@@ -42,7 +43,9 @@ class Checkpointing:
         log: Log,
         store: CheckpointStore,
         role: Role,
+        write_consumption: Callable[[], Awaitable[None]],
     ) -> None:
+        """`write_consumption` brings the records of consumption up to date, which a restart cannot do for covered entries."""
         self._bus = bus
         self._settings = settings
         self._state = state
@@ -50,6 +53,7 @@ class Checkpointing:
         self._log = log
         self._store = store
         self._role = role
+        self._write_consumption = write_consumption
         #: Set while requests may be decided; cleared while a checkpoint is taken.
         self._open = anyio.Event()
         self._open.set()
@@ -152,6 +156,7 @@ class Checkpointing:
 
     async def _save(self, checkpoint: Checkpoint) -> None:
         try:
+            await self._write_consumption()
             await self._store.save(checkpoint, self._between_pages)
             await self._forget(checkpoint.sequence)
         except KeyFenced as error:

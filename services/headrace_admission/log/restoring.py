@@ -20,6 +20,7 @@ from headrace.runtime.fenced_writes import KeyFenced
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
 from headrace.wire.codec import BadMessage
+from headrace_admission.consumption.store import covered_by_records
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
 from headrace_admission.log.recorder import batch_of, encode_batch, term_of
@@ -27,6 +28,8 @@ from headrace_admission.state.state import Page, Restored
 
 #: Seconds between two reads of the log by a standby: long enough to cost the server almost nothing.
 _FOLLOW_PERIOD_S: Final = 1.0
+#: Number of facts of consumption above which a standby asks which facts the leader has written.
+_MOST_FACTS_OF_STANDBY: Final = 10_000
 #: Upper bound of the tries to announce a term. A try fails if another entry was appended after the read.
 _ANNOUNCE_TRIES: Final = 100
 
@@ -70,6 +73,11 @@ class LogFollower:
         """Return the sequence of the last entry that is part of the engine's state."""
         return self.engine.state.sequence
 
+    @property
+    def restored(self) -> int:
+        """Return the sequence of the last entry that was not read, because a checkpoint covers it."""
+        return self._restored
+
     async def follow(self) -> None:
         """Read what another process writes, until cancelled. Writes nothing."""
         while True:
@@ -80,6 +88,7 @@ class LogFollower:
                     log, CheckpointStore(await self._bus.key_value(subjects.CHECKPOINT_BUCKET), 0), leads=False
                 )
                 await self._read_on(log)
+                await self._drop_consumption()
             except (BusError, BadMessage, msgspec.MsgspecError) as error:
                 # Pages may be removed while they are read, when the leader has written newer ones.
                 logger().info("log not followed", sequence=self.sequence, error=str(error))
@@ -164,6 +173,12 @@ class LogFollower:
             self._has_begun = True
             first, end = await log.bounds()
         return first, end
+
+    async def _drop_consumption(self) -> None:
+        """Drop facts that the leader has written. A standby writes none, and otherwise they would fill its memory."""
+        consumption = self.engine.state.consumption
+        if len(consumption.waiting) > _MOST_FACTS_OF_STANDBY:
+            consumption.drop(await covered_by_records(await self._bus.key_value(subjects.CONSUMPTION_BUCKET)))
 
     def _take_part(self, part: Page | Restored) -> None:
         self.engine.on_restored(part, self._clock.now())

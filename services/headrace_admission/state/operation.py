@@ -10,6 +10,7 @@ import msgspec
 from headrace.ids import OperationId, TreeName
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import UPSTREAM, TreePlacement
+from headrace_admission.consumption.facts import FormerPool
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.spec_size import texts_bytes
@@ -43,6 +44,8 @@ class _Fields(msgspec.Struct, kw_only=True):
     runs_since_ms: int = 0
     #: Reason why the operation is suspended; empty if it is not suspended, or a user suspended it.
     suspended_for: str = ""
+    #: Pools in which it was before it was moved, the newest ones, in the order of the moves.
+    former_pools: list[FormerPool] = []
 
     def note_entry(self, sequence: int) -> None:
         """Record that the log holds a change of the operation in this entry."""

@@ -12,12 +12,12 @@ checkpoint may be followed by entries that it covers already. Invariants (`check
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import assert_never
 
 import msgspec
 
-from headrace.ids import OperationId, PoolName, TreeName
+from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName
 from headrace.runtime.engine import Figure
 from headrace.wire.log import (
     AllocatorAttached,
@@ -41,6 +41,14 @@ from headrace.wire.log import (
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.placements import TreePlacement
+from headrace_admission.consumption.facts import (
+    MOST_FORMER_POOLS,
+    Consumer,
+    ConsumptionFacts,
+    EndedRun,
+    FormerPool,
+    PoolChain,
+)
 from headrace_admission.lost_work import LostWorkBook, LostWorkRow
 from headrace_admission.state.book_checks import check_pool, holds
 from headrace_admission.state.ephemeral_pools import TreePools
@@ -109,6 +117,7 @@ class State:
         #: The term of each tree's newest allocator.
         self.allocator_terms: dict[TreeName, int] = {}
         self.lost_work = LostWorkBook()
+        self.consumption = ConsumptionFacts()
         #: Called with an operation right before it changes, while a checkpoint is being written.
         self.before_change: Callable[[Operation], None] | None = None
         self.configuration = Configuration(everywhere or GlobalRules(), groups)
@@ -143,7 +152,7 @@ class State:
             case ClockMoved():
                 self._move_clock(event.total_ms)
             case _:
-                operation = self._apply_to_operation(event)
+                operation = self._apply_to_operation(event, sequence)
                 if operation is not None:
                     if sequence:
                         operation.note_entry(sequence)
@@ -157,13 +166,16 @@ class State:
             for event in events:
                 self.apply(event, sequence)
 
-    def confirm(self, events: Iterable[Event], sequence: int) -> list[Operation]:
+    def confirm(self, events: Collection[Event], sequence: int) -> list[Operation]:
         """Record which log entry holds events that were applied before. Return their operations."""
         self.sequence = sequence
         names = dict.fromkeys(concerned(event) for event in events)
         touched = [self.operations[name] for name in names if name in self.operations]
         for operation in touched:
             operation.note_entry(sequence)
+        for event in events:
+            if isinstance(event, JobsEnded):
+                self.consumption.confirm(event, sequence)
         return touched
 
     def restore_page(self, page: Page) -> None:
@@ -233,6 +245,10 @@ class State:
         """Copy the sums of the work that preemption cost. The returned function makes metrics of the copy, in any thread."""
         return self.lost_work.picture(self.books)
 
+    def path(self, chain: PoolChain) -> str:
+        """Return the path of a pool from the top of its tree, such as `research/vision`."""
+        return "/".join(reversed(self._completed(chain).pools))
+
     def ephemeral_pools(self) -> list[TreePools]:
         """Return the ephemeral pools of all trees, for a checkpoint."""
         pools = {tree: list(book.ephemeral.by_name.values()) for tree, book in self.books.items()}
@@ -271,7 +287,7 @@ class State:
 
     # --- within ----------------------------------------------------------------------------------------------------
 
-    def _apply_to_operation(self, event: OperationEvent) -> Operation | None:
+    def _apply_to_operation(self, event: OperationEvent, sequence: int) -> Operation | None:
         operation = self.operations.get(event.operation)
         if operation is not None:
             self._announce_change(operation)
@@ -284,6 +300,7 @@ class State:
                 self._change_state(operation, event)
             case OperationPlaced():
                 if operation.id in self.live:
+                    self._note_move(operation, event)
                     self._place(operation, event.placement)
             case OperationLeftTree():
                 if operation.placements.pop(event.tree, None) is not None:
@@ -298,7 +315,7 @@ class State:
                     operation.ledger.owners.release(event.runs)
                     self.upstream.judge(operation)
             case JobsEnded():
-                self._record_ends(operation, event)
+                self._record_ends(operation, event, sequence)
                 self._note_pause(operation)
             case JobsRetried():
                 for slot in event.slots:
@@ -314,17 +331,48 @@ class State:
                 assert_never(event)
         return operation
 
-    def _record_ends(self, operation: Operation, event: JobsEnded) -> None:
+    def _record_ends(self, operation: Operation, event: JobsEnded, sequence: int) -> None:
         owners, spec = operation.ledger.owners, operation.spec
+        runs: list[EndedRun] = []
+        chains: dict[tuple[TreeName, PoolName], PoolChain] = {}
         for one in event.ends:
             if operation.ledger.judge(one.end) is Verdict.NEW:
                 tree = (owners.owner(one.end.index) if owners is not None else None) or spec.tree
                 placement = operation.placements.get(tree)
                 pool = spec.pool if placement is None else placement.pool
-                self.lost_work.note(tree, pool, one.end, spec.size_of(one.end.index), event.at_ms)
+                size = spec.size_of(one.end.index)
+                self.lost_work.note(tree, pool, one.end, size, event.at_ms)
                 task = spec.task_of(one.end.index)
                 number = None if task is None else task.number
                 operation.ledger.record(one.end, one.node, one.retry, one.retry_at_ms, number)
+                if (tree, pool) not in chains:
+                    chains[tree, pool] = self._completed(self._chain(tree, pool))
+                runs.append(EndedRun(one.end, size, chains[tree, pool]))
+        former = [FormerPool(self._completed(each.chain), each.until_ms) for each in operation.former_pools]
+        consumer = Consumer(operation.id, operation.user, operation.started_at_ms, former)
+        self.consumption.note(event, sequence, consumer, runs)
+
+    def _note_move(self, operation: Operation, event: OperationPlaced) -> None:
+        """Record the pool that an operation leaves, for the runs that began there. Entries of former versions have no time."""
+        known, placement = operation.placements.get(event.placement.tree), event.placement
+        if known is None or not event.at_ms or placement.pool == known.pool or placement.ticket < known.ticket:
+            return
+        left = FormerPool(self._chain(placement.tree, known.pool), event.at_ms)
+        operation.former_pools = [*operation.former_pools[1 - MOST_FORMER_POOLS :], left]
+
+    def _chain(self, tree: TreeName, pool: PoolName) -> PoolChain:
+        """Return a pool, and the pools above it up to the first that is not ephemeral: these the log itself names."""
+        ephemeral, pools = self._book(tree).ephemeral.by_name, [pool]
+        while (found := ephemeral.get(pools[-1])) is not None and found.parent not in (ROOT_POOL, *pools):
+            pools.append(found.parent)
+        return PoolChain(tree, tuple(pools))
+
+    def _completed(self, chain: PoolChain) -> PoolChain:
+        """Return the chain up to the top of the tree, by the present configuration, if it is known."""
+        if chain.is_whole or chain.tree not in self.configuration.trees:
+            return chain
+        above = tuple(self._book(chain.tree).upwards(chain.pools[-1]))[1:-1]
+        return PoolChain(chain.tree, chain.pools + above, is_whole=True)
 
     def _note_pause(self, operation: Operation) -> None:
         if operation.ledger.pausing and operation.id in self.live:

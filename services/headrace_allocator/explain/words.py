@@ -443,6 +443,7 @@ def ends_of_lost(lost: list[LostJob], now: Moment) -> list[ReportedEnd]:
                 allocation=each.allocation,
                 result=each.result,
                 reason=_words_of_loss(each),
+                started_at_ms=each.started_at_ms,
                 ended_at_ms=now.wall_ms,
                 preemption=each.preemption,
                 start=each.start,

@@ -59,6 +59,8 @@ class LostJob(msgspec.Struct, frozen=True):
     preemption: PreemptionRecord | None = None
     #: How the job's allocation was started; None if that is unknown.
     start: StartRecord | None = None
+    #: Unix time in milliseconds at which the job began, as its node reported it; 0 if unknown.
+    started_at_ms: int = 0
 
     @property
     def result(self) -> JobResult:
@@ -71,7 +73,9 @@ class LostJob(msgspec.Struct, frozen=True):
 
 def lost_in(allocation: Allocation, slot: JobSlot, why: LossReason) -> LostJob:
     """Return a lost job with the facts about its allocation."""
-    told = allocation.preemption, allocation.start
+    job = allocation.job
+    began_ms = job.started_at_ms if job is not None and (job.index, job.attempt) == (slot.index, slot.attempt) else 0
+    told = allocation.preemption, allocation.start, began_ms
     return LostJob(allocation.node, allocation.operation, slot, allocation.id, why, *told)
 
 

@@ -257,10 +257,11 @@ class KeyValue(Protocol):
 
     async def entries(self) -> dict[str, Entry]: ...
 
-    def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
+    def read(self, prefix: str, *, after: int = 0, batch_bytes: int | None = None) -> AsyncGenerator[Entry, None]:
         """Yield the entries of all keys below `prefix`, in the order of their writes. Only a few entries are in memory at a time.
 
-        Raises `BusError` midway if the server goes away.
+        `after` leaves out entries up to that revision; it is for buckets that keep one value of each key. Entries are fetched
+        in batches of at most `batch_bytes` (a few megabytes by default). Raises `BusError` midway if the server goes away.
         """
         ...
 
@@ -282,6 +283,10 @@ class KeyValue(Protocol):
 
     async def revision(self) -> int:
         """Return the revision of the newest write to any key, or 0 if there was no write."""
+        ...
+
+    async def size_bytes(self) -> int:
+        """Return the bytes of all values, including what the server stores beside them."""
         ...
 
     async def clear(self, up_to: int) -> None:

@@ -57,6 +57,7 @@ READS: Final[Mapping[str, Reading]] = {
     "op.plan_start": Reading(_ADMISSION, "dry runs of starts"),
     "pool.counts": Reading(_ADMISSION, "numbers of operations"),
     "pool.lost_work": Reading(_ADMISSION, "losses by preemption"),
+    "consumption": Reading(_ADMISSION, "records of consumption"),
     "rights": Reading(_ADMISSION, "rights"),
     "group.get": Reading(_ADMISSION, "groups"),
     "group.list": Reading(_ADMISSION, "groups"),

@@ -14,6 +14,7 @@ import msgspec
 from headrace.bus import Bus, PermissionRefused
 from headrace.client.admission import DryRuns, Files, Groups, Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at_once
+from headrace.client.consumption import Consumption
 from headrace.client.errors import Unanswered
 from headrace.client.failure_rule import FailureWishes, failure_rule
 from headrace.client.following import Follower
@@ -124,6 +125,7 @@ class Client:
         self.starts = DryRuns(self._asker, clock, self.pools)
         self.files = Files(self._asker)
         self.hosts = Hosts(self._asker)
+        self.consumption = Consumption(self._asker, clock, place.tree)
         self.sessions = Sessions(self._asker, self)
         follower = Follower(bus, clock, place, self.pools.starving)
         self.happenings = Happenings(self._asker, follower)

@@ -85,6 +85,27 @@ class SsdNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 NO_SSD = SsdNodes()
 
 
+class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is charged for resources that runs were allotted."""
+
+    #: For a core for an hour.
+    cpu: Finite = 0.0
+    #: For a GiB of memory for an hour.
+    memory: Finite = 0.0
+    #: For a GPU for an hour.
+    gpu: Finite = 0.0
+    #: Name of the currency.
+    currency: str = ""
+
+    def cost(self, core_s: float, byte_s: float, gpu_s: float) -> float:
+        """Return what these core-, byte- and GPU-seconds cost."""
+        return (self.cpu * core_s + self.memory * byte_s / 2**30 + self.gpu * gpu_s) / 3600
+
+
+#: Nothing is charged.
+NO_PRICES = Prices()
+
+
 class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Further options for the YARN policies."""
 
@@ -215,6 +236,9 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
     best_allocation_share_update_period: int = 60_000
     fair_share_update_period: int | None = None
     max_schedulable_element_count_in_fifo_pool: int | None = None
+
+    # --- accounting ---
+    prices: Prices = NO_PRICES
 
     # --- kept as data ---
     ssd_priority_preemption: SsdNodes = NO_SSD

@@ -60,8 +60,8 @@ class CopiedBucket:
     async def entries(self) -> dict[str, Entry]:
         return await self._bucket.entries()
 
-    def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
-        return self._bucket.read(prefix)
+    def read(self, prefix: str, *, after: int = 0, batch_bytes: int | None = None) -> AsyncGenerator[Entry, None]:
+        return self._bucket.read(prefix, after=after, batch_bytes=batch_bytes)
 
     async def put(self, key: str, value: bytes) -> int:
         return await self._copy(key, value, await self._bucket.put(key, value))
@@ -77,6 +77,9 @@ class CopiedBucket:
     async def purge(self, prefix: str) -> None:
         await self._copies.purge(prefix)
         await self._bucket.purge(prefix)
+
+    async def size_bytes(self) -> int:
+        return await self._bucket.size_bytes()
 
     async def revision(self) -> int:
         return await self._bucket.revision()

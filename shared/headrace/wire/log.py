@@ -72,6 +72,8 @@ class OperationPlaced(msgspec.Struct, frozen=True, tag="operation_placed"):
 
     operation: OperationId
     placement: TreePlacement
+    #: Unix time in milliseconds; 0 in entries of former versions.
+    at_ms: Counter = 0
 
 
 class OperationLeftTree(msgspec.Struct, frozen=True, tag="operation_left_tree"):

@@ -30,6 +30,8 @@ LEASES_BUCKET = "headrace_leases"
 VOLUMES_BUCKET = "headrace_volumes"
 CHECKPOINT_BUCKET = "headrace_checkpoint"
 CLOCKS_BUCKET = "headrace_clocks"
+#: Bucket of the records of what finished runs consumed.
+CONSUMPTION_BUCKET = "headrace_consumption"
 #: Bucket of the records of archives that people sent.
 ARCHIVES_BUCKET = "headrace_archives"
 #: Bucket of the pieces of these archives.

@@ -5,10 +5,12 @@ What is recorded is held against the cap of an event and yielded as an entry of 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
+import anyio
 import msgspec
 from msgspec.structs import replace
 
@@ -20,6 +22,14 @@ from headrace.runtime.engine import Outcome
 from headrace.wire import ledger, subjects
 from headrace.wire import operations as wire
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_of_bytes
+from headrace.wire.consumption import (
+    ConsumptionPage,
+    ConsumptionRecord,
+    ConsumptionRow,
+    GetConsumption,
+    Level,
+    RunSums,
+)
 from headrace.wire.groups import (
     MOST_GROUPS,
     MOST_GROUPS_OF_A_PERSON,
@@ -41,6 +51,9 @@ from headrace.wire.refusals import OverLimit
 from headrace.wire.replay import LogPage, ReadEvents
 from headrace.wire.rights import GetRights, Rights
 from headrace_admission import disclosure, queries
+from headrace_admission.consumption.keeping import PAGE_BYTES
+from headrace_admission.consumption.records import LARGEST_RECORD_BYTES, packed_within
+from headrace_admission.consumption.store import ConsumptionStore
 from headrace_admission.decisions import starts
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.byte_budget import LARGEST_EVENT_BYTES, LARGEST_SPEC_BYTES, encode_event, size_bytes
@@ -54,8 +67,19 @@ from tests.simulation.loop import VirtualLoop, run_virtually
 from tests.simulation.server import SimulatedServer
 from tests.support.clocks import at
 from tests.support.largest.names import FAT, LONGEST_START, MANY, USER, a_node, a_pool, an_operation
+from tests.support.moody_bucket import MoodyBucket
 
-__all__ = ["counts", "ends", "ephemeral_pools", "groups", "histories", "lost_work", "operations", "rights"]
+__all__ = [
+    "consumption",
+    "counts",
+    "ends",
+    "ephemeral_pools",
+    "groups",
+    "histories",
+    "lost_work",
+    "operations",
+    "rights",
+]
 
 #: Trees that one operation may name, the tentative ones included.
 TREES = [TreeName(f"tree-{number:03}".ljust(63, "t")) for number in range(128)]
@@ -243,6 +267,35 @@ def lost_work() -> Made:
     assert isinstance(told, LostWorkTold)
     assert len(told.lost) == KEPT_HOURS * len(PreemptionReason)
     yield told
+
+
+def consumption() -> Made:
+    """Pages of records that are as large as records may be: more rows than fit, and as many as fit."""
+    numbers = random.Random(1)
+    path = "/".join(f"{level}".ljust(100, "p") for level in range(LEVELS))
+    rows = [
+        ConsumptionRow(TREE, path, f"{n}".ljust(63, "u"), WIDEST, RunSums(1, 1, *(numbers.random() for _ in range(11))))
+        for n in range(5_000)
+    ]
+    values = [packed_within(ConsumptionRecord(1, some)) for some in (rows, rows[:4_000], rows[:4_000])]
+    assert LARGEST_RECORD_BYTES >= max(map(len, values)) > 0.8 * LARGEST_RECORD_BYTES
+
+    async def pages() -> list[ConsumptionPage]:
+        bucket, found, after = MoodyBucket(), list[ConsumptionPage](), 0
+        for number, value in enumerate(values):
+            await bucket.put(f"days.2024.10.04.{number}", value)
+        while True:
+            records, following = await ConsumptionStore(bucket, 1).read(
+                GetConsumption(Level.DAYS, "2024", after), PAGE_BYTES
+            )
+            found.append(ConsumptionPage(records, following, 2**62, 2**62, 2**62))
+            if following is None:
+                return found
+            after = following
+
+    told = anyio.run(pages)
+    assert sum(len(page.records) for page in told) == len(values)
+    yield from told
 
 
 def histories() -> Made:

@@ -577,6 +577,8 @@ def test_a_silent_node_leaves_the_total_and_its_jobs_run_elsewhere_only_after_th
 
     (report,) = [effect for effect in effects if isinstance(effect, Report)]
     assert [(one.node, one.end.result) for one in report.ends] == [("n1", JobResult.LOST)]
+    # What was lost with the node counts from when the job began.
+    assert [(one.end.started_at_ms, one.end.ended_at_ms) for one in report.ends] == [(1, 701_000)]
     lost = {
         one.labels["pool"]: one.value for one in pool_figures(desk.engine)() if one.family == "jobs_lost_with_nodes"
     }

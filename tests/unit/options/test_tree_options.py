@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
 
+from headrace.client.consumption import Consumed
+from headrace.consumption_sums import By
 from headrace.ids import ROOT_POOL, NodeName, PoolName, TreeName
 from headrace.pools import TREE_ATTRIBUTES, Person, Pool, TreeOptions
 from headrace.resources import ZERO, Resources
+from headrace.wire.consumption import RunSums
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operation_spec import PreemptionMode
 from headrace.wire.pool_changes import ChangePools, SetOptions
 from headrace.wire.snapshots import DetailedShare, PreemptionPriority, StarvationStatus
 from headrace_admission.state.rules import GlobalRules
+from headrace_cli.commands.usage.tables import Shown, cost_of, usage_table
 from headrace_fair_share.configuration.change_decisions import Change, TreeConfiguration
 from headrace_fair_share.facts.pool_inputs import tree_options
 from tests.support.allocating import Desk as AllocatorDesk
@@ -35,6 +40,7 @@ from tests.support.yarn_course import Comer, course
 from tests.unit.admission.desk import Desk, oid
 
 Options = dict[str, Any]
+AN_HOUR = RunSums(1, 0, 3600.0, 3600.0 * GIB, 3600.0)
 #: By option: a value that is not the default, and the figure that follows from the options of a tree.
 CASES: dict[str, tuple[Any, Callable[[Options], object]]] = {}
 
@@ -47,6 +53,20 @@ def case(name: str, value: Any) -> Callable[[Callable[[Options], object]], Calla
         return figure
 
     return added
+
+
+@case("prices/cpu", 0.02)
+@case("prices/memory", 0.01)
+@case("prices/gpu", 2)
+def costs_of_an_hour(options: Options) -> object:
+    return cost_of(AN_HOUR, TREE_ATTRIBUTES.changed(TreeOptions(), options).value.prices)
+
+
+@case("prices/currency", "EUR")
+def heads_of_usage(options: Options) -> object:
+    prices = TREE_ATTRIBUTES.changed(TreeOptions(), options).value.prices
+    shown = Shown(Consumed(date.min, date.max, []), (By.USER,), "cpu", prices)
+    return [column.header for column in usage_table(shown, ascii_only=True).columns]
 
 
 @pytest.mark.parametrize("name", sorted(in_force(TREE_ATTRIBUTES)))

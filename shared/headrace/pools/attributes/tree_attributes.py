@@ -15,6 +15,7 @@ from headrace.pools.attributes.schema import Attribute, Record, Schema, Support,
 from headrace.pools.attributes.tree_allocation_attributes import LIMITS, ORDER, PREEMPTION, STARVATION
 from headrace.pools.placement_rules import misplaced, parse_rule
 from headrace.pools.tree_options import (
+    Prices,
     TreeIntegralOptions,
     TreeOptions,
 )
@@ -235,6 +236,20 @@ _FORMULA: Final = [
         "no limit",
     ),
 ]
+_PRICES: Final = Schema(
+    Prices,
+    [
+        Attribute("cpu", Number(), "the price of a core for an hour"),
+        Attribute("memory", Number(), "the price of a GiB of memory for an hour"),
+        Attribute("gpu", Number(), "the price of a GPU for an hour"),
+        Attribute("currency", Word(), "the name of the currency", "none"),
+    ],
+)
+_ACCOUNTING: Final = [
+    Attribute(
+        "prices", Record(_PRICES), "what `headrace usage` charges for the resources that finished runs were allotted"
+    ),
+]
 _DATA: Final = [
     Attribute(
         "node_reconnection_timeout",
@@ -266,6 +281,7 @@ TREE_ATTRIBUTES: Final = Schema(
         *_grouped("Preemption", PREEMPTION),
         *_grouped("The order of allocation", ORDER),
         *_grouped("Limits and usage", LIMITS),
+        *_grouped("Accounting", _ACCOUNTING),
         *_grouped("Other systems", _DATA),
     ],
     keeps_unknown=True,

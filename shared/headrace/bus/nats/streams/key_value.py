@@ -61,8 +61,8 @@ class NatsKeyValue:
     async def entries(self) -> dict[str, Entry]:
         return {entry.key: entry async for entry in self._read(f"{self._prefix}>", "last_per_subject")}
 
-    def read(self, prefix: str) -> AsyncGenerator[Entry, None]:
-        return self._read(f"{self._subject(prefix)}.>", "last_per_subject")
+    def read(self, prefix: str, *, after: int = 0, batch_bytes: int | None = None) -> AsyncGenerator[Entry, None]:
+        return self._read(f"{self._subject(prefix)}.>", "last_per_subject", after, batch_bytes)
 
     async def put(self, key: str, value: bytes) -> int:
         return await self._overwrite(key, value, {})
@@ -86,6 +86,9 @@ class NatsKeyValue:
 
     async def revision(self) -> int:
         return (await self._jetstream.existing(self._stream)).state.last_seq
+
+    async def size_bytes(self) -> int:
+        return (await self._jetstream.existing(self._stream)).state.bytes
 
     async def clear(self, up_to: int) -> None:
         # Without a subject filter the server removes whole files, and reads no message in them.
@@ -117,13 +120,17 @@ class NatsKeyValue:
         if failure is not None:
             raise failure
 
-    async def _read(self, subject: str, policy: str) -> AsyncGenerator[Entry, None]:
+    async def _read(
+        self, subject: str, policy: str, after: int = 0, batch_bytes: int | None = None
+    ) -> AsyncGenerator[Entry, None]:
         """Yield entries, read in batches on request. When all were pushed at once, 64 MB and more cut the reader off midway."""
         info = await self._jetstream.existing(self._stream)
-        if not info.state.messages:
+        if not info.state.messages or after >= info.state.last_seq:
             return
-        start = {"deliver_policy": policy, "filter_subject": subject}
-        async with aclosing(pulled(self._jetstream, self._stream, start, info.state.last_seq)) as messages:
+        start: dict[str, object] = {"deliver_policy": policy, "filter_subject": subject}
+        if after:
+            start |= {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
+        async with aclosing(pulled(self._jetstream, self._stream, start, info.state.last_seq, batch_bytes)) as messages:
             async for message in messages:
                 entry = self._entry_or_none(message)
                 if entry is not None:

@@ -1,0 +1,215 @@
+"""Adding up records of consumption by person, pool, operation and day. Pure.
+
+numpy adds up the rows: a year has hundreds of thousands. It is imported when it is needed, since importing it takes longer than most
+commands.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from headrace.errors import BadInput
+from headrace.wire.consumption import FIGURES_OF_ROW, KEYS_OF_ROW, BadRecord, Level, RunSums, unpack_columns
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+#: Columns of the keys of a row.
+_TREE, _POOL, _USER, _OPERATION = range(KEYS_OF_ROW)
+#: Column of the allotted core-seconds among the figures of a row.
+_CORE_S: Final = RunSums.__struct_fields__.index("allotted_core_s")
+
+
+class By(enum.StrEnum):
+    """The keys by which consumption is added up."""
+
+    DAY = "day"
+    USER = "user"
+    #: Each pool without the pools below it.
+    POOL = "pool"
+    #: Each pool with all pools below it, up to the whole tree.
+    TREE = "tree"
+    OPERATION = "operation"
+
+
+class Wanted(NamedTuple):
+    """The rows that count. An empty text selects all."""
+
+    tree: str
+    #: Name of a pool; its rows are those of the pool and of all pools that were below it.
+    pool: str = ""
+    user: str = ""
+    operation: str = ""
+
+
+class Line(msgspec.Struct, frozen=True, gc=False):
+    """One sum. A key by which nothing is added up is empty."""
+
+    #: A day (UTC), such as `2026-11-28`.
+    day: str
+    user: str
+    #: Path of the pool, such as `/research/vision`; `/` is the whole tree.
+    pool: str
+    operation: str
+    sums: RunSums
+
+
+def checked_keys(keys: Sequence[By], place: str) -> tuple[By, ...]:
+    """Return the keys. Raises `BadInput` for a key that comes twice, and for `pool` beside `tree`."""
+    if len(set(keys)) < len(keys):
+        raise BadInput(place, ",".join(keys), "each key once")
+    if By.POOL in keys and By.TREE in keys:
+        raise BadInput(
+            place, ",".join(keys), "pool (each pool alone) or tree (each pool with the pools below it), not both"
+        )
+    return tuple(keys)
+
+
+def periods(since: date, until: date, keys: Sequence[By], wanted: Wanted) -> Iterator[tuple[Level, str]]:
+    """Yield the largest periods that cover the days from `since` to before `until`, each with the level to read."""
+    by_operation = By.OPERATION in keys or bool(wanted.operation)
+    only = Level.OPERATIONS if by_operation else Level.DAYS if By.DAY in keys else None
+    day = since
+    while day < until:
+        year, month = _next_year(day), _next_month(day)
+        if day.month == day.day == 1 and year is not None and year <= until:
+            yield only or Level.YEARS, f"{day.year:04}"
+            day = year
+        elif day.day == 1 and month is not None and month <= until:
+            yield only or Level.MONTHS, f"{day.year:04}.{day.month:02}"
+            day = month
+        else:
+            yield only or Level.DAYS, day.strftime("%Y.%m.%d")
+            day += timedelta(1)
+
+
+class Adding:
+    """Adds up records by the given keys."""
+
+    def __init__(self, keys: Sequence[By], wanted: Wanted) -> None:
+        self._keys = frozenset(keys)
+        self._wanted = wanted
+        #: Texts by which sums are kept apart, each with its number.
+        self._numbers: dict[str, int] = {}
+        #: For each record: the numbers of the day, person, pool and operation of each row that counts, and the figures of these rows.
+        self._parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+
+    def add(self, period: str, data: bytes) -> None:
+        """Add a stored record of a period, such as `2026.11.28`. Raises `BadRecord`."""
+        import numpy as np
+
+        columns = unpack_columns(data)
+        keys = np.frombuffer(columns.keys, "<u4").reshape(-1, KEYS_OF_ROW)
+        figures = np.frombuffer(columns.figures, "<f8").reshape(-1, FIGURES_OF_ROW)
+        if keys.size and int(keys.max()) >= len(columns.names):
+            raise BadRecord("a row names a text that the record lacks")
+        if not (np.isfinite(figures).all() and (figures >= 0).all()):
+            raise BadRecord("a figure is negative or no number")
+        counted = self._counting(columns.names, keys)
+        if not counted.all():
+            keys, figures = keys[counted], figures[counted]
+        by_pool = bool(self._keys & {By.POOL, By.TREE})
+        day = np.full(len(keys), self._number(period.replace(".", "-") if By.DAY in self._keys else ""), np.int64)
+        texts = (
+            day,
+            self._numbered(columns.names, keys[:, _USER], wanted=By.USER in self._keys),
+            self._numbered(columns.names, keys[:, _POOL], wanted=by_pool),
+            self._numbered(columns.names, keys[:, _OPERATION], wanted=By.OPERATION in self._keys),
+        )
+        self._parts.append((np.stack(texts, axis=1), figures))
+
+    def lines(self) -> list[Line]:
+        """Return the sums: in order of days, then of pools with `TREE`, then the largest first."""
+        if By.TREE not in self._keys:
+            prefix = "/" if By.POOL in self._keys else ""
+            return [
+                Line(day, user, prefix + path, operation, sums) for day, user, path, operation, sums in self._grouped()
+            ]
+        found: dict[tuple[str, str, str, str], RunSums] = {}
+        for day, user, path, operation, sums in self._grouped():
+            names = path.split("/") if path else []
+            for pool in ("/", *("/" + "/".join(names[:depth]) for depth in range(1, len(names) + 1))):
+                key = (day, pool, user, operation)
+                found[key] = found[key] + sums if key in found else sums
+
+        def order(line: Line) -> tuple[str, str, float, str, str]:
+            return line.day, line.pool, -line.sums.allotted_core_s, line.user, line.operation
+
+        lines = (Line(day, user, pool, operation, sums) for (day, pool, user, operation), sums in found.items())
+        return sorted(lines, key=order)
+
+    def _grouped(self) -> Iterator[tuple[str, str, str, str, RunSums]]:
+        """Yield day, person, path and operation of each group of rows, and the sum over the group, in the order of lines."""
+        import numpy as np
+
+        if not any(len(part) for part, _ in self._parts):
+            return
+        keys = np.concatenate([part for part, _ in self._parts])
+        figures = np.concatenate([part for _, part in self._parts])
+        names, group, groups = list(self._numbers), keys[:, 0], keys[:, :1]
+        for column in range(1, KEYS_OF_ROW):
+            # Numbers of pairs of texts stay small if each column is added to the groups so far.
+            joined = group * len(names) + keys[:, column]
+            _, first, group = np.unique(joined, return_index=True, return_inverse=True)
+            groups = keys[first, : column + 1]
+        sums = [np.bincount(group, figures[:, place], len(groups)) for place in range(FIGURES_OF_ROW)]
+        ranks = np.empty(len(names), np.int64)
+        ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+        day, user, path, operation = (ranks[groups[:, column]] for column in range(KEYS_OF_ROW))
+        core_s, byte_s = sums[_CORE_S], sums[_CORE_S + 1]
+        # The last key is the first by which is sorted.
+        order = np.lexsort((operation, user, path, -byte_s, -core_s, day))
+        texts = ([names[number] for number in groups[order, column].tolist()] for column in range(KEYS_OF_ROW))
+        runs, measured, *amounts = (each[order].tolist() for each in sums)
+        for one in zip(*texts, runs, measured, *amounts, strict=True):
+            yield *one[:4], RunSums(int(one[4]), int(one[5]), *one[6:])
+
+    def _counting(self, names: Sequence[str], keys: NDArray[np.uint32]) -> NDArray[np.bool_]:
+        """Return which rows count."""
+        import numpy as np
+
+        wanted = self._wanted
+        counted = np.ones(len(keys), np.bool_)
+        for column, name in ((_TREE, wanted.tree), (_USER, wanted.user), (_OPERATION, wanted.operation)):
+            if name:
+                counted &= keys[:, column] == (names.index(name) if name in names else len(names))
+        if wanted.pool:
+            within: list[bool] = [wanted.pool in name.split("/") for name in names]
+            counted &= np.array(within or [False])[keys[:, _POOL]]
+        return counted
+
+    def _numbered(self, names: Sequence[str], places: NDArray[np.uint32], *, wanted: bool) -> NDArray[np.int64]:
+        """Return the numbers of the texts at these places, or of the empty text if they are not wanted."""
+        import numpy as np
+
+        if not wanted:
+            return np.full(len(places), self._number(""), np.int64)
+        known, group = np.unique(places, return_inverse=True)
+        return np.array([self._number(names[place]) for place in known.tolist()], np.int64)[group]
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+
+def total_of(lines: Iterable[Line], keys: Sequence[By]) -> RunSums:
+    """Return the sum of lines. With `TREE` only the lines of the whole tree count, which contain all others."""
+    counted = (line.sums for line in lines if By.TREE not in keys or line.pool == "/")
+    return sum(counted, _NOTHING)
+
+
+_NOTHING: Final = RunSums()
+
+
+def _next_year(day: date) -> date | None:
+    return date(day.year + 1, 1, 1) if day.year < date.max.year else None
+
+
+def _next_month(day: date) -> date | None:
+    return date(day.year, day.month + 1, 1) if day.month < 12 else _next_year(day)
