@@ -73,7 +73,7 @@ GROUPS: Final = {
         "node": ("headrace_cli.commands.node:app", "List nodes, let hosts join, drain nodes, and remove them."),
         "group": (
             "headrace_cli.commands.group:app",
-            "List, make and change groups of people, for access lists of pools.",
+            "List, make and change groups of people.",
         ),
         "plan": (
             "headrace_cli.commands.plans.plan:plan",

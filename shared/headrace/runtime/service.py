@@ -232,10 +232,8 @@ async def _run(
             anyio.create_task_group() as tasks,
         ):
             tasks.start_soon(_watch_signals, stopping)
-            tasks.start_soon(_watch_bus, bus)
-            tasks.start_soon(_watch_bus, users)
-            tasks.start_soon(_watch_bus, nodes)
-            tasks.start_soon(_watch_bus, news)
+            for each in (bus, users, nodes, news):
+                tasks.start_soon(_watch_bus, each)
             runtime = runtime_on(bus, name, settings, tasks, stopping, users=users, nodes=nodes, news=news)
             tasks.start_soon(runtime.deposition.watch)
             if settings.metrics_port:

@@ -29,11 +29,11 @@ from headrace_cli.commands.operations.run import (
     OperationOptions,
     ShareOptions,
     completed,
-    named_options,
     pack_up,
     spec_of,
     start_operation,
 )
+from headrace_cli.commands.operations.spec_option import named_options
 from headrace_cli.commands.operations.tables import waiting_words
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.live.session_terminal import converse, has_terminal, raw_terminal, window

@@ -205,7 +205,7 @@ def get(
         if screen.json:
             screen.show(_as_json(view, places, in_trees, told, listed), operation_table([], 0))
         else:
-            screen.print(operation_facts(view, places, SystemClock().wall_ms(), in_trees))
+            _print_facts(screen, view, places, in_trees)
             _print_shares(screen, told, in_trees, whole=shares)
             _print_jobs(screen, view, listed, None if failed else places)
         for note in listed.notes() if listed is not None else ():

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -41,7 +40,7 @@ from headrace.wire.tasks import Task
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_environment, parse_pool_trees
 from headrace_cli.commands.operations.operation_id import whole_id
-from headrace_cli.commands.operations.spec_option import SpecOption, named_keys, opened_file
+from headrace_cli.commands.operations.spec_option import SpecOption, named_keys, named_options, opened_file
 from headrace_cli.commands.operations.tables import ephemeral_words
 from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
@@ -399,42 +398,6 @@ def spec_of_options(
     wishes = (preemption_options or PreemptionOptions()).wishes() | (operation_options or OperationOptions()).wishes()
     spec = msgspec.structs.replace(spec, **wishes)
     return spec if file is None else file.completed(spec)
-
-
-#: The option for each field of a start request, for error messages.
-_OPTIONS: Final = {
-    "keep_going": "--keep-going",
-    "no_retry_on": "--no-retry-on",
-    "retry_on": "--retry-on",
-    "spec.after": "--after",
-    "spec.after_each": "--after-each",
-    "spec.argv": "command",
-    "spec.environment": "--env",
-    "spec.image": "--image",
-    "spec.indexes": "--indexes",
-    "spec.job_count": "--jobs",
-    "spec.lines": "--each-line",
-    "spec.max_failed_job_count": "--max-failed-job-count",
-    "spec.no_retry_on": "--no-retry-on",
-    "spec.pool_trees": "--pool-tree",
-    "spec.resources.gpu": "--gpu",
-    "spec.resource_limits.gpu": "--max-gpu",
-    "spec.retry_on": "--retry-on",
-    "spec.scheduling_tag_filter": "--node-filter",
-    "spec.title": "--title",
-    "spec.tries": "--tries",
-    "spec.weight": "--weight",
-    "spec.working_directory": "--cwd",
-}
-
-
-@contextlib.contextmanager
-def named_options() -> Iterator[None]:
-    """Replace the name of a field by the name of its option in every `BadInput` that the block raises."""
-    try:
-        yield
-    except BadInput as error:
-        raise BadInput(_OPTIONS.get(error.place, error.place), error.value, error.expected) from None
 
 
 def pack_up(upload: Sequence[Path] | None) -> Packed | None:

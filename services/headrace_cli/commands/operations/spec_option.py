@@ -1,4 +1,4 @@
-"""The option `--spec` of `run`. Only a command with this option imports the reader of files."""
+"""The option `--spec` of `run`, and the names of options in errors. Only a command with `--spec` imports the reader of files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
+
+from headrace.errors import BadInput
 
 if TYPE_CHECKING:
     from cyclopts import ArgumentCollection
@@ -44,3 +46,39 @@ def named_keys(file: OperationFile | None) -> Iterator[None]:
         return
     with file.named_keys():
         yield
+
+
+#: The option for each field of a start request, for error messages.
+_OPTIONS: Final = {
+    "keep_going": "--keep-going",
+    "no_retry_on": "--no-retry-on",
+    "retry_on": "--retry-on",
+    "spec.after": "--after",
+    "spec.after_each": "--after-each",
+    "spec.argv": "command",
+    "spec.environment": "--env",
+    "spec.image": "--image",
+    "spec.indexes": "--indexes",
+    "spec.job_count": "--jobs",
+    "spec.lines": "--each-line",
+    "spec.max_failed_job_count": "--max-failed-job-count",
+    "spec.no_retry_on": "--no-retry-on",
+    "spec.pool_trees": "--pool-tree",
+    "spec.resources.gpu": "--gpu",
+    "spec.resource_limits.gpu": "--max-gpu",
+    "spec.retry_on": "--retry-on",
+    "spec.scheduling_tag_filter": "--node-filter",
+    "spec.title": "--title",
+    "spec.tries": "--tries",
+    "spec.weight": "--weight",
+    "spec.working_directory": "--cwd",
+}
+
+
+@contextmanager
+def named_options() -> Iterator[None]:
+    """Replace the name of a field by the name of its option in every `BadInput` that the block raises."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(_OPTIONS.get(error.place, error.place), error.value, error.expected) from None
