@@ -7,6 +7,7 @@ their own paths. Only files and process ids are its own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from posixpath import normpath
 from typing import Final
 
 import msgspec
@@ -135,7 +136,7 @@ def in_container(runtime: ContainerRuntime | None, job: JobInImage) -> InContain
     able = runtimes_of(job.image)
     if runtime is None or runtime.name not in able:
         raise CannotContain(f"no container runtime: the image needs {' or '.join(able)}")
-    folders = [folder for folder in dict.fromkeys((job.folder, *job.folders)) if folder.strip("/")]
+    folders = [folder for folder in dict.fromkeys((job.folder, *job.folders)) if folder and normpath(folder).strip("/")]
     for folder in folders:
         if any(letter in folder for letter in _NOT_IN_PATHS):
             raise CannotContain(f"a container cannot have the folder {folder}: its path contains `:` or `,`")

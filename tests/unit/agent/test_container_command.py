@@ -62,6 +62,7 @@ def test_podman_reads_values_from_its_environment_except_those_that_would_change
         ({"is_root": True}, ["--user=0:0"], ["--userns=keep-id", "--group-add=keep-groups"]),
         ({"folder": "", "folders": ("",)}, [], ["--workdir=/srv/a b", "--volume=/srv/a b:/srv/a b"]),
         ({"folder": "/"}, ["--workdir=/"], ["--volume=/:/"]),
+        ({"folder": "/etc/.."}, ["--workdir=/etc/.."], ["--volume=/etc/..:/etc/.."]),
         ({"image": "/srv/root"}, ["--rootfs", "/srv/root:O"], ["ubuntu:24.04"]),
         ({"image": "docker://a"}, ["docker.io/library/a"], ["docker://a"]),
         ({"devices": GPUS}, ["--device=/dev/nvidia1"], ["--device=nvidia.com/gpu=GPU-1"]),
