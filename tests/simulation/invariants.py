@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from headrace.ids import OperationId
 from headrace.resources import ZERO, Resources
 from headrace.runtime.shell import Shell
+from headrace.wire import subjects
+from headrace.wire.consumption import Level, unpack
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace_allocator.engine import AllocatorEngine
@@ -144,7 +146,18 @@ class Invariants:
                 ]
                 if held:
                     defects.append(f"{process} still books {held[:3]}")
-        return [*defects, *self._deaf_readers()]
+        return [*defects, *self._deaf_readers(), *self._miscounted_runs()]
+
+    def _miscounted_runs(self) -> Iterator[str]:
+        """Words on runs whose end the log has, if consumption has more or fewer at any level."""
+        recorded = sum(len(each.ends) for each in self._world.recorded.operations.values())
+        counted = dict.fromkeys(Level, 0)
+        for key, entry in self._world.server.store.bucket(subjects.CONSUMPTION_BUCKET, 1).entries().items():
+            level = key.partition(".")[0]
+            if level in list(Level):
+                counted[Level(level)] += sum(row.sums.runs for row in unpack(entry.value).rows)
+        if set(counted.values()) != {recorded}:
+            yield f"{recorded} runs ended, and consumption counts {counted}"
 
     def _deaf_readers(self) -> Iterator[str]:
         """Words on readers of snapshots that do not follow the present publisher."""

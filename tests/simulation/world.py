@@ -322,7 +322,7 @@ def _leaf(error: BaseException) -> BaseException:
 _SERVICES: Final[dict[str, Callable[[World, dict[str, Any]], tuple[Any, Any]]]] = {
     "admission": lambda _world, common: (
         serve_admission,
-        AdmissionSettings(**common, checkpoint_events=40, keep_entries=20),
+        AdmissionSettings(**common, checkpoint_events=40, keep_entries=20, consumption_period_ms=1_000),
     ),
     "allocator": lambda world, common: (
         serve_allocator,
