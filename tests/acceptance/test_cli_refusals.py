@@ -131,7 +131,10 @@ REFUSED = [
     (("run", "--cpu", "0", "--", "true"), "--cpu: '0' cannot be used; expected cores, memory or GPUs"),
     (("run", "--retry-on", "1,SIGNOPE", "--", "true"), "--retry-on: 'SIGNOPE' cannot be used; expected exit codes"),
     (("op", "list", "--in-state", "PD"), "--in-state: 'PD' cannot be used; expected one of waiting, starting"),
-    (("pool", "set", "lab", "access={use=ann}"), "expected a list of at most 1000 users such as [ada, ben], each once"),
+    (
+        ("pool", "set", "lab", "access={use=ann}"),
+        "a list of at most 1000 users and groups such as [ada, group:research], each once",
+    ),
     (("node", "token", "h7"), "see docs/how-to/hosts.md for a cluster that other hosts join"),
     (("plan", "nofile"), "expected a file that can be read"),
     (("up", "--state", "/dev/null"), "a file is there"),

@@ -18,7 +18,7 @@ import headrace.wire
 from headrace.wire import operations as wire
 from headrace.wire import subjects
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, MessageTooLarge, encode
-from headrace.wire.consumption import ConsumptionPage, ConsumptionRecord
+from headrace.wire.consumption import Columns, ConsumptionPage, ConsumptionRecord
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.figures import FiguresAnswer
 from headrace.wire.files import PIECE_BYTES
@@ -125,7 +125,19 @@ OF_PEOPLE: Final[set[type]] = {
 OF_FEW_WORDS: Final[set[type]] = {FiguresAnswer, ServiceView, WhoAnswer, WhoRequest, WholeOperationsRequest}
 #: They do not travel by themselves.
 NO_MESSAGES: Final[set[type]] = {
-    *(Applied, Missed, Part, Plan, PlanRefused, Replay, ReplayRefused, ReplayTask, StarvationChanged, UsageItem),
+    *(
+        Applied,
+        Columns,
+        Missed,
+        Part,
+        Plan,
+        PlanRefused,
+        Replay,
+        ReplayRefused,
+        ReplayTask,
+        StarvationChanged,
+        UsageItem,
+    ),
     ConsumptionRecord,
 }
 #: Words on one thing that somebody named; what is too long for a message is answered by its size (see the test of borders).

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -35,8 +34,18 @@ class TwoBoxes:
         return [counter("boxes", "boxes", len(self.boxes), "Boxes.")]
 
 
+class ABus:
+    """A connection with statistics."""
+
+    def __init__(self, **counts: int) -> None:
+        self.counts = counts
+
+    def statistics(self) -> dict[str, int]:
+        return self.counts
+
+
 def a_shell(engine: TwoBoxes, performed: list[str], more_checks: Sequence[Check] = ()) -> Shell[str]:
-    bus: Any = SimpleNamespace(statistics=dict)
+    bus: Any = ABus()
     clock = HandClock()
     endpoints = Endpoints(bus, clock, Deposition())
     return Shell("boxes", engine, clock, endpoints, perform=performed.append, more_checks=more_checks)
@@ -135,7 +144,7 @@ def test_a_loop_that_was_kept_shows_in_the_figures() -> None:
 
 
 def test_what_both_connections_dropped_is_counted_together() -> None:
-    bus: Any = SimpleNamespace(statistics=lambda: {"dropped": 2, "reconnects": 1})
-    users: Any = SimpleNamespace(statistics=lambda: {"dropped": 3})
+    bus: Any = ABus(dropped=2, reconnects=1)
+    users: Any = ABus(dropped=3)
     figures = {one.name: one.value for one in Endpoints(bus, HandClock(), Deposition(), users=users).figures()}
     assert (figures["dropped_messages"], figures["reconnects"]) == (5, 1)

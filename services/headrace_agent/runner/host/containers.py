@@ -8,7 +8,6 @@ the terminal of its session. With `podman exec` a program would be a child of a 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -33,6 +32,8 @@ class Container(NamedTuple):
 
         Raises `FileNotFoundError` if the host lacks nsenter.
         """
+        import shutil  # half a megabyte that most runners never need
+
         program = shutil.which("nsenter", path=f"{os.environ.get('PATH', '')}:{_MORE_PATH}")
         if program is None:
             raise FileNotFoundError("nsenter")
