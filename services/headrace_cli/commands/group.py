@@ -39,7 +39,7 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
         answer = await client.groups.list()
         made = table("group", "members", "made by", "at", right=("members",))
         for each in answer.groups:
-            made.add_row(each.name, str(each.members), each.created_by, timestamp(each.created_at_ms))
+            made.add_row(each.name, str(each.members), each.created_by, timestamp(each.created_at_ms / 1000))
         screen.show(answer, made)
 
     return talk(common, work, watching=watching)
@@ -164,7 +164,7 @@ def _facts(group: Group) -> Table:
         ("group", group.name),
         ("members", str(len(group.members))),
         ("made by", group.created_by),
-        ("at", timestamp(group.created_at_ms)),
+        ("at", timestamp(group.created_at_ms / 1000)),
     ):
         facts.add_row(name, value)
     return facts
@@ -173,5 +173,5 @@ def _facts(group: Group) -> Table:
 def _members(group: Group) -> Table:
     made = table("member", "added at")
     for user, added_at_ms in sorted(group.members.items(), key=lambda member: (member[1], member[0])):
-        made.add_row(user, timestamp(added_at_ms))
+        made.add_row(user, timestamp(added_at_ms / 1000))
     return made
