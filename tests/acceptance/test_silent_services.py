@@ -49,7 +49,7 @@ def frozen(up: Up, role: str) -> Iterator[None]:
 PARTLY: dict[str, list[tuple[tuple[str, ...], str, str]]] = {
     "allocator": [
         (("op", "list"), "no reasons of waiting", ID),
-        (("op", "get", ID), "no nodes of jobs", "satisfaction"),
+        (("op", "get", ID), "no nodes of jobs", "fair share"),
         (("op", "explain", ID), "no reasons of waiting", "that it is owed"),
         (("op", "get", IN_BOTH), "no nodes of jobs", "in tree gpu"),
         (("op", "explain", IN_BOTH), "no reasons of waiting", "in tree gpu"),

@@ -26,7 +26,7 @@ def test_a_pool_with_a_filter_is_owed_the_one_node_that_matches() -> None:
         limits = json.loads(up.run("pool", "get", "picky", "scheduling_tag_filter_resource_limits", "--json").stdout)
         assert limits["scheduling_tag_filter_resource_limits"]["cpu"] == 1
         assert up.run("pool", "get", "other", "scheduling_tag_filter_resource_limits").stdout == "null\n"
-        assert "nodes that match   cpu 1, memory 1 GiB" in up.run("op", "get", waits).stdout
+        assert "nodes that match   cpu 1, memory 1 GiB" in up.run("op", "get", waits, "--shares").stdout
         explained = up.run("op", "explain", waits).stdout
         assert "the operation is owed everything that the nodes matching ssd have: cpu 1" in explained
         up.run("op", "abort", waits)

@@ -141,7 +141,8 @@ def test_run_op_get_and_the_table_of_jobs_say_as_whom(up: Up, account: pwd.struc
     assert jobs(up, operation)["jobs"][0]["account"] == account.pw_name
     shown = up.run("op", "get", operation, "--jobs").stdout
     assert any(line.split() == ["jobs", "run", "as", account.pw_name] for line in shown.splitlines())
-    assert f"alpha  {account.pw_name}" in shown
+    # The table repeats it only where jobs ran as several accounts.
+    assert shown.count(account.pw_name) == 1
 
 
 def test_a_job_that_runs_is_shown_with_its_account(up: Up, account: pwd.struct_passwd) -> None:

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from headrace.pools.pool_config import IntegralType
 from headrace.resources import Resources
-from headrace_fair_share.hdrf.model import OperationInput, PoolInput, TreeInput, UpdateOptions
+from headrace_fair_share.hdrf.model import IntegralState, OperationInput, PoolInput, TreeInput, UpdateOptions
 from tests.reference import update as twin
 from tests.reference.comparing import largest_difference
 from tests.reference.ties import is_tie
@@ -110,6 +111,32 @@ def test_a_gang_keeps_its_share_where_the_next_does_not_fit(
     )
     assert compared(tree, STANDARD)
     assert update(tree).operations["gang0"].fair_share[0] == first / 1000
+
+
+@pytest.mark.parametrize("burst_memory", [8_316, 100_000_000])
+def test_a_burst_that_amounts_round_to_nothing_gets_no_more_than_is_left(burst_memory: int) -> None:
+    """A strong guarantee has all 3 slots. A burst of 1 % is no whole slot, so the amounts fit together, but the shares do not."""
+    total = Resources(user_slots=3, cpu=300, gpu=8, memory=8_316_576_848, network=100)
+    tree = TreeInput(
+        total=total,
+        pools=[
+            PoolInput(
+                name="bursting",
+                parent=-1,
+                integral=IntegralType.BURST,
+                burst_guarantee=Resources(memory=burst_memory),
+            ),
+            PoolInput(name="owner", parent=-1, strong_guarantee=(3, 0, 0, 0, 0)),
+        ],
+        operations=[
+            OperationInput(name="one", pool=0, demand=Resources(user_slots=1)),
+            OperationInput(name="three", pool=1, demand=Resources(user_slots=3)),
+        ],
+        integral={"bursting": IntegralState(volume=(0.3, 30.0, 0.8, 831_657_684.8, 10.0))},
+    )
+
+    assert compared(tree, STANDARD)
+    assert update(tree).operations["three"].fair_share[0] == 1.0
 
 
 def test_what_the_rounding_of_a_used_up_resource_gives_is_a_tie() -> None:

@@ -67,12 +67,22 @@ def _give(pool: Pool, granted: Values) -> None:
         above = above.parent
 
 
+def _left_by_top_pools(tree: Tree) -> Values:
+    left = ONES
+    for child in tree.root.children:
+        left = subtract(left, smaller(add(child.strong, child.proposed), child.demand_share))
+    return larger(left, ZEROS)
+
+
 def grant_burst(tree: Tree, pools: list[Pool], *, fast_fifo: bool = False) -> None:
-    """Section 5.3."""
+    """Section 5.3. Where guarantees and bursts exceed the cluster as shares, though not as amounts, no more is given than is left."""
+    bursts = fill(sum(pool.burst_ratio for pool in pools))
+    exceeds = not fits(ONES, add(tree.root.strong, bursts), EPS)
     for pool in pools:
         most = min(pool.burst_ratio, ratio_by_volume(tree, pool))
         before = pool.proposed
-        pool.proposed = _clip(pool, smaller(fill(most), _room(pool)))
+        room = smaller(_room(pool), _left_by_top_pools(tree)) if exceeds else _room(pool)
+        pool.proposed = _clip(pool, smaller(fill(most), room))
         ensure(fits(pool.proposed, ZEROS), f"what is proposed to {pool.name} is not negative")
         fs = make_functions(tree, pool, fast_fifo=fast_fifo).fs
         pool.proposed = before
@@ -84,10 +94,7 @@ def grant_burst(tree: Tree, pools: list[Pool], *, fast_fifo: bool = False) -> No
 
 def grant_relaxed(tree: Tree, pools: list[Pool], *, fast_fifo: bool = False) -> None:
     """Section 5.4. Where rounding leaves no fit factor at all, it is zero."""
-    left = ONES
-    for child in tree.root.children:
-        left = subtract(left, smaller(add(child.strong, child.proposed), child.demand_share))
-    available = larger(left, ZEROS)
+    available = _left_by_top_pools(tree)
     ratios = {pool.name: ratio_by_volume(tree, pool) for pool in pools}
     saving = [pool for pool in pools if ratios[pool.name] > 0]
     if not tree.options.charge_skipped_relaxed_pools:

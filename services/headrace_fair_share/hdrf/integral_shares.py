@@ -69,10 +69,10 @@ def room_within_limits(limits: Floats, strong: Floats, proposed: Floats) -> Floa
     return limits - (strong + proposed)
 
 
-def available_to_relaxed(top_guarantees: Floats, top_demand: Floats) -> Floats:
+def left_by_top_pools(top_guarantees: Floats, top_demand: Floats) -> Floats:
     """Return what top pools leave of the cluster: 1 - sum of min(guarantee, demand), at least 0.
 
-    A guarantee without demand is thus lent to relaxed pools; a guarantee in use is not.
+    A guarantee without demand is thus lent to integral pools; a guarantee in use is not.
     """
     available = np.ones(RESOURCES)
     for used in np.minimum(top_guarantees, top_demand).T:
@@ -94,22 +94,30 @@ class Grants:
     proposed: Floats
     #: Largest component of each pool's grant. The pool's volume is charged for it until the next update.
     last_share_ratio: Floats
+    demand: Floats
 
-    def to_burst_pools(self, pools: Ints, most: Floats) -> None:
-        """Make the grants to burst pools, one pool after another. `most` is the upper bound of each pool's grant."""
+    def to_burst_pools(self, pools: Ints, most: Floats, bursts: Floats) -> None:
+        """Make the grants to burst pools, one pool after another. `most` is the upper bound of each pool's grant, `bursts` their bursts."""
         if not len(pools):
             return
-        alone = _proposals(most, self._rooms()[:, pools], self.strong[:, pools], self.limits[:, pools])
+        # Amounts are rounded down, so in a small cluster guarantees and bursts can fit as amounts and exceed the cluster as shares. Then no
+        # grant may exceed what the top pools leave: with more, the functions of the root would begin above its limits.
+        exceeds = bool((self.strong[:, 0] + bursts.sum() > 1.0 + EPS).any())
+        rooms = self._rooms()[:, pools]
+        if exceeds:
+            rooms = np.minimum(rooms, self._left()[:, np.newaxis])
+        alone = _proposals(most, rooms, self.strong[:, pools], self.limits[:, pools])
         self._try_out(pools, alone)
         for place, pool in enumerate(pools.tolist()):
             strong, limits = self.strong[:, pool], self.limits[:, pool]
-            proposal = _proposals(most[place], self._room(pool), strong, limits)
+            room = np.minimum(self._room(pool), self._left()) if exceeds else self._room(pool)
+            proposal = _proposals(most[place], room, strong, limits)
             if (proposal != alone[:, place]).any():  # an earlier pool used some of the shared limit
                 self._try_out(pools[place : place + 1], proposal[:, np.newaxis])
             used = self.functions.store.at_zero(self.functions.trial_rows[pool : pool + 1])[:, 0]
             self._give(pool, beyond_strong(used, strong))
 
-    def to_relaxed_pools(self, pools: Ints, by_volume: Floats, most: Floats, demand: Floats) -> None:
+    def to_relaxed_pools(self, pools: Ints, by_volume: Floats, most: Floats) -> None:
         """Make the grants to relaxed pools, all together. `by_volume` are their ratios, `most` the upper bounds of their grants."""
         if not len(pools):
             return
@@ -117,8 +125,7 @@ class Grants:
         limits = np.minimum(self.limits[:, pools], strong + most)
         self.functions.try_out(pools, strong + self.proposed[:, pools], limits)
         rows, weights = self.functions.trial_rows[pools], relaxed_weights(by_volume)
-        top = self.layout.top.children
-        available = available_to_relaxed(self.strong[:, top] + self.proposed[:, top], demand[:, top])
+        available = self._left()
 
         def granted(fit: float) -> Floats:
             return beyond_strong(self.functions.store.shares_at(rows, np.minimum(1.0, fit * weights)), strong)
@@ -131,6 +138,10 @@ class Grants:
         grants = granted(largest(0.0, 1.0, fits) if fits(0.0) else 0.0)
         for place, pool in enumerate(pools.tolist()):
             self._give(pool, np.minimum(grants[:, place], self._room(pool)))
+
+    def _left(self) -> Floats:
+        top = self.layout.top.children
+        return left_by_top_pools(self.strong[:, top] + self.proposed[:, top], self.demand[:, top])
 
     def _try_out(self, pools: Ints, proposals: Floats) -> None:
         self.functions.try_out(pools, self.strong[:, pools] + proposals, self.limits[:, pools])

@@ -188,15 +188,26 @@ class TreeUpdater:
         last_share_ratio[integral.all] = [state.last_share_ratio if state else 0.0 for state in states]
         by_volume[integral.all] = ratio_by_volume(volumes, fixed.total, options.smooth_period_s)
         proposed = np.zeros_like(fixed.strong)
-        grants = Grants(layout, functions, integral.paths, fixed.strong, inputs.limits, proposed, last_share_ratio)
+        grants = Grants(
+            *(
+                layout,
+                functions,
+                integral.paths,
+                fixed.strong,
+                inputs.limits,
+                proposed,
+                last_share_ratio,
+                inputs.demand_share,
+            )
+        )
         burst, relaxed = integral.burst, integral.relaxed
-        grants.to_burst_pools(burst, most_of_burst(fixed.burst[burst], by_volume[burst]))
+        grants.to_burst_pools(burst, most_of_burst(fixed.burst[burst], by_volume[burst]), fixed.burst[burst])
         if not options.charge_skipped_relaxed_pools:
             last_share_ratio[relaxed] = 0.0
         relaxed = relaxed[by_volume[relaxed] > 0.0]  # a pool with an empty volume is skipped
         multiplier = self._input.pools.share_multiplier[relaxed]
         most = most_of_relaxed(by_volume[relaxed], multiplier, fixed.ratios.flow[relaxed])
-        grants.to_relaxed_pools(relaxed, by_volume[relaxed], most, inputs.demand_share)
+        grants.to_relaxed_pools(relaxed, by_volume[relaxed], most)
         functions.settle(proposed)
         return _Granted(volumes, proposed, last_share_ratio[integral.all])
 
