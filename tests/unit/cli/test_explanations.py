@@ -262,7 +262,7 @@ def test_one_of_which_nothing_waits_says_so_and_no_more() -> None:
 
 def test_one_whose_allocator_is_silent_says_that() -> None:
     assert any(
-        "the allocator of this tree does not answer, or has not heard of the operation yet" in line
+        "the allocator of this tree is silent, or has not heard of the operation yet" in line
         for line in page(None, None)
     )
 

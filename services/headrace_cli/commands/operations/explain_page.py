@@ -104,7 +104,7 @@ def _rows(here: ExplainedInTree, told: OperationExplanation) -> Iterator[Row]:
     if waiting is None:
         yield (
             "waits because",
-            "not known: the allocator of this tree does not answer, or has not heard of the operation yet",
+            "not known: the allocator of this tree is silent, or has not heard of the operation yet",
         )
         return
     yield "nodes", _nodes(waiting)
