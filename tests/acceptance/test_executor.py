@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent import futures
+from pathlib import Path
 
 import pytest
 
@@ -112,6 +113,36 @@ def test_ctrl_c_in_the_block_aborts_what_runs(client: headrace.Client) -> None:
     assert isinstance(future.exception(), JobFailed)
     [view] = [view for view in client.list() if view.spec.title == "endless"]
     assert view.state is OperationState.ABORTED
+
+
+def test_an_exception_right_after_a_call_was_submitted_leaves_nothing_running(client: headrace.Client) -> None:
+    def endless() -> None:
+        import time
+
+        time.sleep(600)
+
+    executor = Executor(client, cpu=0.1, title="just begun")
+    future = executor.submit(endless)
+    with pytest.raises(ZeroDivisionError), executor:
+        raise ZeroDivisionError
+
+    assert future.done()
+    assert all(view.state is OperationState.ABORTED for view in client.list() if view.spec.title == "just begun")
+
+
+def test_with_more_tries_a_call_that_fails_first_has_the_result_of_its_last_try(
+    client: headrace.Client, tmp_path: Path
+) -> None:
+    marker = str(tmp_path / "tried")
+
+    def second_time() -> str:
+        if os.path.exists(marker):
+            return "done"
+        with open(marker, "w"):
+            raise ValueError("not yet")
+
+    with Executor(client, cpu=0.1, tries=2) as executor:
+        assert executor.submit(second_time).result() == "done"
 
 
 def test_a_program_that_ends_without_a_shutdown_waits_for_its_calls(up: Up) -> None:

@@ -37,7 +37,7 @@ _GATHERING_S: Final = 0.02
 #: Most calls of one operation, and most bytes of them.
 _MOST_CALLS: Final = 1_000
 _MOST_BYTES: Final = 32 * 1024 * 1024
-#: Results after which a job is not run again.
+#: Results of runs that may have left an outcome. Without retries the job is not run again.
 _OVER: Final = frozenset({JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT})
 _CLOSED: Final = "cannot schedule new futures after shutdown"
 
@@ -113,6 +113,7 @@ class _Work:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._is_aborted = False
         self._operations: dict[str, futures.Future[None]] = {}
 
     def submit(
@@ -148,7 +149,8 @@ class _Work:
                     self._client.close()
 
     def abort(self) -> None:
-        """Abort all operations of the executor that still run."""
+        """Abort all operations of the executor that still run, and the operation that is being started."""
+        self._is_aborted = True
         for operation in list(self._operations):
             self._client.abort(operation, "the executor was left with an exception")
 
@@ -211,13 +213,17 @@ class _Work:
                 call.future.set_exception(error)
             return
         waited = dict(enumerate(call.future for call in calls))
-        following = self._client.in_background(partial(_follow, operation.id, waited))
+        following = self._client.in_background(partial(_follow, operation.id, waited, self._options["tries"] != 1))
         self._operations[operation.id] = following
+        if self._is_aborted:
+            self.abort()
         following.add_done_callback(lambda _: self._operations.pop(operation.id, None))
 
 
-async def _follow(operation: str, waited: dict[int, futures.Future[Any]], client: asynchronous.Client) -> None:
-    """Give the futures of an operation's jobs their outcomes as the jobs end."""
+async def _follow(
+    operation: str, waited: dict[int, futures.Future[Any]], retries: bool, client: asynchronous.Client
+) -> None:
+    """Give the futures of an operation's jobs their outcomes as the jobs end. With `retries`, failures count at the operation's end."""
     news = anyio.Event()
     over: list[OperationView] = []
 
@@ -237,7 +243,8 @@ async def _follow(operation: str, waited: dict[int, futures.Future[Any]], client
                 is_over = bool(over)
                 async for row in client.jobs(operation):
                     index = row.slot.index
-                    if row.result in _OVER and index in waited:
+                    is_final = is_over or not retries or row.result is JobResult.COMPLETED
+                    if is_final and row.result in _OVER and index in waited:
                         await _settle(client, operation, row, waited.pop(index))
                 if is_over:
                     break
