@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
@@ -99,8 +100,6 @@ def test_calls_that_were_not_sent_are_cancelled_and_no_more_are_taken(client: he
 
 def test_ctrl_c_in_the_block_aborts_what_runs(client: headrace.Client) -> None:
     def endless() -> None:
-        import time
-
         time.sleep(600)
 
     ctrl_c = threading.Timer(1.0, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
@@ -117,12 +116,11 @@ def test_ctrl_c_in_the_block_aborts_what_runs(client: headrace.Client) -> None:
 
 def test_an_exception_right_after_a_call_was_submitted_leaves_nothing_running(client: headrace.Client) -> None:
     def endless() -> None:
-        import time
-
         time.sleep(600)
 
     executor = Executor(client, cpu=0.1, title="just begun")
     future = executor.submit(endless)
+    time.sleep(0.01)  # the thread has taken the call, and waits for others to send with it
     with pytest.raises(ZeroDivisionError), executor:
         raise ZeroDivisionError
 

@@ -46,7 +46,7 @@ class FormerPool(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Fact(NamedTuple):
-    """What one log entry adds to one row of the records."""
+    """The sums that one log entry adds to one row of the records."""
 
     #: Sequence of the log entry; 0 until the entry is durable.
     sequence: int

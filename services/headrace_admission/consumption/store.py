@@ -35,7 +35,7 @@ _YEARS_TO_SWEEP: Final = 5
 
 
 class Head(msgspec.Struct, frozen=True):
-    """How far the records are."""
+    """The progress of the records in the log, and what they lack."""
 
     #: Sequence of the log entry up to which all records contain all facts.
     until: int = 0

@@ -103,7 +103,7 @@ class JobLogs:
         if not attempt:
             return missing
         key = JobKey(request.operation, request.index, attempt)
-        # Whether the job runs is checked before reading: if the job ends in between, the next request reports the end.
+        # This check comes before the reading: if the job ends in between, the next request reports the end.
         runs = self._runs(key)
         chunk = read_log(self._folder, key, request.stream.value, request.offset, request.limit)
         if not chunk.exists and known is None and not os.path.isdir(f"{self._folder}/{request.operation}"):

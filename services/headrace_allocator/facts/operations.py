@@ -179,7 +179,7 @@ class Operation:
         The demand includes what the operation held when the snapshot was made. None before a snapshot that knows the cluster.
         """
         if self.total != ZERO and (self._most_held is None or self.spec.tasks):
-            # What the pending jobs of tasks need changes with each start.
+            # With tasks, the least need of the pending jobs changes with each start.
             self._most_held = self.total.part(self.demand_share) - self.min_needed
         return self._most_held
 

@@ -58,7 +58,7 @@ def demo() -> int:
 
 
 class _Demo:
-    """What the supervisor calls: to print a message, and when everything is ready."""
+    """The callbacks of the supervisor: for a message to print, and for the moment when everything is ready."""
 
     def __init__(self, screen: Screen, state: Path) -> None:
         self._screen = screen

@@ -231,7 +231,7 @@ class TreeCalls(_Calls[Trees]):
 
 
 class HappeningCalls(_Calls[Happenings]):
-    """What the log of operations tells. See `headrace.client.happenings.Happenings` for each method."""
+    """Events in the log of operations. See `headrace.client.happenings.Happenings` for each method."""
 
     history = _iteration(Happenings.history)
     ends = _call(Happenings.ends)

@@ -86,7 +86,7 @@ NO_SSD = SsdNodes()
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is charged for resources that runs were allotted."""
+    """Prices of the resources that runs were allotted."""
 
     #: For a core for an hour.
     cpu: Finite = 0.0

@@ -155,7 +155,7 @@ class Endpoints:
             except AppendUnknown:
                 return None  # The appender has logged why. The caller asks again, as after a lost answer.
             except BusError:
-                raise  # Whether the request took effect is unknown: the caller asks again, as after a lost answer.
+                raise  # It is unknown whether the request took effect: the caller asks again, as after a lost answer.
             except Exception as error:
                 answer = self._answer_to_failure(error, caller, subject)
             if answer is None or not message.reply_to:

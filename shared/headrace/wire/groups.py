@@ -74,7 +74,7 @@ class GroupList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class GroupSource(enum.StrEnum):
-    """Where it is recorded that a person is in a group."""
+    """The place that records the members of a group."""
 
     HEADRACE = "headrace"
     #: The host of admission.

@@ -28,7 +28,7 @@ _FIGURES: Final = ("runs", "core-h", "used", "GiB-h", "GPU-h", "preempted", "fai
 
 
 class Shown(NamedTuple):
-    """What is shown, and how."""
+    """The consumption to show, with the options of its table."""
 
     found: Consumed
     keys: tuple[By, ...]
