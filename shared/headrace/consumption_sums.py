@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.wire.consumption import FIGURES_OF_ROW, KEYS_OF_ROW, BadRecord, Level, RunSums, unpack_columns
+from headrace.wire.consumption import (
+    FIGURES_OF_ROW,
+    KEYS_OF_ROW,
+    BadRecord,
+    Level,
+    RunSums,
+    StoredRecord,
+    unpack_columns,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Columns of the keys of a row.
 _TREE, _POOL, _USER, _OPERATION = range(KEYS_OF_ROW)
+#: Column of the pool in the keys of a sum, which are the day, the person, the pool and the operation.
+_POOL_OF_SUM: Final = 2
 #: Column of the allotted core-seconds among the figures of a row.
 _CORE_S: Final = RunSums.__struct_fields__.index("allotted_core_s")
 
@@ -98,14 +108,16 @@ class Adding:
         self._wanted = wanted
         #: Texts by which sums are kept apart, each with its number.
         self._numbers: dict[str, int] = {}
-        #: For each record: the numbers of the day, person, pool and operation of each row that counts, and the figures of these rows.
-        self._parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        #: For each record by its key: the numbers of the day, person, pool and operation of each row that counts, and the figures of
+        #: these rows.
+        self._parts: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
 
-    def add(self, period: str, data: bytes) -> None:
-        """Add a stored record of a period, such as `2026.11.28`. Raises `BadRecord`."""
+    def add(self, record: StoredRecord) -> None:
+        """Add a stored record, or replace the record with the same key. Raises `BadRecord`."""
         import numpy as np
 
-        columns = unpack_columns(data)
+        self._parts.pop(record.key, None)
+        columns = unpack_columns(record.data)
         keys = np.frombuffer(columns.keys, "<u4").reshape(-1, KEYS_OF_ROW)
         figures = np.frombuffer(columns.figures, "<f8").reshape(-1, FIGURES_OF_ROW)
         if keys.size and int(keys.max()) >= len(columns.names):
@@ -116,60 +128,56 @@ class Adding:
         if not counted.all():
             keys, figures = keys[counted], figures[counted]
         by_pool = bool(self._keys & {By.POOL, By.TREE})
-        day = np.full(len(keys), self._number(period.replace(".", "-") if By.DAY in self._keys else ""), np.int64)
+        day = np.full(len(keys), self._number(_day_of(record.key) if By.DAY in self._keys else ""), np.int64)
         texts = (
             day,
             self._numbered(columns.names, keys[:, _USER], wanted=By.USER in self._keys),
             self._numbered(columns.names, keys[:, _POOL], wanted=by_pool),
             self._numbered(columns.names, keys[:, _OPERATION], wanted=By.OPERATION in self._keys),
         )
-        self._parts.append((np.stack(texts, axis=1), figures))
+        self._parts[record.key] = np.stack(texts, axis=1), figures
 
     def lines(self) -> list[Line]:
         """Return the sums: in order of days, then of pools with `TREE`, then the largest first."""
-        if By.TREE not in self._keys:
-            prefix = "/" if By.POOL in self._keys else ""
-            return [
-                Line(day, user, prefix + path, operation, sums) for day, user, path, operation, sums in self._grouped()
-            ]
-        found: dict[tuple[str, str, str, str], RunSums] = {}
-        for day, user, path, operation, sums in self._grouped():
-            names = path.split("/") if path else []
-            for pool in ("/", *("/" + "/".join(names[:depth]) for depth in range(1, len(names) + 1))):
-                key = (day, pool, user, operation)
-                found[key] = found[key] + sums if key in found else sums
-
-        def order(line: Line) -> tuple[str, str, float, str, str]:
-            return line.day, line.pool, -line.sums.allotted_core_s, line.user, line.operation
-
-        lines = (Line(day, user, pool, operation, sums) for (day, pool, user, operation), sums in found.items())
-        return sorted(lines, key=order)
-
-    def _grouped(self) -> Iterator[tuple[str, str, str, str, RunSums]]:
-        """Yield day, person, path and operation of each group of rows, and the sum over the group, in the order of lines."""
         import numpy as np
 
-        if not any(len(part) for part, _ in self._parts):
-            return
-        keys = np.concatenate([part for part, _ in self._parts])
-        figures = np.concatenate([part for _, part in self._parts])
-        names, group, groups = list(self._numbers), keys[:, 0], keys[:, :1]
-        for column in range(1, KEYS_OF_ROW):
-            # Numbers of pairs of texts stay small if each column is added to the groups so far.
-            joined = group * len(names) + keys[:, column]
-            _, first, group = np.unique(joined, return_index=True, return_inverse=True)
-            groups = keys[first, : column + 1]
-        sums = [np.bincount(group, figures[:, place], len(groups)) for place in range(FIGURES_OF_ROW)]
+        if not any(len(part) for part, _ in self._parts.values()):
+            return []
+        parts, figures = zip(*self._parts.values(), strict=True)
+        keys, sums = _added_up(np.concatenate(parts), np.concatenate(figures), len(self._numbers))
+        if By.TREE in self._keys:
+            keys, sums = self._with_pools_above(keys, sums)
+            keys, sums = _added_up(keys, sums, len(self._numbers))
+        names = list(self._numbers)
         ranks = np.empty(len(names), np.int64)
         ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
-        day, user, path, operation = (ranks[groups[:, column]] for column in range(KEYS_OF_ROW))
-        core_s, byte_s = sums[_CORE_S], sums[_CORE_S + 1]
+        day, user, pool, operation = ranks[keys].T
         # The last key is the first by which is sorted.
-        order = np.lexsort((operation, user, path, -byte_s, -core_s, day))
-        texts = ([names[number] for number in groups[order, column].tolist()] for column in range(KEYS_OF_ROW))
-        runs, measured, *amounts = (each[order].tolist() for each in sums)
-        for one in zip(*texts, runs, measured, *amounts, strict=True):
-            yield *one[:4], RunSums(int(one[4]), int(one[5]), *one[6:])
+        largest_first = (operation, user, pool, -sums[:, _CORE_S + 1], -sums[:, _CORE_S])
+        order = np.lexsort((*largest_first, *([pool] if By.TREE in self._keys else []), day))
+        texts = ([names[number] for number in column] for column in keys[order].T.tolist())
+        runs, measured, *amounts = sums[order].T.tolist()
+        prefix = "/" if self._keys & {By.POOL, By.TREE} else ""
+        return [
+            Line(day, user, prefix + path, operation, RunSums(int(runs), int(measured), *amounts))
+            for day, user, path, operation, runs, measured, *amounts in zip(
+                *texts, runs, measured, *amounts, strict=True
+            )
+        ]
+
+    def _with_pools_above(
+        self, keys: NDArray[np.int64], sums: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return each row once for its pool, once for each pool above it and once for the whole tree, whose path is empty."""
+        import numpy as np
+
+        names = list(self._numbers)
+        paths, group = np.unique(keys[:, _POOL_OF_SUM], return_inverse=True)
+        chains = [[self._number(path) for path in _pool_and_above(names[number])] for number in paths.tolist()]
+        rows = np.repeat(np.arange(len(keys)), np.array([len(chain) for chain in chains])[group])
+        keys = keys[rows]
+        keys[:, _POOL_OF_SUM] = [number for place in group.tolist() for number in chains[place]]
+        return keys, sums[rows]
 
     def _counting(self, names: Sequence[str], keys: NDArray[np.uint32]) -> NDArray[np.bool_]:
         """Return which rows count."""
@@ -196,6 +204,32 @@ class Adding:
 
     def _number(self, name: str) -> int:
         return self._numbers.setdefault(name, len(self._numbers))
+
+
+def _added_up(
+    keys: NDArray[np.int64], figures: NDArray[np.float64], names: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return each distinct row of `keys` once, and the sum of the figures of these rows. All keys are below `names`."""
+    import numpy as np
+
+    group, groups = keys[:, 0], keys[:, :1]
+    for column in range(1, keys.shape[1]):
+        # Numbers of pairs of texts stay small if each column is added to the groups so far.
+        joined = group * names + keys[:, column]
+        _, first, group = np.unique(joined, return_index=True, return_inverse=True)
+        groups = keys[first, : column + 1]
+    return groups, np.stack([np.bincount(group, column, len(groups)) for column in figures.T], axis=1)
+
+
+def _day_of(key: str) -> str:
+    """Return the day in the key of a record of a day, such as `2026-11-28`."""
+    return "-".join(key.split(".")[1:-1])
+
+
+def _pool_and_above(path: str) -> list[str]:
+    """Return the paths of a pool and of all pools above it, and the empty path."""
+    names = path.split("/") if path else []
+    return ["/".join(names[:depth]) for depth in range(len(names) + 1)]
 
 
 def total_of(lines: Iterable[Line], keys: Sequence[By]) -> RunSums:

@@ -129,7 +129,7 @@ async def _measure(server: NatsServer, folder: Path) -> list[float]:
     async with a_bus(server, "service", "configuring") as bus:
         bucket = await bus.key_value(subjects.POOLS_BUCKET, history=64)
         await bucket.put(TREE, msgspec.json.encode(a_tree()))
-    async with _a_process(server, folder), a_bus(server, "user", "anna") as anna:
+    async with an_admission(server, folder), a_bus(server, "user", "anna") as anna:
         await ask(anna, subjects.user("anna", "op.start"), a_start(0, "first"), StartAnswer)
         gc.freeze()
         rates = []
@@ -155,7 +155,8 @@ async def _start_all(anna: Bus, prefix: str) -> None:
 
 
 @asynccontextmanager
-async def _a_process(server: NatsServer, folder: Path) -> AsyncIterator[None]:
+async def an_admission(server: NatsServer, folder: Path) -> AsyncIterator[None]:
+    """Run admission as a process of its own."""
     config = folder / "services.toml"
     await provision_stores(server.url)
     config.write_text(

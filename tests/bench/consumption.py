@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import random
+import tempfile
 import time
 from collections.abc import Sequence
 from datetime import date, timedelta
 from functools import cache
+from pathlib import Path
 
 import anyio
 
 import headrace
 from headrace.consumption_sums import By
 from headrace.wire import subjects
-from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, Level, RunSums, pack
+from headrace.wire.consumption import (
+    ConsumptionPage,
+    ConsumptionRecord,
+    ConsumptionRow,
+    GetConsumption,
+    Level,
+    RunSums,
+    pack,
+)
 from headrace_admission.consumption.records import RECORDS_OF_PERIOD
-from headrace_admission.service import serve
-from headrace_admission.settings import AdmissionSettings
+from tests.bench.admission import an_admission
 from tests.bench.registry import REGISTRY, Figure
 from tests.support.nats_server import NatsServer, nats_server
-from tests.support.tree_services import a_bus, running
+from tests.support.tree_services import a_bus, ask
 
 PERSONS, POOLS, YEAR, RUNS = 1_000, 100, 2025, 5
 #: Pools in which a person works on one day.
@@ -53,7 +62,7 @@ async def fill(server: NatsServer) -> None:
 
 @cache
 def measured() -> dict[tuple[By, ...], list[float]]:
-    async def ask(server: NatsServer, keys: Sequence[By]) -> list[float]:
+    async def times_of(server: NatsServer, keys: Sequence[By]) -> list[float]:
         taken = []
         async with headrace.connect(url=server.url, user="anna") as client:
             for _ in range(RUNS):
@@ -64,11 +73,14 @@ def measured() -> dict[tuple[By, ...], list[float]]:
         return taken
 
     async def all_keys() -> dict[tuple[By, ...], list[float]]:
-        with nats_server() as server:
+        with nats_server() as server, tempfile.TemporaryDirectory() as folder:
             await fill(server)
-            async with running(server, AdmissionSettings(administrators="*"), serve):
+            async with an_admission(server, Path(folder)):
+                async with a_bus(server, "user", "anna") as anna:
+                    request = GetConsumption(Level.YEARS, str(YEAR))
+                    await ask(anna, subjects.user("anna", "consumption"), request, ConsumptionPage)
                 every = ((By.USER,), (By.USER, By.POOL), (By.TREE,), (By.DAY,), (By.DAY, By.TREE))
-                return {keys: await ask(server, keys) for keys in every}
+                return {keys: await times_of(server, keys) for keys in every}
 
     return anyio.run(all_keys)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headrace.consumption_sums import Adding, By, Line, Wanted, checked_keys, periods, total_of
 from headrace.errors import BadInput
-from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, Level, RunSums, pack
+from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, Level, RunSums, StoredRecord, pack
 
 EVERYTHING = Wanted("default")
 
@@ -25,8 +25,8 @@ TUESDAY = [a_row("research/vision", "anna", 3.0, "three"), a_row("research", "be
 
 def added(*keys: By, wanted: Wanted = EVERYTHING) -> list[Line]:
     adding = Adding(keys, wanted)
-    adding.add("2026.11.30", pack(ConsumptionRecord(1, MONDAY)))
-    adding.add("2026.12.01", pack(ConsumptionRecord(1, TUESDAY)))
+    adding.add(StoredRecord("days.2026.11.30.00", pack(ConsumptionRecord(1, MONDAY))))
+    adding.add(StoredRecord("days.2026.12.01.00", pack(ConsumptionRecord(1, TUESDAY))))
     return adding.lines()
 
 
@@ -66,10 +66,18 @@ def test_only_wanted_rows_count(wanted: Wanted, lines: list[tuple[str, float]]) 
     assert shown(By.USER, wanted=wanted) == lines
 
 
+def test_a_record_that_comes_again_replaces_the_earlier_one() -> None:
+    adding = Adding((By.USER,), EVERYTHING)
+    for core_s in (5.0, 7.0):
+        adding.add(StoredRecord("days.2026.11.30.00", pack(ConsumptionRecord(1, [a_row("x", "anna", core_s)]))))
+    adding.add(StoredRecord("days.2026.11.30.01", pack(ConsumptionRecord(1, [a_row("x", "anna", 1.0)]))))
+    assert [(line.user, line.sums.allotted_core_s) for line in adding.lines()] == [("anna", 8.0)]
+
+
 def test_nothing_adds_up_to_nothing() -> None:
     adding = Adding((By.USER,), EVERYTHING)
     assert adding.lines() == []
-    adding.add("2026", pack(ConsumptionRecord(1, [])))
+    adding.add(StoredRecord("years.2026.00", pack(ConsumptionRecord(1, []))))
     assert adding.lines() == []
 
 

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Final
 
+import anyio
 import msgspec
 
 from headrace.client.asking import Asker
 from headrace.consumption_sums import Adding, By, Line, Wanted, checked_keys, periods
 from headrace.ids import TreeName
 from headrace.runtime.clock import Clock
-from headrace.wire.consumption import BadRecord, ConsumptionPage, GetConsumption, Level, StoredRecord
+from headrace.runtime.concurrent_calls import together
+from headrace.wire.consumption import BadRecord, ConsumptionPage, GetConsumption
 
 _DAY_MS: Final = 86_400_000
 
@@ -62,38 +64,58 @@ class Consumption:
         today = date(1970, 1, 1) + timedelta(self._clock.wall_ms() // _DAY_MS)
         # There are no records after today. To read to the end of the year takes one record of a year instead of many of days.
         end = max(until, date(min(today.year + 1, date.max.year), 1, 1)) if until > today else until
-        adding = Adding(keys, wanted)
-        lost_runs = unreadable = begun_ms = 0
-        kept_since: date | None = None
-        for level, period in periods(since, end, keys, wanted):
-            page, records = await self._records(level, period)
-            lost_runs, begun_ms = page.lost_runs, page.begun_ms
-            first = today - timedelta(min(page.kept_days, (today - date.min).days))
-            if _first_day(period) < first:
-                kept_since = max(first, kept_since or first)
-            for record in records:
-                try:
-                    adding.add(_period_of(record.key), record.data)
-                except BadRecord:
-                    unreadable += 1
-        begun = date(1970, 1, 1) + timedelta(begun_ms // _DAY_MS) if begun_ms else None
-        return Consumed(since, until, adding.lines(), begun, kept_since, lost_runs, unreadable)
+        send, receive = anyio.create_memory_object_stream[tuple[str, ConsumptionPage]](1)
+        adding = _Pages(Adding(keys, wanted), today)
 
-    async def _records(self, level: Level, period: str) -> tuple[ConsumptionPage, list[StoredRecord]]:
-        """Return the last page and all records of a period. A record that changed while the pages were read comes again."""
-        found: dict[str, StoredRecord] = {}
-        request = GetConsumption(level, period)
-        while True:
-            page = await self._asker.ask("consumption", request, ConsumptionPage)
-            found.update((record.key, record) for record in page.records)
-            if page.next is None:
-                return page, list(found.values())
-            request = GetConsumption(level, period, page.next)
+        async def read() -> None:
+            async with send:
+                for level, period in periods(since, end, keys, wanted):
+                    request = GetConsumption(level, period)
+                    while True:
+                        page = await self._asker.ask("consumption", request, ConsumptionPage)
+                        await send.send((period, page))
+                        if page.next is None:
+                            break
+                        request = GetConsumption(level, period, page.next)
+
+        async def add() -> None:
+            async with receive:
+                async for period, page in receive:
+                    adding.add(period, page)
+
+        # admission reads the next page while this one is added up.
+        await together(read, add)
+        return adding.consumed(since, until)
 
 
-def _period_of(key: str) -> str:
-    """Return the period in the key of a record, such as `2026.11.28`."""
-    return key.partition(".")[2].rpartition(".")[0]
+class _Pages:
+    """Pages of records that are added up, and what is known of the records."""
+
+    def __init__(self, adding: Adding, today: date) -> None:
+        self._adding = adding
+        self._today = today
+        self._last = ConsumptionPage([])
+        self._kept_since: date | None = None
+        self._unreadable = 0
+
+    def add(self, period: str, page: ConsumptionPage) -> None:
+        """Add the records of a page. A record that changed while the pages were read comes again."""
+        self._last = page
+        first = self._today - timedelta(min(page.kept_days, (self._today - date.min).days))
+        if _first_day(period) < first:
+            self._kept_since = max(first, self._kept_since or first)
+        for record in page.records:
+            try:
+                self._adding.add(record)
+            except BadRecord:
+                self._unreadable += 1
+
+    def consumed(self, since: date, until: date) -> Consumed:
+        """Return the sums."""
+        begun = date(1970, 1, 1) + timedelta(self._last.begun_ms // _DAY_MS) if self._last.begun_ms else None
+        return Consumed(
+            since, until, self._adding.lines(), begun, self._kept_since, self._last.lost_runs, self._unreadable
+        )
 
 
 def _first_day(period: str) -> date:

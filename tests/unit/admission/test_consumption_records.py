@@ -27,6 +27,7 @@ from headrace.wire.consumption import (
     GetConsumption,
     Level,
     RunSums,
+    StoredRecord,
     pack,
     unpack,
 )
@@ -218,7 +219,7 @@ def test_a_record_that_cannot_be_read_is_refused(data: bytes) -> None:
     with pytest.raises(BadRecord):
         unpack(data)
     with pytest.raises(BadRecord):
-        Adding([By.USER], Wanted("default")).add("2026", data)
+        Adding([By.USER], Wanted("default")).add(StoredRecord("years.2026.00", data))
 
 
 def test_pages_tell_all_records_of_a_period_and_only_these() -> None:
