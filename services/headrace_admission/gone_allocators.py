@@ -15,7 +15,7 @@ from headrace.ids import NodeName, TreeName
 from headrace.runtime.clock import Clock
 from headrace.runtime.role import LEASE_S, role_of
 from headrace.wire import subjects
-from headrace.wire.codec import encode
+from headrace.wire.codec import UNREADABLE, encode
 from headrace.wire.nodes import GiveUpNode, LongestLeaseRecord
 
 #: Seconds after its last renewal during which an allocator may still have answered a heartbeat.
@@ -68,7 +68,7 @@ async def is_gone(bus: Bus, tree: TreeName, silence: LeaseSilence, clock: Clock)
     except RequestTimeout:
         # The server still has the allocator's connection, so it may serve its nodes. It is asked again at the next call.
         return False
-    except (BusError, msgspec.DecodeError):
+    except (BusError, *UNREADABLE):
         silence.end(tree)
         return False
     silence.end(tree)

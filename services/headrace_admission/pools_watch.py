@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import anyio
-import msgspec
 
 from headrace.bus import BusError, Entry, Mirror, PermissionRefused, Writes
 from headrace.errors import BadInput
@@ -16,6 +15,7 @@ from headrace.obs.logging import logger
 from headrace.pools import read_tree
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.operations import StartOperation
 from headrace.wire.refusals import BadRequest, NotReady
 from headrace_admission.settings import AdmissionSettings
@@ -174,6 +174,6 @@ class PoolsWatch:
             try:
                 tree = read_tree(entries[key].value)
                 self._came[tree.tree] = rules_of(tree)
-            except (msgspec.DecodeError, UnicodeDecodeError, BadInput) as error:
+            except (*UNREADABLE, BadInput) as error:
                 self._runtime.endpoints.report_malformed(f"bucket {subjects.POOLS_BUCKET}", key, str(error))
         self._changed.set()

@@ -8,6 +8,7 @@ import msgspec
 
 from headrace.errors import BadInput
 from headrace.resources import Resources
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace_agent.allocations.allocation import Allocation
 from headrace_agent.container_command import CannotContain, JobInImage, in_container
@@ -126,5 +127,5 @@ def note_in(run: Run) -> AdoptionNote | None:
     """Return the note in an order, or None if it cannot be read."""
     try:
         return _decoder.decode(run.note)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None

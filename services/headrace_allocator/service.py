@@ -26,7 +26,7 @@ from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime
 from headrace.runtime.shell import Shell
 from headrace.wire import subjects
-from headrace.wire.codec import encode
+from headrace.wire.codec import UNREADABLE, encode
 from headrace.wire.explanations import ExplainWaiting
 from headrace.wire.heartbeat import Heartbeat, Nudge
 from headrace.wire.ledger import LiveOperation, Wanted
@@ -308,7 +308,7 @@ class AllocatorService:
         try:
             options = read_tree(entry.value).options
             self._take(self.engine.on_options(options, self._shell.now()))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, BadInput) as error:
+        except (*UNREADABLE, BadInput) as error:
             # The previous options stay in force, as in fair_share.
             self._runtime.endpoints.report_malformed(f"bucket {subjects.POOLS_BUCKET}", self._tree, str(error))
 

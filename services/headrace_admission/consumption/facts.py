@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
-from headrace.resources import Resources
+from headrace.resources import MOST_OF_A_NODE, Resources
 from headrace.wire.consumption import RunSums
 from headrace.wire.heartbeat import EXIT_SAVED, JobEnd, JobResult
 from headrace.wire.log import JobsEnded
@@ -24,6 +24,8 @@ DAY_MS: Final = 86_400_000
 MOST_FACTS: Final = 200_000
 #: Number of former pools of an operation that are remembered. A run that began before all of them counts for the oldest.
 MOST_FORMER_POOLS: Final = 16
+#: Upper bound of the cores of a host. A node that reports more CPU time is not believed, because the records are kept for years.
+_MOST_CORES: Final = 4_096
 _FAILED: Final = (JobResult.FAILED, JobResult.TIMED_OUT, JobResult.LOST)
 
 
@@ -170,8 +172,10 @@ def _sums(end: JobEnd, given: Resources, part_ms: int, whole_ms: int) -> RunSums
     core_s, byte_s, gpu_s = given.cpu * part_ms / 100_000, given.memory * part_ms / 1000, given.gpu * part_ms / 1000
     allotted = core_s, byte_s, gpu_s
     nothing = 0.0, 0.0, 0.0
-    used_core_s = end.cpu_ms / 1000 * (part_ms / whole_ms if whole_ms else 1.0)
-    used_byte_s = end.max_rss_bytes * part_ms / 1000
+    # A run of less than a second may have used more CPU time than its length in milliseconds says.
+    cpu_ms = min(end.cpu_ms, _MOST_CORES * max(whole_ms, 1_000))
+    used_core_s = cpu_ms / 1000 * (part_ms / whole_ms if whole_ms else 1.0)
+    used_byte_s = min(end.max_rss_bytes, MOST_OF_A_NODE.memory) * part_ms / 1000
     has_failed = end.result in _FAILED
     was_preempted = (
         end.preemption is not None

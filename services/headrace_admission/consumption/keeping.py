@@ -30,8 +30,11 @@ from headrace_admission.state.state import State
 
 #: Seconds before the next try to open the bucket, or to write after a failure.
 _AGAIN_S: Final = 10.0
-#: Seconds for which an answer may lag behind the log, so that many requests do not cause many writes.
+#: Seconds for which an answer may lag behind the log at least, so that many requests do not cause many writes.
 _FRESH_S: Final = 1.0
+#: Upper bound of the part of the time that writes for requests take. With 100,000 pairs of a person and a pool, a write of all records
+#: takes 3 s of admission, so a person who asks every second would otherwise occupy all of admission.
+_BUSY: Final = 0.05
 #: Bytes from which on a page of records is full. A single record may be larger.
 PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
 #: Number of requests that are answered at a time, because each holds a page of records in memory.
@@ -58,6 +61,8 @@ class ConsumptionKeeper:
         #: Runs lost in memory that the head counts already.
         self._lost_noted = 0
         self._written_s = -_FRESH_S
+        #: Seconds that the last write took.
+        self._write_s = 0.0
         self._swept_day = 0
         self._size_bytes = 0
 
@@ -147,11 +152,12 @@ class ConsumptionKeeper:
         store = self._store
         if store is None:
             return
-        until, lost = state.sequence, state.consumption.lost_runs
+        began_s, until, lost = self._runtime.clock.steady_s(), state.sequence, state.consumption.lost_runs
         await store.add([*state.consumption.waiting], until, state.path, lost - self._lost_noted)
         self._lost_noted = lost
         state.consumption.drop(until)
         self._written_s = self._runtime.clock.steady_s()
+        self._write_s = self._written_s - began_s
 
     async def _sweep(self) -> None:
         """Remove records that are too old or too many, once a day."""
@@ -173,7 +179,8 @@ class ConsumptionKeeper:
 
     async def _on_get(self, request: GetConsumption, _caller: Caller) -> ConsumptionPage | NotReady:
         try:
-            if not request.after and self._runtime.clock.steady_s() - self._written_s > _FRESH_S:
+            age_s = self._runtime.clock.steady_s() - self._written_s
+            if not request.after and age_s > max(_FRESH_S, self._write_s / _BUSY):
                 await self.write()
             if self._store is None:
                 return NotReady("the records of consumption cannot be opened")

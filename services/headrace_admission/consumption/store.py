@@ -18,6 +18,7 @@ import msgspec
 from headrace.bus import DamagedValue, KeyValue, WrongRevision
 from headrace.obs.logging import logger
 from headrace.runtime.fenced_writes import FencedKey
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.consumption import BadRecord, ConsumptionRecord, GetConsumption, Level, StoredRecord, pack, unpack
 from headrace.wire.version import Term
 from headrace_admission.consumption.facts import Fact, PoolChain
@@ -170,7 +171,7 @@ def head_in(value: bytes | None) -> Head:
     """Return the head in a value. A head that cannot be read counts as lost: records say themselves what they contain."""
     try:
         return Head() if value is None else msgspec.json.decode(value, type=Head)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         logger().error("head of the records of consumption cannot be read", error=str(error))
         return Head()
 

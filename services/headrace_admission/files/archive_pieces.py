@@ -17,6 +17,7 @@ import msgspec
 from headrace.bus import KeyValue
 from headrace.obs.logging import logger
 from headrace.runtime.fenced_writes import FencedKey
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.files import Archive
 from headrace.wire.version import Term
 from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
@@ -24,6 +25,8 @@ from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
 #: Bytes of the hash that comes before the data in each stored piece.
 HASH_BYTES: Final = 32
 _RECORD: Final = "record"
+#: Number of dots in the key of a record: the person, the hash, a number that is used once, and `record`.
+_DOTS: Final = 3
 _UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)
 
 
@@ -50,6 +53,9 @@ class KeptArchives:
         """Claim all records for this term. Return the records of complete archives; the others are to be removed."""
         whole: dict[ArchiveKey, ArchiveRecord] = {}
         for name in await self._archives.entries():
+            if name.count(".") != _DOTS or not name.endswith(f".{_RECORD}"):
+                logger().error("entry of the archives has a foreign key", key=name)
+                continue
             user, sha256 = name.split(".")[:2]
             key, keys = ArchiveKey(user, sha256), self._keys_below(name.rpartition(".")[0])
             record = _record_in(await keys.record.claim(self._restated))
@@ -114,7 +120,7 @@ def _record_in(value: bytes | None) -> ArchiveRecord:
     """Return the record in a value. An unreadable record is returned as that of an archive to be removed."""
     try:
         return _UNFINISHED if value is None else msgspec.json.decode(value, type=ArchiveRecord)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         logger().error("record of an archive cannot be read", error=str(error))
         return _UNFINISHED
 

@@ -18,6 +18,7 @@ from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.groups import (
     AskGroups,
     ChangeGroup,
@@ -92,7 +93,7 @@ class GroupRequests:
             entry = entries.get(key)
             try:
                 group = None if entry is None else msgspec.json.decode(entry.value, type=Group)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except UNREADABLE as error:
                 # The last known members stay in force until the value is restored from its copy.
                 self._runtime.endpoints.report_malformed(f"bucket {subjects.GROUPS_BUCKET}", key, str(error))
                 continue

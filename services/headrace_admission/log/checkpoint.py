@@ -22,7 +22,7 @@ from headrace.ids import OperationId, TreeName
 from headrace.obs.logging import logger
 from headrace.runtime.fenced_writes import FencedKey
 from headrace.wire import subjects
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES, BadMessage, decode, runs_of_bytes, runs_within
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, UNREADABLE, BadMessage, decode, runs_of_bytes, runs_within
 from headrace_admission.log.byte_budget import CHECKPOINT_PAGE_BYTES
 from headrace_admission.state.ephemeral_pools import TreePools
 from headrace_admission.state.operation import Operation
@@ -165,7 +165,7 @@ class CheckpointStore:
                         raise BadMessage(f"{head.page(taken)}: page {number + 1} was found instead")
                     try:
                         page = read_page(data)
-                    except (BadMessage, msgspec.DecodeError) as error:
+                    except (BadMessage, *UNREADABLE) as error:
                         raise BadMessage(f"{head.page(number)}: {error}") from None
                     take(page)
                     taken += 1
@@ -239,7 +239,7 @@ def read_page(data: bytes) -> Page:
 def _head_of(value: bytes | None) -> _Head:
     try:
         return _NO_HEAD if value is None else msgspec.msgpack.decode(value, type=_Head)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BadMessage(f"bucket {subjects.CHECKPOINT_BUCKET}, key {_HEAD}: {error}") from None
 
 

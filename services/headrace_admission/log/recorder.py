@@ -23,7 +23,7 @@ from headrace.runtime.clock import Clock
 from headrace.runtime.engine import Figure, counter, gauge
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
-from headrace.wire.codec import MessageTooLarge, decode, encode
+from headrace.wire.codec import UNREADABLE, MessageTooLarge, decode, encode
 from headrace.wire.happenings import recorded
 from headrace.wire.log import Event, LogBatch, OperationStarted, Published
 from headrace.wire.trace import SpanContext, append_span
@@ -51,7 +51,7 @@ def term_of(data: bytes) -> int | None:
     """Return the term of a log entry; None if admission did not write the entry."""
     try:
         return msgspec.msgpack.decode(data, type=_TermOnly).term
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         return None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 import anyio
-import msgspec
 
 from headrace.bus import Bus, BusError, DamagedValue, Log
 from headrace.errors import HeadraceError
@@ -19,7 +18,7 @@ from headrace.runtime.engine import Figure, gauge
 from headrace.runtime.fenced_writes import KeyFenced
 from headrace.runtime.role import Deposed
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage
+from headrace.wire.codec import UNREADABLE, BadMessage
 from headrace_admission.consumption.store import covered_by_records
 from headrace_admission.engine import AdmissionEngine
 from headrace_admission.log.checkpoint import CheckpointStore, writer_of_checkpoint
@@ -89,7 +88,7 @@ class LogFollower:
                 )
                 await self._read_on(log)
                 await self._drop_consumption()
-            except (BusError, BadMessage, msgspec.MsgspecError) as error:
+            except (BusError, BadMessage, *UNREADABLE) as error:
                 # Pages may be removed while they are read, when the leader has written newer ones.
                 logger().info("log not followed", sequence=self.sequence, error=str(error))
             await anyio.sleep(_FOLLOW_PERIOD_S)

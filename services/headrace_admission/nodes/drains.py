@@ -13,6 +13,7 @@ from headrace.ids import NodeName
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.engine import Moment
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.nodes import ChangeNode, Drain, NodeChange, NodeRecord
 from headrace.wire.refusals import BadRequest
 
@@ -47,7 +48,7 @@ def record_in(entry: Entry | None) -> NodeRecord | None:
         return None
     try:
         return msgspec.json.decode(entry.value, type=NodeRecord)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         logger().error("record of a node cannot be read", node=entry.key, error=str(error))
         return None
 

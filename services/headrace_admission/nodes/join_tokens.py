@@ -9,6 +9,7 @@ import msgspec
 from headrace.bus import Entry, KeyValue, WrongRevision
 from headrace.ids import NodeName, TreeName
 from headrace.obs.logging import logger
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.nodes import NodeTerms, PublicKey
 from headrace.wire.refusals import Exists, NotFound, WrongState
 
@@ -106,7 +107,7 @@ def _read(entry: Entry | None) -> Token | RevokedKey | None:
         return None
     try:
         record: Token | RevokedKey = msgspec.json.decode(entry.value, type=Token | RevokedKey)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         logger().error("record of a key cannot be read", key=entry.key, error=str(error))
         return None
     return record

@@ -10,6 +10,7 @@ from headrace.bus import Entry
 from headrace.ids import NodeName, TreeName
 from headrace.runtime.endpoints import Endpoints
 from headrace.wire import subjects
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.nodes import NodeRecord
 
 
@@ -37,7 +38,7 @@ class EnrolledNodes:
             return None
         try:
             record = msgspec.json.decode(entry.value, type=NodeRecord)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             self._endpoints.report_malformed(f"bucket {subjects.NODES_BUCKET}", key, str(error))
             return None
         return record if record.tree == self._tree and record.node == key else None

@@ -20,6 +20,7 @@ from headrace.obs.logging import logger
 from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.fenced_writes import FencedKey
 from headrace.wire import subjects
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.log import IndexRun
 from headrace.wire.nodes import LongestLeaseRecord
 from headrace.wire.version import Term
@@ -93,6 +94,6 @@ def _read(value: bytes) -> LongestLeaseRecord:
     """
     try:
         return msgspec.json.decode(value, type=LongestLeaseRecord)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         logger().error("longest lease cannot be read", error=str(error))
         return LongestLeaseRecord()

@@ -33,6 +33,7 @@ from headrace.pools import (
 from headrace.pools.attributes.kinds import refuse_too_deep
 from headrace.pools.stored_tree import TREE_FORMAT
 from headrace.suggestions import near, some
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
 from headrace_fair_share.configuration.rights import RightsInTree
@@ -405,7 +406,7 @@ def _read_object(written: bytes, place: str) -> dict[str, Any]:
     """Return a JSON object as a dictionary. Raises `Defects`."""
     try:
         plain = msgspec.json.decode(written)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise Defects([BadInput(place, written.decode("utf-8", "replace"), f"a JSON object ({error})")]) from None
     if not isinstance(plain, dict):
         raise Defects(

@@ -12,6 +12,7 @@ import msgspec
 from headrace.bus import BusError, KeyValue
 from headrace.pools import TreeOptions
 from headrace.pools.tree_conflicts import judge_trees
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import BadRequest, NotReady, Refusal
 from headrace_fair_share.configuration.change_decisions import Change
@@ -34,7 +35,7 @@ class NodeFilters:
             stored = [read_stored(entry).tree for entry in (await self._trees.entries()).values()]
             records = (await (await self._nodes()).entries()).values()
             nodes = [msgspec.json.decode(entry.value, type=NodeRecord) for entry in records]
-        except (BusError, msgspec.DecodeError) as error:
+        except (BusError, *UNREADABLE) as error:
             return NotReady(f"nodes and trees cannot be read: {error}")
         trees: dict[str, TreeOptions] = {tree.tree: tree.options for tree in stored if tree is not None}
         trees[change.tree.tree] = change.tree.options

@@ -21,6 +21,7 @@ from headrace.ids import TreeName
 from headrace.obs.logging import logger
 from headrace.pools import PoolTree, Tree, TreeOptions, read_tree, write_tree
 from headrace.runtime.clock import Clock
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.refusals import SLOW_BUS, BadRequest, Busy, NotReady, NotRecorded, Refusal, WrongState
 from headrace_fair_share.configuration.change_decisions import Change, StoredTree
@@ -41,7 +42,7 @@ def read_stored(entry: Entry) -> StoredTree:
     """Read a value of the bucket: a tree, or the reason why the value is not a tree."""
     try:
         return StoredTree(entry.revision, read_tree(entry.value))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         return StoredTree(entry.revision, None, str(error))
 
 

@@ -17,6 +17,7 @@ import msgspec
 from headrace.bus import Bus, BusError, Entry, KeyValue, Mirror, WrongRevision
 from headrace.obs.logging import logger
 from headrace.wire import subjects
+from headrace.wire.codec import UNREADABLE
 
 #: Seconds within which a writer writes the copy after the value. If the copy is still missing then, the writer is
 #: gone.
@@ -157,7 +158,7 @@ class CopiedBucket:
     def _is_readable(self, entry: Entry) -> bool:
         try:
             return self._kind is None or bool(msgspec.json.decode(entry.value, type=self._kind))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             logger().error("value cannot be read", bucket=self._name, key=entry.key, error=str(error))
             return False
 
@@ -174,6 +175,6 @@ def _read(entry: Entry) -> _Copy | None:
     """Decode a copy. Return None if it cannot be decoded; the copy is then written again."""
     try:
         return msgspec.msgpack.decode(entry.value, type=_Copy)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         logger().error("copy cannot be read", key=entry.key, error=str(error))
         return None

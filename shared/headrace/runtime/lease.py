@@ -20,6 +20,7 @@ import msgspec
 from headrace.bus import BusError, DamagedValue, Entry, KeyValue, WrongRevision
 from headrace.common_wakeups import until_beat
 from headrace.obs.logging import logger
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.version import Counter, Term
 
 #: Number of renewals by the holder within one lease. A candidate checks the lease twice as often.
@@ -214,6 +215,6 @@ def _record_of(entry: Entry | None) -> LeaseRecord | None:
         return None
     try:
         return msgspec.json.decode(entry.value, type=LeaseRecord)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         logger().error("lease cannot be read", key=entry.key)
         return None

@@ -16,7 +16,7 @@ from headrace.errors import BadInput
 from headrace.obs.logging import logger
 from headrace.runtime.lease import term_of_lease
 from headrace.wire import subjects
-from headrace.wire.codec import BadMessage, decode, encode
+from headrace.wire.codec import UNREADABLE, BadMessage, decode, encode
 from headrace.wire.version import LARGEST_JUMP, Term, WhoAnswer, WhoRequest
 
 #: Seconds that peers have to answer.
@@ -141,7 +141,7 @@ def _term_in(entry: Entry | None) -> Term:
         return 0
     try:
         return msgspec.json.decode(entry.value, type=_TermRecord).term
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         # The unreadable record counts as lost. The lease, the service's records and peers still know the term.
         logger().error("term cannot be read", key=entry.key, error=str(error))
         return 0

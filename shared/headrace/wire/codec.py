@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,6 +20,10 @@ from headrace.errors import HeadraceError
 #: Largest message that is encoded or decoded, in bytes. This leaves space for headers below the bus's own limit of 512
 #: KiB.
 LARGEST_MESSAGE_BYTES = 500 * 1024
+
+#: Errors that msgspec raises for stored or received bytes that are not what is expected. Bytes that are not UTF-8, and values that are
+#: nested too deep, raise errors of Python.
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 
 T = TypeVar("T")
 Item = TypeVar("Item", bound=msgspec.Struct)
@@ -99,7 +103,7 @@ def decode(data: bytes, kind: type[T]) -> T:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
         message = decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+    except UNREADABLE as error:
         raise BadMessage(str(error)) from None
     if kind not in _bounded and _maybe_not_finite(data):
         if _has_unbounded_float(kind):  # type: ignore[arg-type]

@@ -21,7 +21,7 @@ from headrace.wire.version import Counter
 #: Upper bound of the bytes of a record before compression, for a reader.
 _LARGEST_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 #: Pattern of a period: a year, a month or a day (UTC), such as `2026`, `2026.11` or `2026.11.28`.
-PERIOD_PATTERN: Final = r"^[0-9]{4}(\.[0-9]{2}(\.[0-9]{2})?)?$"
+PERIOD_PATTERN: Final = r"\A[0-9]{4}(\.[0-9]{2}(\.[0-9]{2})?)?\Z"
 
 
 class BadRecord(HeadraceError):

@@ -16,6 +16,7 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName
 from headrace.resources import ZERO_SHARE, Finite, Share
+from headrace.wire.codec import UNREADABLE
 from headrace.wire.version import Counter
 
 #: Upper bound of the size of one record, in bytes.
@@ -154,5 +155,5 @@ def read_record(data: bytes) -> PreemptionRecord | None:
     """Return the record in the note of an interruption, or None if there is none."""
     try:
         return _records.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None

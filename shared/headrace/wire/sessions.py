@@ -23,7 +23,7 @@ LONGEST_TURN_MS = 3_000
 _MOST_CELLS = 65_535
 
 #: Name of a session: 128 random bits, which its client chose.
-SessionId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+SessionId = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 
 
 class TerminalSize(msgspec.Struct, frozen=True):
