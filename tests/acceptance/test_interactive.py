@@ -157,6 +157,17 @@ def test_a_closed_terminal_ends_the_job_at_once(up: Up) -> None:
     assert operation(up, "hung-up")["state"] in ("failed", "aborted")
 
 
+def test_three_times_ctrl_and_bracket_leaves_a_shell_whose_job_takes_no_key(up: Up) -> None:
+    with a_shell(up, "takes-no-key", "sh", "-c", "stty raw -echo; trap '' INT; echo ready; exec sleep 1000") as shell:
+        shell.until(b"ready")
+        for _ in range(50):
+            shell.type(b"x" * 1_000)
+        shell.type(b"\x03\x1d\x1d")
+        shell.type(b"\x1d")
+
+        assert shell.status() == Exit.INTERRUPTED
+
+
 def test_ctrl_c_while_the_job_waits_aborts_the_operation(up: Up) -> None:
     with Typed(up, "shell", "--pool", "a", "--cpu", "1000", "--id", "never-starts") as shell:
         shell.until(b"waiting for the job to start")

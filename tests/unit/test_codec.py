@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import pkgutil
 import struct
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -11,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headrace.wire
 from headrace.ids import PoolName
 from headrace.resources import Resources
 from headrace.wire import codec
@@ -146,3 +150,33 @@ def test_never_is_a_damaged_refusal_taken_for_an_answer_that_was_none(data: st.D
     except BadMessage:
         return
     assert not isinstance(answer, Advanced)
+
+
+def test_no_pattern_of_a_message_accepts_a_text_with_a_line_end_behind_it() -> None:
+    """`$` also matches before a line end, and the texts become parts of subjects, keys and paths."""
+    found = {pattern for kind in structs_of_wire() for pattern in patterns_in(msgspec.inspect.type_info(kind))}
+
+    assert len(found) >= 4
+    assert [pattern for pattern in found if not pattern.startswith(r"\A") or not pattern.endswith(r"\Z")] == []
+
+
+def structs_of_wire() -> Iterator[type[msgspec.Struct]]:
+    for module in pkgutil.iter_modules(headrace.wire.__path__):
+        for kind in vars(importlib.import_module(f"headrace.wire.{module.name}")).values():
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                yield kind
+
+
+def patterns_in(kind: object) -> Iterator[str]:
+    """The patterns of all texts of a type, but not of the Structs in it."""
+    if isinstance(kind, msgspec.inspect.StrType) and kind.pattern is not None:
+        yield kind.pattern
+    fields = kind.fields if isinstance(kind, msgspec.inspect.StructType) else ()
+    for field in fields:
+        if not isinstance(field.type, msgspec.inspect.StructType):
+            yield from patterns_in(field.type)
+    for name in ("item_type", "key_type", "value_type", "types", "item_types"):
+        inner = getattr(kind, name, ())
+        for each in inner if isinstance(inner, tuple) else (inner,):
+            if not isinstance(each, msgspec.inspect.StructType):
+                yield from patterns_in(each)

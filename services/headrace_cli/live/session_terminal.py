@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import codecs
+import math
 import os
 import signal
 import sys
 import termios
 import tty
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 import anyio
+from anyio.streams.memory import MemoryObjectSendStream
 
 from headrace.client import Refused, Unanswered
 from headrace.client.sessions import Session
@@ -25,6 +28,13 @@ _WRITE_BYTES: Final = 4096
 #: Seconds of silence of the node after which the person is told, and Ctrl-C leaves the session.
 _SILENT_S: Final = 8.0
 _INTERRUPT: Final = b"\x03"
+#: The key that leaves a session whatever the node and the job do with it, if it is pressed so often within so many seconds, as in
+#: machinectl.
+_LEAVE: Final = b"\x1d"
+_LEAVE_TIMES: Final = 3
+_LEAVE_S: Final = 1.0
+#: Number of reads of a terminal that wait for the node.
+_MOST_READ_AHEAD: Final = 256
 
 
 def window() -> tuple[int, int]:
@@ -58,7 +68,7 @@ async def converse(session: Session, *, is_terminal: bool) -> int:
     """Carry bytes in both directions until the process ends, and return its exit status.
 
     A hang-up, SIGTERM, or Ctrl-C without a terminal ends the session. With a terminal Ctrl-C goes to the job; it ends the session
-    only while the node does not answer.
+    only while the node does not answer. Three times Ctrl-] within a second always ends it.
     """
     left = False
 
@@ -87,16 +97,31 @@ async def converse(session: Session, *, is_terminal: bool) -> int:
 
 
 async def _carry_input(session: Session, is_terminal: bool, leave: Callable[[], None]) -> None:
+    # Keys are read while the node does not accept the keys before, because one of them may leave the session.
+    send, receive = anyio.create_memory_object_stream[bytes](_MOST_READ_AHEAD if is_terminal else 0)
+    async with receive, anyio.create_task_group() as tasks:
+        tasks.start_soon(_read_input, send, session, is_terminal, leave)
+        # The session may end while input is on its way. The task that reads the output reports how it ended.
+        with suppress(Refused, Unanswered):
+            async for data in receive:
+                await session.write(data)
+            if not is_terminal:
+                await session.end_input()
+
+
+async def _read_input(
+    send: MemoryObjectSendStream[bytes], session: Session, is_terminal: bool, leave: Callable[[], None]
+) -> None:
     fd = sys.stdin.fileno()
-    # The session may end while input is on its way. The task that reads the output reports how it ended.
-    with suppress(Refused, Unanswered):
+    presses: deque[float] = deque([-math.inf] * _LEAVE_TIMES, maxlen=_LEAVE_TIMES)
+    async with send:
         while data := await _read(fd):
-            if is_terminal and _INTERRUPT in data and session.silent_s > _SILENT_S:
+            presses.extend([anyio.current_time()] * data.count(_LEAVE))
+            is_pressed_often = presses[-1] - presses[0] < _LEAVE_S
+            if is_terminal and (is_pressed_often or (_INTERRUPT in data and session.silent_s > _SILENT_S)):
                 leave()
                 return
-            await session.write(data)
-        if not is_terminal:
-            await session.end_input()
+            await send.send(data)
 
 
 async def _read(fd: int) -> bytes:

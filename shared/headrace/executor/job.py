@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import os
 import pickle
+import stat
 import sys
 import traceback
 
@@ -35,15 +36,34 @@ def outcome_of(call: bytes) -> bytes:
     return outcome
 
 
+def is_trusted(folder: str) -> bool:
+    """True if the folder exists, and no other account of this host can have made it below a folder that everybody can write, such as
+    /tmp. The call would import that account's modules.
+    """
+    if not os.path.isdir(folder):
+        return False
+    while (above := os.path.dirname(folder)) != folder:
+        owner = os.stat(folder).st_uid
+        if os.stat(above).st_mode & stat.S_IWOTH and owner not in (0, os.geteuid()):
+            print(
+                f"{folder} is not used: it belongs to account {owner}, and everybody can write to {above}",
+                file=sys.stderr,
+            )
+            return False
+        folder = above
+    return True
+
+
 def main() -> int:
     """Run the call whose number is the job's index. The exit status is 0 if the call returned, and 1 if it raised."""
     stdout = os.fdopen(os.dup(1), "wb")
     with open(os.path.join("calls", os.environ["HEADRACE_JOB_INDEX"]), "rb") as file:
         call = file.read()
-    folder = os.environ.get(CALLER_FOLDER, "")
-    if os.path.isdir(folder):
+    folder = os.path.realpath(os.environ.get(CALLER_FOLDER, ""))
+    del sys.path[0]
+    if is_trusted(folder):
         os.chdir(folder)
-    sys.path[0] = folder
+        sys.path.insert(0, folder)
     data = outcome_of(call)
     sys.stdout.flush()
     line = MARK + b" " + base64.b64encode(data)

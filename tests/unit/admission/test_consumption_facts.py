@@ -63,6 +63,15 @@ def test_a_run_counts_with_what_it_was_given_times_how_long_it_ran() -> None:
     assert told(desk) == [(0, "team/research", "anna", sums)]
 
 
+def test_a_node_that_lies_about_what_its_jobs_used_does_not_make_the_sums_of_a_year_useless() -> None:
+    desk = a_desk()
+    report(desk, an_end(5_000, 15_000, cpu_ms=2**53, max_rss_bytes=2**62))
+    report(desk, an_end(5_000, 5_000, cpu_ms=2**53, max_rss_bytes=2**62, index=1))
+
+    used = [(sums.used_core_s, sums.used_byte_s) for _, _, _, sums in told(desk)]
+    assert used == [(4_096 * 10.0, 2**50 * 10.0), (4_096.0, 0.0)]
+
+
 LOST = dict(preempted_core_s=25.0, preempted_byte_s=40_000.0, preempted_gpu_s=20.0)
 FAILED = dict(failed_core_s=25.0, failed_byte_s=40_000.0, failed_gpu_s=20.0)
 

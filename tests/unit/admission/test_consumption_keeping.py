@@ -12,8 +12,9 @@ import pytest
 from headrace.bus import BusError
 from headrace.ids import AllocationId, NodeName
 from headrace.resources import Resources
+from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.wire import ledger
-from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, Level, RunSums, pack, unpack
+from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, GetConsumption, Level, RunSums, pack, unpack
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_admission.consumption.facts import DAY_MS
 from headrace_admission.consumption.keeping import ConsumptionKeeper
@@ -26,22 +27,29 @@ TODAY = date(2026, 11, 28)
 NOW_MS = (TODAY - date(1970, 1, 1)).days * DAY_MS + DAY_MS // 2
 
 
-def a_desk() -> Desk:
+def a_desk(jobs: int = 1) -> Desk:
     """A desk at which one run has ended today."""
     desk = Desk({"research": {}})
     desk.engine.on_attach(ledger.Attach(TREE, 1), at(0, 0))
     desk.now_ms = NOW_MS - 2_000
-    desk.started("one", pool="research", resources=Resources(user_slots=1, cpu=100))
+    desk.started("one", pool="research", resources=Resources(user_slots=1, cpu=100), job_count=jobs)
     desk.now_ms = NOW_MS
-    end = JobEnd(
-        oid("one"), 0, 1, AllocationId("1-1"), JobResult.COMPLETED, started_at_ms=NOW_MS - 1_000, ended_at_ms=NOW_MS
-    )
-    report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), end)])
-    desk.record(desk.engine.on_report(report, at(0, NOW_MS)).effects)
+    end(desk, 0)
     return desk
 
 
-def a_keeper(desk: Desk, bucket: MoodyBucket | BusError, **settings: Any) -> ConsumptionKeeper:
+def end(desk: Desk, index: int) -> None:
+    """A job of the operation ends."""
+    ended = JobEnd(
+        oid("one"), index, 1, AllocationId("1-1"), JobResult.COMPLETED, started_at_ms=NOW_MS - 1_000, ended_at_ms=NOW_MS
+    )
+    report = ledger.ReportEnds(TREE, 1, [ledger.ReportedEnd(NodeName("n1"), ended)])
+    desk.record(desk.engine.on_report(report, at(0, NOW_MS)).effects)
+
+
+def a_keeper(
+    desk: Desk, bucket: MoodyBucket | BusError, clock: HandClock | None = None, **settings: Any
+) -> ConsumptionKeeper:
     async def key_value(_: str) -> MoodyBucket:
         if isinstance(bucket, BusError):
             raise bucket
@@ -50,7 +58,7 @@ def a_keeper(desk: Desk, bucket: MoodyBucket | BusError, **settings: Any) -> Con
     runtime: Any = SimpleNamespace(
         settings=AdmissionSettings(consumption_period_ms=100, **settings),
         bus=SimpleNamespace(key_value=key_value),
-        clock=HandClock(NOW_MS),
+        clock=clock or HandClock(NOW_MS),
     )
     role: Any = SimpleNamespace(term=1)
     return ConsumptionKeeper(runtime, role, lambda: desk.state)
@@ -132,3 +140,25 @@ async def test_a_bucket_that_cannot_be_written_holds_up_the_checkpoint() -> None
     await keeper.write()
 
     assert not desk.state.consumption.waiting
+
+
+@pytest.mark.parametrize(("update_s", "writes"), [(0.0, 20), (0.5, 1)])
+async def test_a_person_who_asks_every_second_causes_writes_for_a_small_part_of_the_time(
+    update_s: float, writes: int
+) -> None:
+    desk, bucket, clock = a_desk(jobs=21), MoodyBucket(), HandClock(NOW_MS)
+    keeper = a_keeper(desk, bucket, clock)
+    await keeper.open(0, 0)
+
+    def slow() -> None:
+        clock.now_s += update_s
+
+    bucket.meddle = slow
+    written = set()
+    for index in range(1, 21):
+        clock.now_s += 1.1
+        end(desk, index)
+        await keeper._on_get(GetConsumption(Level.YEARS, "2026"), Caller(CallerKind.USER, "anna", ""))
+        written.add(bucket.sequence)
+
+    assert len(written) == writes

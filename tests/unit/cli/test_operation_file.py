@@ -104,6 +104,15 @@ def test_all_unknown_keys_of_standard_input_are_told_at_once(monkeypatch: pytest
     assert all(text in line for text, line in zip(told, str(refused.value).splitlines(), strict=True))
 
 
+def test_a_file_of_unknown_keys_costs_no_more_than_a_thousand_of_them(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text("command: [a]\n" + "".join(f"unknown{number}: 1\n" for number in range(100_000)))
+    with pytest.raises(HeadraceError) as refused:
+        run_command(["run", "--spec", str(tmp_path / "w.yaml")])
+    lines = str(refused.value).splitlines()
+    assert len(lines) == 1_001
+    assert lines[-1].endswith("w.yaml:1001: the rest is not checked, because there are 1000 problems so far")
+
+
 @pytest.mark.parametrize(
     "command", ["[echo, no, 0.10, +5, 1e3, 007, 4G]", '["echo","no","0.10","+5","1e3","007","4G"]']
 )

@@ -60,9 +60,10 @@ def shell(
 ) -> int:
     """Start a job with a terminal, and connect this terminal to it.
 
-    The command waits until the job runs; Ctrl-C aborts the operation meanwhile. Then every key goes to the job. The exit status is that of
-    the job's command. If this command ends or loses its connection, the job ends too, after the grace time of its node (60 s unless the
-    administrator changed it). The job sees `TERM`, `LANG`, `LC_ALL` and the variables that `--env` names.
+    The command waits until the job runs; Ctrl-C aborts the operation meanwhile. Then every key goes to the job; three times Ctrl-] within a
+    second leaves it. The exit status is that of the job's command. If this command ends or loses its connection, the job ends too, after
+    the grace time of its node (60 s unless the administrator changed it). The job sees `TERM`, `LANG`, `LC_ALL` and the variables that
+    `--env` names.
 
     Examples:
 
