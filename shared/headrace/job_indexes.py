@@ -7,7 +7,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Final
 
@@ -48,8 +48,7 @@ def parse_indexes(text: str, *, place: str = "indexes") -> JobIndexes:
     """Read indexes: numbers and ranges with an optional step, separated by commas. Raises `BadInput`."""
     parts, count = [], 0
     for word in text.split(","):
-        match = _PART.match(word.strip())
-        found = range(0) if match is None else _range(*match.groups())
+        found = _range_in(word.strip())
         if not found or found[-1] > LARGEST_INDEX:
             raise BadInput(place, word[:100], f"numbers and ranges from 0 to {LARGEST_INDEX}, such as 1-99:7,200")
         parts.append(found)
@@ -64,7 +63,10 @@ def parse_indexes(text: str, *, place: str = "indexes") -> JobIndexes:
 def _are_doubled(parts: Sequence[range], text: str, place: str) -> bool:
     """True if an index is in two ranges. Raises `BadInput` if too many ranges overlap to compare them."""
     pairs, open_parts = 0, list[range]()
-    for part in sorted(parts, key=itemgetter(0)):
+    parts = sorted(parts, key=itemgetter(0))
+    if all(one[-1] < other[0] for one, other in pairwise(parts)):
+        return False
+    for part in parts:
         open_parts = [each for each in open_parts if each[-1] >= part[0]]
         pairs += len(open_parts)
         if pairs > _MOST_PAIRS:
@@ -90,8 +92,13 @@ def _share_an_index(one: range, other: range) -> bool:
     return first <= min(one[-1], other[-1])
 
 
-def _range(first: str, last: str | None, step: str | None) -> range:
-    return range(int(first), int(last or first) + 1, int(step or 1))
+def _range_in(word: str) -> range:
+    """Return a number or a range as it is written; an empty range if it is neither."""
+    if word.isdigit() and word.isascii() and len(word) <= 10:
+        # Most words are numbers, and a text may have thousands.
+        return range(int(word), int(word) + 1)
+    match = _PART.match(word)
+    return range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)) if match is not None else range(0)
 
 
 def indexes_text(indexes: Iterable[int]) -> str:
