@@ -88,6 +88,25 @@ async def test_groups_outlive_a_kill_and_the_loss_of_their_bucket(server: NatsSe
     assert unknown.value.refusal == NotFound("group", "reserch", near=["research"])
 
 
+async def test_each_change_is_in_force_when_it_is_answered_also_after_a_bucket_was_lost(server: NatsServer) -> None:
+    async with (
+        running(server, SETTINGS, serve_admission, "admission"),
+        headrace.connect(url=server.url, user="eve") as eve,
+        a_bus(server, "service", "thief") as bus,
+    ):
+        await eve.groups.create("research", ["ben"])
+        for bucket in (subjects.copies_of(subjects.GROUPS_BUCKET), subjects.GROUPS_BUCKET):
+            await bus.jetstream.ask(f"STREAM.DELETE.KV_{bucket}", {})
+            await eve.groups.add("research", ["cleo"])
+            assert [*(await eve.groups.remove("research", ["cleo"])).members] == ["ben"]
+            await eve.groups.create("other")
+            await eve.groups.delete("other")
+            assert [each.name for each in (await eve.groups.list()).groups] == ["research"]
+
+    async with running(server, SETTINGS, serve_admission), headrace.connect(url=server.url, user="eve") as eve:
+        assert [*(await eve.groups.get("research")).members] == ["ben"]
+
+
 async def test_without_admission_rights_by_name_hold_and_a_request_that_may_need_a_group_waits_for_it(
     server: NatsServer,
 ) -> None:

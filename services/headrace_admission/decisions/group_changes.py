@@ -80,4 +80,5 @@ def _without(group: Group, members: list[str]) -> Group | NotFound:
     for name in members:
         if name not in group.members:
             return NotFound(f"member of group {group.name}", name, near=near(name, group.members))
-    return replace(group, members={name: at for name, at in group.members.items() if name not in members})
+    removed = set(members)
+    return replace(group, members={name: at for name, at in group.members.items() if name not in removed})

@@ -35,6 +35,8 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.groups import GroupBook
 
 _CHANGE_S: Final = 3.0
+#: Seconds between two looks at a bucket that was lost.
+_LOOK_S: Final = 0.05
 _NOT_WRITTEN: Final = "the bucket of groups was not written"
 
 
@@ -131,11 +133,11 @@ class GroupRequests:
             if not isinstance(answer, Group) or (answer == known and request.change is not GroupChange.DELETE):
                 return answer
             try:
-                await self._write(request, answer)
+                value = await self._write(request, answer)
             except WrongRevision:
                 await self._catch_up()
                 continue
-            await self._catch_up()
+            await self._until_in_force(answer.name, value)
             logger().info(
                 "group changed",
                 group=answer.name,
@@ -145,12 +147,23 @@ class GroupRequests:
             )
             return answer
 
-    async def _write(self, request: ChangeGroup, group: Group) -> None:
+    async def _write(self, request: ChangeGroup, group: Group) -> bytes | None:
+        """Write a group, and return its value; None if it was deleted. Raises `BusError`."""
         if request.change is GroupChange.DELETE:
             await self._bucket.delete(group.name)
-            return
-        entry = self._mirror.entries.get(group.name)
-        await self._bucket.update(group.name, msgspec.json.encode(group), 0 if entry is None else entry.revision)
+            return None
+        entry, value = self._mirror.entries.get(group.name), msgspec.json.encode(group)
+        await self._bucket.update(group.name, value, 0 if entry is None else entry.revision)
+        return value
+
+    async def _until_in_force(self, name: str, value: bytes | None) -> None:
+        """Return when the value counts. A bucket that was lost is mirrored anew, and its old values count until then."""
+        while True:
+            await self._catch_up()
+            entry = self._mirror.entries.get(name)
+            if (None if entry is None else entry.value) == value:
+                return
+            await anyio.sleep(_LOOK_S)
 
     async def _catch_up(self) -> None:
         while not await self._mirror.catch_up(timeout_s=_CHANGE_S):

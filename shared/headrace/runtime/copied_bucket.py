@@ -7,7 +7,7 @@ restores lost values from the copies before it decides anything by the bucket. A
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Final
 
@@ -72,7 +72,7 @@ class CopiedBucket:
 
     async def delete(self, key: str) -> None:
         # The copy is deleted first, so that the deleted value does not count as lost.
-        await self._copies.delete(key)
+        await self._write_copy(lambda: self._copies.delete(key))
         await self._bucket.delete(key)
 
     async def purge(self, prefix: str) -> None:
@@ -163,8 +163,19 @@ class CopiedBucket:
             return False
 
     async def _copy(self, key: str, value: bytes, revision: int) -> int:
-        await self._copies.put(key, msgspec.msgpack.encode(_Copy(revision, value)))
+        copy = msgspec.msgpack.encode(_Copy(revision, value))
+        await self._write_copy(lambda: self._copies.put(key, copy))
         return revision
+
+    async def _write_copy(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Write to the copies. If their bucket is gone, it is made again, with all copies. Raises `BusError`."""
+        try:
+            await write()
+        except BusError as error:
+            logger().warning("copy not written", bucket=self._name, error=str(error))
+            await self._bus.key_value(subjects.copies_of(self._name))
+            await write()
+            await self._compare()
 
 
 def _is_newer(copy: _Copy, entry: Entry) -> bool:
