@@ -113,7 +113,7 @@ def _cells(shown: Shown, line: Line, lead: str) -> Iterator[str]:
             case By.USER:
                 yield printable(line.user) or _OTHERS
             case By.OPERATION:
-                yield line.operation or _OTHERS
+                yield printable(line.operation) or _OTHERS
             case By.POOL | By.TREE:
                 name = line.pool.rpartition("/")[2] if shown.keys == (By.TREE,) and line.pool != "/" else line.pool
                 yield lead + (printable(name) if key is By.TREE or line.pool != "/" else _OTHERS)
@@ -156,7 +156,7 @@ def csv_text(shown: Shown) -> str:
 
 
 def _harmless(text: str) -> str:
-    return f"'{text}" if text[:1] in tuple("=+-@\t\r") and text else text
+    return f"'{text}" if text[:1] in tuple("=+-@\t\r\n") and text else text
 
 
 def usage_json(shown: Shown) -> dict[str, object]:
