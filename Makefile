@@ -122,7 +122,7 @@ docs-capture: setup ## Take the picture of the terminal in README.md again
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
-		--no-python-downloads --python-version 3.11 --group dev --group build --output-file requirements.lock pyproject.toml >/dev/null
+		--no-python-downloads --python-version 3.11 --all-extras --group dev --group build --output-file requirements.lock pyproject.toml >/dev/null
 	.ci/check-lock
 
 clean: ## Remove .venv, caches and build results

@@ -18,6 +18,7 @@ import msgspec
 from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import BadInput
+from headrace.extras import require
 from headrace.suggestions import hint
 from headrace.systemd.systemctl import is_outdated, is_true, systemctl
 from headrace.systemd.unit_files import (
@@ -115,7 +116,7 @@ def uninstall(installation: ClusterInstallation) -> Iterator[str]:
 
 
 def _processes(cluster: Path) -> list[ClusterProcess]:
-    """Return all processes whose folders are in the folder `cluster`, the servers first. Raises `NoServer`."""
+    """Return all processes whose folders are in the folder `cluster`, the servers first. Raises `MissingExtra`."""
     configurations = sorted(cluster.glob(f"*/{SERVER_FILE}"))
     found = [
         ClusterProcess(file.parent.name, is_server=True, command=[find_nats_server(), "-c", str(file)])
@@ -155,7 +156,10 @@ def _start(name: str, *, has_changed: bool) -> str:
 
 
 def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
-    """Check what would keep the units from running, and return their account. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
+    """Check what would keep the units from running, and return their account.
+
+    Raises `CannotInstall`, `NoSystemd`, `BadInput`, `MissingExtra`.
+    """
     name, cluster = installation.account, installation.cluster
     try:
         owner = pwd.getpwnam(name)
@@ -171,6 +175,8 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
         raise BadInput("FOLDER", str(cluster), f"a folder without «:» in its path that is not below one of {folders}")
     if Path(sys.executable).is_relative_to(cluster):
         raise BadInput("FOLDER", str(cluster), f"a folder that does not contain the program {sys.executable}")
+    if not all(process.is_server for process in installation.processes):
+        require("server", "`headrace cluster install`")
     check_unit_folder(installation.unit_folder)
     for process in installation.processes:
         _is_installed(installation, process)

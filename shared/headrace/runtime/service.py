@@ -28,6 +28,7 @@ from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.stores import ReplicaWatch, needed_streams, until_there
 from headrace.errors import BadInput, HeadraceError
+from headrace.extras import MissingExtra, require
 from headrace.ids import tree_name
 from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
@@ -180,8 +181,10 @@ def run_service(
         configure(name, settings.log_level)
         credential = read_credential(settings.credential_file)
         _ = settings.server_urls
+        if settings.metrics_port:
+            require("metrics", "the setting metrics_port")
         begin_tracing(name, with_otel_variables(settings.traces, os.environ))
-    except (BadInput, KeyError) as error:
+    except (BadInput, KeyError, MissingExtra) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(2)
     share_one_arena()
