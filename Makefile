@@ -37,6 +37,7 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin shared services/headrace_cli
 
 layers: setup
 	$(BIN)/lint-imports --no-logo

@@ -16,7 +16,8 @@ from rich.text import Text
 from headrace.client import Client, NotAdmitted, NotRunning, NotTrusted, NotYours, Refused, Unanswered, connect
 from headrace.client.asking import PATIENCE_S
 from headrace.errors import BadInput, HeadraceError
-from headrace.extras import MissingExtra
+from headrace.installation.extras import MissingExtra
+from headrace.installation.systems import NeedsLinux
 from headrace.pools import Defects
 from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
@@ -193,6 +194,7 @@ def exit_of(error: BaseException) -> int | None:
             | NotTrusted()
             | NotYours()
             | MissingExtra()
+            | NeedsLinux()
             | CannotInstall()
             | NoSystemd()
         ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.extras import require_in_process
+from headrace.installation.extras import require_in_process
 
 
 def main() -> None:

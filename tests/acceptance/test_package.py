@@ -23,7 +23,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from headrace.extras import MODULES
+from headrace.installation.extras import MODULES
 from headrace_cli.up import process_marks
 
 ROOT = Path(__file__).parents[2]

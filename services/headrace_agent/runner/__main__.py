@@ -14,6 +14,7 @@ import sys
 import time
 
 from headrace.errors import BadInput
+from headrace.installation.systems import require_linux_in_process
 from headrace.obs.logging import configure, logger
 from headrace.systemd.notifier import notifier_of
 from headrace_agent.host.state_folder import ForeignState, StateInUse, claim
@@ -26,6 +27,7 @@ from headrace_agent.runner.settings import Settings, parse
 
 def main(arguments: list[str]) -> int:
     """Run the runner to its end. Return its exit status."""
+    require_linux_in_process("the runner of a Headrace agent")
     try:
         settings = parse(arguments)
     except BadInput as error:

@@ -17,7 +17,7 @@ import msgspec
 from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import BadInput
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace.suggestions import hint
 from headrace.systemd.systemctl import is_outdated, is_true, systemctl
 from headrace.systemd.unit_files import (

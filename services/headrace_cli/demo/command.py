@@ -11,7 +11,7 @@ import anyio
 from headrace.client import Client, connect
 from headrace.counted import counted
 from headrace.errors import HeadraceError
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace.runtime.clock import SystemClock
 from headrace_cli.demo.comeback import Comeback
 from headrace_cli.demo.course import Course

@@ -22,7 +22,7 @@ from cyclopts import Parameter
 from headrace.client import Client
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace.wire.replay import Replay, ReplayRefused, ReplayTask
 from headrace_cli.commands.pools.volume.command import stretch_ms
 from headrace_cli.exit_statuses import Exit

@@ -20,8 +20,8 @@ from headrace.client.place import traces_folder
 from headrace.client.places.kept import SavedServers
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
-from headrace.extras import require
 from headrace.ids import node_name_from_host
+from headrace.installation.extras import require
 from headrace.obs.trace_sinks import Traces, check_endpoint, is_switched_off, with_otel_variables
 from headrace.wire.nodes import StopMode
 from headrace_cli.exit_statuses import Exit

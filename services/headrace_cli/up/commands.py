@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
-from headrace.extras import MissingExtra
 from headrace.ids import TreeName
+from headrace.installation.extras import MissingExtra
 from headrace_cli.cluster.certificates import SERVER_FILES, new_certificates
 from headrace_cli.up.configuration import (
     Table,
@@ -115,6 +115,8 @@ def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:
 
 def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, Command]]:
     """Return the plan and the command of each process, in the order of starting."""
+    if sys.platform != "linux":
+        raise NotImplementedError
     server = [find_nats_server("up"), "-c", str(state.path / "nats.conf")]
     cores = {"GOMAXPROCS": str(server_cores(len(os.sched_getaffinity(0))))}
     plan = ProcessPlan(name=NATS_SERVER, group=StopGroup.BUS)

@@ -9,7 +9,7 @@ from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl, Locator
 
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
 #: Upper bound of the nesting of elements.

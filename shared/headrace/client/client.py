@@ -29,8 +29,8 @@ from headrace.client.sessions import Sessions
 from headrace.client.trees import Trees
 from headrace.durations import parse_time_limit_ms
 from headrace.errors import BadInput
-from headrace.extras import MissingExtra
 from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
+from headrace.installation.extras import MissingExtra
 from headrace.job_tasks import with_tasks
 from headrace.obs.trace_sinks import begin_tracing, with_otel_variables
 from headrace.obs.tracing import SpanKind, start_of_operation

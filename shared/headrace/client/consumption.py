@@ -11,8 +11,8 @@ import msgspec
 
 from headrace.client.asking import Asker
 from headrace.consumption_sums import Adding, By, Line, Wanted, checked_keys, periods
-from headrace.extras import require
 from headrace.ids import TreeName
+from headrace.installation.extras import require
 from headrace.runtime.clock import Clock
 from headrace.runtime.concurrent_calls import together
 from headrace.wire.consumption import BadRecord, ConsumptionPage, GetConsumption

@@ -26,7 +26,7 @@ from headrace.archives import pack
 from headrace.client.blocking import Client
 from headrace.executor import job
 from headrace.executor.outcomes import FIRST_TAIL_BYTES, LONGEST_TRAILER_BYTES, JobFailed, needed_bytes, outcome_in
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import JobRow, OperationView
 

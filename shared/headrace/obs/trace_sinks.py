@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headrace.errors import BadInput
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace.obs import tracing
 from headrace.obs.logging import logger
 from headrace.obs.span_file import SpanFile

@@ -28,8 +28,9 @@ from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.stores import ReplicaWatch, needed_streams, until_there
 from headrace.errors import BadInput, HeadraceError
-from headrace.extras import MissingExtra, require
 from headrace.ids import tree_name
+from headrace.installation.extras import MissingExtra, require
+from headrace.installation.systems import require_linux_in_process
 from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
 from headrace.obs.trace_sinks import begin_tracing, with_otel_variables
@@ -183,6 +184,7 @@ def run_service(
     parser = argparse.ArgumentParser(prog=f"headrace-{name.replace('_', '-')}", description=kind.__doc__)
     parser.add_argument("--config", type=Path, help="settings file (TOML)")
     arguments = parser.parse_args()
+    require_linux_in_process(parser.prog)
     try:
         settings = load(kind, name, arguments.config, os.environ)
         configure(name, settings.log_level)

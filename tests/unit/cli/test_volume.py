@@ -15,8 +15,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
-from headrace.extras import MissingExtra
 from headrace.ids import PoolName, TreeName
+from headrace.installation.extras import MissingExtra
 from headrace.wire.history import Delivery, HistoryPoint, IntegralPoint, PoolHistory, Savings, Spread
 from headrace.wire.integral import Volume
 from headrace.wire.lost_work import LostWork, LostWorkTold

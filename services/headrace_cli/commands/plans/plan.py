@@ -17,7 +17,7 @@ from cyclopts import Parameter
 
 from headrace.client import Client
 from headrace.errors import BadInput
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace.wire.plan import Plan, PlanRefused
 from headrace_cli.commands.operations.dry_run import without_what_never_runs
 from headrace_cli.commands.plans.plan_table import plan_notes, plan_table, plan_title

@@ -13,7 +13,7 @@ from headrace.client import Client
 from headrace.client.consumption import Consumed
 from headrace.consumption_sums import By, checked_keys
 from headrace.errors import BadInput, shortened
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace.pools.tree_options import Prices
 from headrace.runtime.clock import SystemClock
 from headrace.suggestions import hint

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import BadInput
-from headrace.extras import require
+from headrace.installation.extras import require
 from headrace_cli.commands.pools.volume.chart import Chart, Line, LineKind, Panel
 from headrace_cli.show.times import time_ticks, zone_name
 
