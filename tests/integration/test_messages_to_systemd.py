@@ -91,3 +91,12 @@ def test_the_server_of_a_unit_is_watched_as_long_as_it_runs(folder: Path) -> Non
         assert systemd.until("READY", "1")[-1]["STATUS"] == f"serves clients at port {port}"
         assert os.path.basename(os.readlink(f"/proc/{process.pid}/exe")) == "nats-server"
         goes_silent(systemd, process.pid)
+
+
+def test_a_server_at_an_address_that_its_configuration_does_not_name_is_ready_too(folder: Path) -> None:
+    (folder / "nats.conf").write_text(f"host: 127.0.0.1\nport: {free_port()}\n")
+    server = str(Path(sys.executable).with_name("nats-server"))
+    words = ("headrace_cli.cluster.watched_server", server, "-c", str(folder / "nats.conf"))
+    with NotifySocket(folder, WATCHDOG_S) as systemd, running(systemd, *words):
+        assert systemd.until("READY", "1")[-1]["STATUS"] == "serves clients at an address that is not watched"
+        systemd.until("WATCHDOG", "1")

@@ -15,7 +15,7 @@ import pytest
 
 from headrace.runtime.readiness import Readiness
 from headrace.systemd.notifier import Notifier, notifier_of, silent_notifier
-from headrace_cli.cluster.watched_server import ClientAddress, greets
+from headrace_cli.cluster.watched_server import ClientAddress, client_address, greets
 from tests.support.nats_server import nats_server
 from tests.support.notify_socket import NotifySocket
 
@@ -128,6 +128,21 @@ def test_a_server_that_is_stopped_greets_nobody() -> None:
         assert not greets(ClientAddress("127.0.0.1", server.port), timeout_s=0.2)
         server.thaw()
     assert not greets(ClientAddress("127.0.0.1", server.port))
+
+
+@pytest.mark.parametrize(
+    ("configuration", "address"),
+    [
+        ('listen: "0.0.0.0:4222"\ntls { handshake_first: true }\n', ClientAddress("127.0.0.1", 4222, True)),
+        ('a: b\nlisten: "[::]:4222"\n', ClientAddress("::1", 4222)),
+        ('listen: "10.0.0.1:4222"\n', ClientAddress("10.0.0.1", 4222)),
+        ("port: 4222\n", None),
+    ],
+)
+def test_the_watcher_of_a_server_connects_where_the_server_listens(
+    configuration: str, address: ClientAddress | None
+) -> None:
+    assert client_address(configuration) == address
 
 
 def test_the_runner_imports_no_event_loop_for_its_messages() -> None:

@@ -46,23 +46,33 @@ def main() -> None:
     """Start the watcher, and become the server."""
     command = sys.argv[1:]
     notifier = notifier_of(os.environ, os.getpid(), time.monotonic)
-    text = Path(command[-1]).read_text(encoding="utf-8")
-    found = LISTEN.search(text)
-    if notifier.is_heard and found is not None:
-        host, server = found[1].strip("[]"), os.getpid()
-        if os.fork() == 0:
-            address = ClientAddress(_EVERYWHERE.get(host, host), int(found[2]), _HANDSHAKE_FIRST in text)
-            watch(address, notifier, server)
-            os._exit(0)
+    address = client_address(Path(command[-1]).read_text(encoding="utf-8"))
+    server = os.getpid()
+    if notifier.is_heard and os.fork() == 0:
+        watch(address, notifier, server)
+        os._exit(0)
     os.execv(command[0], command)
 
 
-def watch(address: ClientAddress, notifier: Notifier, server: int) -> None:
-    """Give signs of life of the server `server`, the parent of this process, until it has ended."""
+def client_address(configuration: str) -> ClientAddress | None:
+    """Return the address at which a server greets clients; None if the configuration, which people may change, does not name it."""
+    found = LISTEN.search(configuration)
+    if found is None:
+        return None
+    host = found[1].strip("[]")
+    return ClientAddress(_EVERYWHERE.get(host, host), int(found[2]), _HANDSHAKE_FIRST in configuration)
+
+
+def watch(address: ClientAddress | None, notifier: Notifier, server: int) -> None:
+    """Give signs of life of the server `server`, the parent of this process, until it has ended.
+
+    Without an address, only the end of the server is noticed.
+    """
     while os.getppid() == server:
-        is_greeted = greets(address)
+        is_greeted = address is None or greets(address, min(_GREETING_S, notifier.period_s))
         if is_greeted and not notifier.is_ready:
-            notifier.ready(f"serves clients at port {address.port}")
+            where = f"at port {address.port}" if address else "at an address that is not watched"
+            notifier.ready(f"serves clients {where}")
         elif is_greeted or not notifier.is_ready:
             # A server that reads a large store at its start may take its time.
             notifier.alive()
