@@ -37,6 +37,7 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin shared services/headrace_cli
 
 layers: setup
 	$(BIN)/lint-imports --no-logo
@@ -122,7 +123,7 @@ docs-capture: setup ## Take the picture of the terminal in README.md again
 
 lock: ## Renew requirements.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
-		--no-python-downloads --python-version 3.11 --group dev --group build --output-file requirements.lock pyproject.toml >/dev/null
+		--no-python-downloads --python-version 3.11 --all-extras --group dev --group build --output-file requirements.lock pyproject.toml >/dev/null
 	.ci/check-lock
 
 clean: ## Remove .venv, caches and build results

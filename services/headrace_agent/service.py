@@ -185,8 +185,10 @@ class Agent:
     async def _speak(self, tasks: TaskGroup) -> None:
         """Subscribe first, then start the tasks that send, so that no answer or nudge is missed."""
         # The credential is renewed first, because this release may listen on a subject that the old credential does not allow yet.
+        self._runtime.readiness.waits("renews the credential of the node")
         await self._renewal.renew()
         await self.listen()
+        self._runtime.readiness.ready(f"serves node {self.node} of tree {self._settings.tree}")
         tasks.start_soon(self._renewal.keep)
         tasks.start_soon(self._send_heartbeats)
         tasks.start_soon(self._send_enrolments)

@@ -26,18 +26,19 @@ from headrace_cli.exit_statuses import Exit
 _STDERR: Final = 2
 #: Threshold of the garbage collector, in objects. With the default the collector runs again and again during the imports.
 _COLLECTED_AT: Final = 100_000
+#: Values of `sys.platform` of systems on which clients run.
+_CLIENT_SYSTEMS: Final = ("linux", "darwin")
 #: The first word in calls by the scripts of `headrace completion`. Help does not list it, because users do not type it.
 _TAB: Final = "complete"
-#: User-facing names for values of `sys.platform`.
-_OTHER_SYSTEMS: Final = {"darwin": "macOS", "win32": "Windows"}
 
 
 def _check_system(platform: str) -> None:
-    """End the process with one sentence if the system is not Linux, before a module is imported that exists only on Linux."""
-    if platform != "linux":
-        system = _OTHER_SYSTEMS.get(platform, platform)
+    """End the process with one sentence if no command runs on this system, before a module is imported that does not exist there."""
+    if platform not in _CLIENT_SYSTEMS:
+        from headrace.installation.systems import system_name
+
         print(
-            f"Headrace runs on Linux, and this is {system}: use a host or a virtual machine with Linux"
+            f"Headrace runs on Linux, and this is {system_name(platform)}: use a host or a virtual machine with Linux"
             f"{', such as WSL 2' if platform == 'win32' else ''}.",
             file=sys.stderr,
         )

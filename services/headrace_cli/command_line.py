@@ -119,6 +119,8 @@ _USAGES: Final = {
 }
 
 
+#: First words of commands that run or manage processes of Headrace on this host.
+_LINUX_ONLY: Final = (("up",), ("demo",), ("agent",), ("cluster", "install"), ("cluster", "uninstall"))
 _HELP: Final = frozenset({"--help", "-h"})
 _MARKED: Final = re.compile(r"\*\*(.+?)\*\*|`(.+?)`")
 
@@ -210,6 +212,17 @@ def _tell_more(error: CycloptsError, words: list[str]) -> None:
         print(said, file=sys.stderr)
 
 
+def _check_system(words: list[str]) -> None:
+    """Raise `NeedsLinux` for a command that this system cannot run. Its help is shown everywhere."""
+    if sys.platform == "linux":
+        return
+    from headrace.installation.systems import require_linux
+
+    for command in _LINUX_ONLY:
+        if tuple(words[: len(command)]) == command and _HELP.isdisjoint(words):
+            require_linux(f"`headrace {' '.join(command)}`")
+
+
 def run_command(words: list[str]) -> int:
     """Run the command named by the words after `headrace` and return its exit status. Raises what the command raises."""
     if words and not words[0].startswith("-"):
@@ -221,6 +234,7 @@ def run_command(words: list[str]) -> int:
     first = next((word for word in words if not word.startswith("-")), "")
     named = first in COMMANDS
     if named:
+        _check_system(words)
         from headrace.obs.logging import configure
 
         configure("cli", "error")

@@ -16,6 +16,8 @@ from rich.text import Text
 from headrace.client import Client, NotAdmitted, NotRunning, NotTrusted, NotYours, Refused, Unanswered, connect
 from headrace.client.asking import PATIENCE_S
 from headrace.errors import BadInput, HeadraceError
+from headrace.installation.extras import MissingExtra
+from headrace.installation.systems import NeedsLinux
 from headrace.pools import Defects
 from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
@@ -180,14 +182,21 @@ def exit_of(error: BaseException) -> int | None:
     """Return the exit status for an error that the user can act on, else None."""
     from headrace.systemd.systemctl import NoSystemd
     from headrace.systemd.unit_files import CannotInstall
-    from headrace_cli.up.commands import NoServer
     from headrace_cli.up.state_folder import InUse
 
     match error:
         case NotRunning() | Unanswered():
             return Exit.NOT_RUNNING
         case (
-            Refused() | InUse() | NotAdmitted() | NotTrusted() | NotYours() | NoServer() | CannotInstall() | NoSystemd()
+            Refused()
+            | InUse()
+            | NotAdmitted()
+            | NotTrusted()
+            | NotYours()
+            | MissingExtra()
+            | NeedsLinux()
+            | CannotInstall()
+            | NoSystemd()
         ):
             return Exit.REFUSED
         case BadInput() | Defects() | UnusableFile():

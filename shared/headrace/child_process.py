@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 
 import anyio
 
 
 async def until_ended(pid: int) -> None:
     """Wait for the end of a child process. The caller must still collect its exit status."""
+    if sys.platform != "linux":
+        raise NotImplementedError
     descriptor = os.pidfd_open(pid)
     try:
         await anyio.wait_readable(descriptor)

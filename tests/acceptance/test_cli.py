@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,7 @@ from headrace.client import Refused
 from headrace.wire.operations import JobRow, OperationState
 from tests.support.forked_commands import Forked
 from tests.support.headrace_up import HEADRACE, Up
+from tests.support.simulated_macos import AS_MACOS
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +49,38 @@ def test_fifty_jobs_run_in_the_folder_where_they_were_started(up: Up, tmp_path: 
     lines = up.run("op", "logs", view["operation"]).stdout.splitlines()
     assert lines == [f"{index}: index {index} red" for index in range(50)]
     assert "50 of 50 jobs completed" in done.stderr
+
+
+def test_client_commands_run_on_a_simulated_macos(up: Up, tmp_path: Path) -> None:
+    commands = [
+        ("run", "--id", "of-a-mac", "--wait", "--memory", "64M", "--", "echo", "seen"),
+        ("op", "logs", "of-a-mac"),
+        ("op", "list", "--json"),
+        ("op", "explain", "of-a-mac"),
+        ("pool", "tree"),
+        ("node", "list"),
+        ("whoami",),
+        ("service", "list"),
+        ("usage",),
+    ]
+    program = f"""{AS_MACOS}
+from headrace_cli.__main__ import main
+for words in {commands!r}:
+    sys.argv = ["headrace", *words]
+    try:
+        main()
+    except SystemExit as end:
+        print("status", int(end.code), flush=True)
+"""
+    environment = {**os.environ, "HEADRACE_STATE": str(up.state)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert done.stdout.count("status 0\n") == len(commands), done.stdout + done.stderr
+    assert "status 0\nseen\nstatus 0\n" in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 def test_without_wait_only_the_id_goes_to_stdout(up: Up) -> None:

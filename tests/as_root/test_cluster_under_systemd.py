@@ -53,6 +53,7 @@ def test_the_page_leads_from_nothing_to_a_job_and_out_again(host: BootedSystemd)
     _sees_only_its_own_folder(host)
     _runs_a_job(host)
     _is_started_again(host)
+    _is_watched(host)
 
     host.run(of_page("cluster uninstall"))
     assert host.run("pgrep --euid headrace --list-full", status=1) == ""
@@ -71,6 +72,26 @@ def _sees_only_its_own_folder(host: BootedSystemd) -> None:
         assert f"{host.run('id -u headrace').strip()} " in host.run(f"stat --format='%u ' {CLUSTER}/{own}/*")
     assert host.run(f"stat --format='%U %a' {CLUSTER}/admission/credential").split() == ["headrace", "600"]
     assert host.run(f"stat --format='%U %a' {CLUSTER}/client/credential").split() == ["root", "600"]
+
+
+def _is_watched(host: BootedSystemd) -> None:
+    """Check that systemd shows what each process does, and replaces processes that hang."""
+    shown = {unit: host.run(f"systemctl show --property=StatusText --value {unit}").strip() for unit in UNITS}
+    assert shown["headrace-nats.service"] == "serves clients at port 4222"
+    assert all(shown[unit].startswith("leads ") for unit in UNITS[1:]), shown
+    assert "serves node host-17" in host.run("systemctl show --property=StatusText --value headrace-agent-host-17")
+    units = ("headrace-nats", "headrace-allocator", "headrace-agent-host-17", "headrace-runner-host-17")
+    for unit in units:
+        drop_in = f"/run/systemd/system/{unit}.service.d"
+        host.run(f"mkdir -p {drop_in} && printf '[Service]\\nWatchdogSec=3\\n' >{drop_in}/watchdog.conf")
+    host.run(f"systemctl daemon-reload && systemctl restart {' '.join(units)}")
+    host.until(lambda: is_served(host))
+    frozen_pids = {unit: host.main_pid(unit) for unit in units}
+    host.run(f"kill -STOP {' '.join(frozen_pids.values())}")
+    for unit, frozen in frozen_pids.items():
+        host.until(lambda unit=unit, frozen=frozen: host.main_pid(unit) not in ("0", frozen))  # type: ignore[misc]
+        assert "Failed with result 'watchdog'" in host.run(f"journalctl --no-pager --unit {unit}")
+    host.until(lambda: is_served(host))
 
 
 def _runs_a_job(host: BootedSystemd) -> None:

@@ -15,6 +15,7 @@ from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.role import Role, role_of
 from headrace.runtime.service import Runtime, _run
 from headrace.runtime.settings import CommonSettings
+from headrace.systemd.notifier import silent_notifier
 from headrace.wire import subjects
 from headrace.wire.version import WhoRequest
 from tests.support.nats_server import nats_server
@@ -62,6 +63,8 @@ async def test_a_service_that_stops_while_a_task_is_at_work_ends_well(
             await provision(other, [TREE])
             await other.serve(UNANSWERED, never)
             settings = CommonSettings(nats_url=server.url)
-            status = await _run("allocator", settings, None, subjects.inbox("service", "allocator"), serve, True)
+            status = await _run(
+                "allocator", settings, None, subjects.inbox("service", "allocator"), serve, True, silent_notifier()
+            )
 
     assert status == 0

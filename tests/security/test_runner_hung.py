@@ -86,7 +86,7 @@ async def test_a_stopped_runner_is_killed_and_the_next_one_reports_its_jobs_lost
 async def test_a_runner_that_goes_on_in_time_is_said_to_be_well_and_keeps_its_jobs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick_looks: None
 ) -> None:
-    monkeypatch.setattr(hung_runner, "_KILL", 10**9)
+    monkeypatch.setattr(hung_runner, "KILL_AT_LOOK", 10**9)
     news = News()
     settings = AgentSettings(state_folder=str(tmp_path / "state"))
     link = RunnerLink(settings, "life-1", news.take, lambda *trouble: news.take(trouble))

@@ -15,6 +15,14 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 WANTED = [
     *PROJECT["project"]["dependencies"],
+    *sorted(
+        {
+            each
+            for extra in PROJECT["project"]["optional-dependencies"].values()
+            for each in extra
+            if not each.startswith("headrace[")
+        }
+    ),
     *PROJECT["dependency-groups"]["dev"],
     *PROJECT["dependency-groups"]["build"],
 ]

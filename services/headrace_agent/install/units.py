@@ -19,6 +19,10 @@ _CGROUPS: Final = "/sys/fs/cgroup"
 _AGENT_STOP_S: Final = 15
 #: Seconds that the runner may take to stop. It interrupts its jobs on its own if no agent ordered it to end them.
 _RUNNER_STOP_S: Final = 30
+#: Seconds without a sign of life after which systemd restarts an agent.
+_AGENT_WATCHDOG_S: Final = 60
+#: The same for a runner. A restart ends its jobs, so a slow disk gets more time. An agent that runs ends a hung runner sooner.
+_RUNNER_WATCHDOG_S: Final = 180
 
 _AGENT: Final = """\
 # Written by `headrace agent install`. Put changes of your own into a drop-in: systemctl edit {name}
@@ -29,7 +33,8 @@ After=network-online.target {runner}
 StartLimitIntervalSec=0
 
 [Service]
-Type=exec
+Type=notify
+WatchdogSec={watchdog_s}
 ExecStart={command}
 Environment=HEADRACE_AGENT_STARTS_RUNNER=false
 {account}UMask=0077
@@ -51,7 +56,8 @@ Description=Headrace runner of node {node}, which has the jobs
 StartLimitIntervalSec=0
 
 [Service]
-Type=exec
+Type=notify
+WatchdogSec={watchdog_s}
 ExecStart={command}
 {account}UMask=0077
 Slice={slice}
@@ -96,6 +102,7 @@ def agent_unit(node: str, command: Sequence[str], account: str, stop_timeout_ms:
             command=command_line(command),
             account=_user(account),
             slice=_SLICE,
+            watchdog_s=_AGENT_WATCHDOG_S,
             stop_s="infinity" if stop_timeout_ms is None else -(-stop_timeout_ms // 1000) + _AGENT_STOP_S,
         ),
     )
@@ -111,6 +118,7 @@ def runner_unit(node: str, command: Sequence[str], account: str) -> SystemdUnit:
             command=command_line(command),
             account=_user(account),
             slice=_SLICE,
+            watchdog_s=_RUNNER_WATCHDOG_S,
             stop_s=_RUNNER_STOP_S,
         ),
     )

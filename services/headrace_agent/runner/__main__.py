@@ -11,9 +11,12 @@ import os
 import resource
 import signal
 import sys
+import time
 
 from headrace.errors import BadInput
+from headrace.installation.systems import require_linux_in_process
 from headrace.obs.logging import configure, logger
+from headrace.systemd.notifier import notifier_of
 from headrace_agent.host.state_folder import ForeignState, StateInUse, claim
 from headrace_agent.runner.host.files import LinuxFiles
 from headrace_agent.runner.host.interface import Host
@@ -24,12 +27,14 @@ from headrace_agent.runner.settings import Settings, parse
 
 def main(arguments: list[str]) -> int:
     """Run the runner to its end. Return its exit status."""
+    require_linux_in_process("the runner of a Headrace agent")
     try:
         settings = parse(arguments)
     except BadInput as error:
         print(error, file=sys.stderr)
         return 2
     os.umask(0o077)
+    notifier = notifier_of(os.environ, os.getpid(), time.monotonic)
     _keep_descriptors()
     _hear_all_signals()
     try:
@@ -48,7 +53,8 @@ def main(arguments: list[str]) -> int:
         os.write(settings.ready_fd, b"ready\n")
         os.close(settings.ready_fd)
     gc.freeze()
-    runner.run()
+    notifier.ready("takes jobs")
+    runner.run(notifier)
     os.close(lock)
     return 0
 

@@ -18,6 +18,7 @@ from typing import assert_never
 
 from headrace.obs.logging import Logger, lost_lines
 from headrace.runtime.engine import NS_PER_MS, Check, Moment, Outcome
+from headrace.systemd.notifier import Notifier
 from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.agent_link import AgentLink
 from headrace_agent.runner.effects import (
@@ -62,6 +63,7 @@ from headrace_agent.runner.settings import Settings
 #: Number of messages of the agent that are obeyed before the jobs' output is read again.
 _MESSAGES_A_TURN = 32
 _TICK_MS = 1_000
+_LONGEST_WAIT_MS = 60_000
 _FIGURES_MS = 60_000
 #: Milliseconds after the end of the last job in which the agent may read the last messages, and unwritten ends are tried again.
 _LEAVE_MS = 2_000
@@ -118,13 +120,14 @@ class Runner:
         self._link = AgentLink(state, self._poll, log, os.getuid())
         log.info("runner started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
 
-    def run(self) -> None:
-        """Run until everything has ended."""
-        while not self.step():
-            pass
+    def run(self, notifier: Notifier) -> None:
+        """Run until everything has ended. Each step is a sign of life."""
+        most_ms = int(notifier.period_s * 1000) if notifier.is_heard else _LONGEST_WAIT_MS
+        while not self.step(min(most_ms, _LONGEST_WAIT_MS)):
+            notifier.alive()
         self.close()
 
-    def step(self, most_ms: int = 60_000) -> bool:
+    def step(self, most_ms: int = _LONGEST_WAIT_MS) -> bool:
         """Wait for events, at most `most_ms`, and handle them. Return True if the runner may end."""
         for fd, mask in self._poll.poll(self._timeout_ms(most_ms) / 1000):
             self._on_event(fd, mask)

@@ -15,7 +15,7 @@ from headrace_agent.settings import AgentSettings
 
 #: Prefixes of unit settings that are not copied: they say what is run, how often and how long. The other settings are about account and
 #: limits.
-_OF_RUNNING: Final = ("Exec", "Type", "Restart", "Timeout", "KillMode")
+_OF_RUNNING: Final = ("Exec", "Type", "NotifyAccess", "Restart", "Timeout", "KillMode", "Watchdog")
 
 
 class NotRoot(HeadraceError):

@@ -20,7 +20,7 @@ LOOK_S: Final = 3.0
 #: Looks in a row without any message, while an answer is due, after which a runner counts as hung.
 _HUNG: Final = 10
 #: Silent looks in a row after which the runner is killed. The new runner ends its jobs and reports them lost.
-_KILL: Final = 20
+KILL_AT_LOOK: Final = 20
 _CREDENTIALS: Final = struct.Struct("3i")
 
 
@@ -58,7 +58,7 @@ class RunnerSilence:
         self._looks = 0 if has_spoken or not is_asked else before + 1
         if not self._looks:
             return Finding.ANSWERS if before >= _HUNG else Finding.NOTHING
-        if self._looks == _KILL:
+        if self._looks == KILL_AT_LOOK:
             return Finding.KILL
         doublings, rest = divmod(self._looks, _HUNG)
         return Finding.HUNG if not rest and doublings & (doublings - 1) == 0 else Finding.NOTHING

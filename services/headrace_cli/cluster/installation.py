@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import pwd
-import re
 import socket
 import sys
 from collections.abc import Collection, Iterator, Sequence
@@ -18,6 +17,7 @@ import msgspec
 from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.errors import BadInput
+from headrace.installation.extras import require
 from headrace.suggestions import hint
 from headrace.systemd.systemctl import is_outdated, is_true, systemctl
 from headrace.systemd.unit_files import (
@@ -31,10 +31,11 @@ from headrace.systemd.unit_files import (
 from headrace.systemd.unit_text import SystemdUnit
 from headrace_cli.cluster.folder import SERVER_FILE, SETTINGS_FILE, STORE_FOLDER
 from headrace_cli.cluster.units import ClusterProcess, cluster_unit, runs_folder
+from headrace_cli.cluster.watched_server import LISTEN
 from headrace_cli.up.commands import find_nats_server
 
-#: The address in a server's configuration at which it listens for clients.
-_LISTEN: Final = re.compile(r'^listen: "(.*):([0-9]+)"$', re.MULTILINE)
+#: Start of the command line of a server whose signs of life a watcher gives.
+_WATCHED: Final = (sys.executable, "-m", "headrace_cli.cluster.watched_server")
 #: Folders that systemd replaces by empty private folders for these units. The folder of a cluster must not be there, because
 #: the processes could not see it.
 _PRIVATE: Final = (Path("/tmp"), Path("/var/tmp"), Path("/dev"))
@@ -115,10 +116,10 @@ def uninstall(installation: ClusterInstallation) -> Iterator[str]:
 
 
 def _processes(cluster: Path) -> list[ClusterProcess]:
-    """Return all processes whose folders are in the folder `cluster`, the servers first. Raises `NoServer`."""
+    """Return all processes whose folders are in the folder `cluster`, the servers first. Raises `MissingExtra`."""
     configurations = sorted(cluster.glob(f"*/{SERVER_FILE}"))
     found = [
-        ClusterProcess(file.parent.name, is_server=True, command=[find_nats_server(), "-c", str(file)])
+        ClusterProcess(file.parent.name, is_server=True, command=[*_WATCHED, find_nats_server(), "-c", str(file)])
         for file in configurations
     ]
     for name in (kind.value for kind in PartyKind if kind.is_service):
@@ -155,7 +156,10 @@ def _start(name: str, *, has_changed: bool) -> str:
 
 
 def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
-    """Check what would keep the units from running, and return their account. Raises `CannotInstall`, `NoSystemd`, `BadInput`."""
+    """Check what would keep the units from running, and return their account.
+
+    Raises `CannotInstall`, `NoSystemd`, `BadInput`, `MissingExtra`.
+    """
     name, cluster = installation.account, installation.cluster
     try:
         owner = pwd.getpwnam(name)
@@ -171,6 +175,8 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
         raise BadInput("FOLDER", str(cluster), f"a folder without «:» in its path that is not below one of {folders}")
     if Path(sys.executable).is_relative_to(cluster):
         raise BadInput("FOLDER", str(cluster), f"a folder that does not contain the program {sys.executable}")
+    if not all(process.is_server for process in installation.processes):
+        require("server", "`headrace cluster install`")
     check_unit_folder(installation.unit_folder)
     for process in installation.processes:
         _is_installed(installation, process)
@@ -190,7 +196,7 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
 
 def _check_address(configuration: str) -> None:
     """Check that a server can listen at its address, which another server may use. Raises `CannotInstall`."""
-    for host, port in _LISTEN.findall(configuration):
+    for host, port in LISTEN.findall(configuration):
         address = host.strip("[]")
         try:
             with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as trial:

@@ -24,7 +24,8 @@ After={after}
 StartLimitIntervalSec=0
 
 [Service]
-Type=exec
+Type=notify
+{access}WatchdogSec={watchdog_s}
 ExecStart={command}
 {more}User={account}
 UMask=0077
@@ -51,6 +52,8 @@ TemporaryFileSystem={cluster}:ro
 [Install]
 WantedBy=multi-user.target
 """
+#: Seconds without a sign of life after which systemd restarts a process. A computation of a large cluster may block the loop for some.
+_WATCHDOG_S: Final = 60
 _RELOAD: Final = "ExecReload=/bin/kill -HUP $MAINPID\n"
 
 
@@ -82,6 +85,9 @@ def cluster_unit(process: ClusterProcess, cluster: Path, account: str, servers: 
         description=f"Headrace: {'NATS server' if process.is_server else 'service'} {process.name}",
         after=network if process.is_server else " ".join([network, *servers]),
         command=command_line(process.command),
+        watchdog_s=_WATCHDOG_S,
+        # Another process of the unit watches the server, which gives no signs of life by itself.
+        access="NotifyAccess=all\n" if process.is_server else "",
         more=_RELOAD if process.is_server else "",
         account=account,
         cluster=quoted(str(cluster)),

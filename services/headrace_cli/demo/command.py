@@ -11,6 +11,7 @@ import anyio
 from headrace.client import Client, connect
 from headrace.counted import counted
 from headrace.errors import HeadraceError
+from headrace.installation.extras import require
 from headrace.runtime.clock import SystemClock
 from headrace_cli.demo.comeback import Comeback
 from headrace_cli.demo.course import Course
@@ -33,6 +34,7 @@ def demo() -> int:
     The exit status is 0 only if every job completed and every log could be read. Each pool must have got its share. Each
     preempted job must have been beyond the fair share of its operation. No process may be left running.
     """
+    require("up", "`headrace demo`")
     screen = Screen()
     state = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     keep = True

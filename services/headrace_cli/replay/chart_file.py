@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.ids import ROOT_POOL
 from headrace.wire.replay import ComparedPool, Replay, ReplayedPool
-from headrace_cli.commands.pools.volume.chart_file import SETTINGS, NoPlots, time_axis, write_figure
+from headrace_cli.commands.pools.volume.chart_file import SETTINGS, time_axis, write_figure
 from headrace_cli.replay.tables import UNITS
 from headrace_cli.show.times import timestamp
 
@@ -23,12 +23,10 @@ _TOWERING: Final = 1.5
 
 
 def draw_replay(answer: Replay, path: Path) -> None:
-    """Draw the replays and write the file, whole or not at all. Raises `NoPlots`, `OSError`."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise NoPlots from None
+    """Draw the replays and write the file, whole or not at all. Raises OSError."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
     pools = _drawn(answer)
     with rc_context(SETTINGS):
         figure = Figure(figsize=(12.0, 1.2 + 2.0 * len(pools)), layout="constrained")

@@ -22,6 +22,7 @@ from cyclopts import Parameter
 from headrace.client import Client
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
+from headrace.installation.extras import require
 from headrace.wire.replay import Replay, ReplayRefused, ReplayTask
 from headrace_cli.commands.pools.volume.command import stretch_ms
 from headrace_cli.exit_statuses import Exit
@@ -77,6 +78,7 @@ def replay(
     plot
         File for a picture; its name ends in .png or .svg.
     """
+    require("analysis", "`headrace replay`")
     since_ms, until_ms = stretch_ms(since, until)
     step_ms = parse_duration_ms(step, place="--step") if step is not None else None
     if step_ms == 0:

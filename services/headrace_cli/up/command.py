@@ -21,6 +21,7 @@ from headrace.client.places.kept import SavedServers
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.ids import node_name_from_host
+from headrace.installation.extras import require
 from headrace.obs.trace_sinks import Traces, check_endpoint, is_switched_off, with_otel_variables
 from headrace.wire.nodes import StopMode
 from headrace_cli.exit_statuses import Exit
@@ -63,12 +64,14 @@ class TraceOptions:
     folder."""
 
     def traces(self, state: Path) -> Traces:
-        """Return the settings of traces. Raises `BadInput`."""
+        """Return the settings of traces. Raises `BadInput`, `MissingExtra`."""
         if not 0.0 <= self.trace_sample <= 1.0:
             raise BadInput("--trace-sample", self.trace_sample, "a number from 0 to 1")
         if self.trace_endpoint:
             check_endpoint(self.trace_endpoint, "--trace-endpoint")
         given = with_otel_variables(Traces(self.trace_endpoint, sample_ratio=self.trace_sample), os.environ)
+        if given.endpoint:
+            require("tracing", f"sending spans to {given.endpoint}")
         folder = "" if is_switched_off(os.environ) else str(traces_folder(state))
         return msgspec.structs.replace(given, folder=folder)
 
@@ -136,6 +139,8 @@ def up(
 
 
 def _run(options: UpOptions, screen: Screen) -> int:
+    require("up", "`headrace up`")
+
     async def when_ready(ready: Ready) -> bool:
         with suppress(OSError):
             _welcome(screen, options, ready)

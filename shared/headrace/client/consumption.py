@@ -12,6 +12,7 @@ import msgspec
 from headrace.client.asking import Asker
 from headrace.consumption_sums import Adding, By, Line, Wanted, checked_keys, periods
 from headrace.ids import TreeName
+from headrace.installation.extras import require
 from headrace.runtime.clock import Clock
 from headrace.runtime.concurrent_calls import together
 from headrace.wire.consumption import BadRecord, ConsumptionPage, GetConsumption
@@ -58,8 +59,9 @@ class Consumption:
         """Add up what finished runs were allotted, used and lost from the day `since` to before the day `until` (UTC).
 
         A run counts after its end, with each part of its time on the day of that part. `pool` selects a pool and all pools that were
-        below it. Raises `Refused`, `Unanswered`, `BadInput`.
+        below it. Raises `Refused`, `Unanswered`, `BadInput`, `MissingExtra`.
         """
+        require("analysis", "adding up consumption, as `headrace usage` does,")
         keys, wanted = checked_keys(by, "by"), Wanted(self._tree, pool, user, operation)
         today = date(1970, 1, 1) + timedelta(self._clock.wall_ms() // _DAY_MS)
         # There are no records after today. To read to the end of the year takes one record of a year instead of many of days.

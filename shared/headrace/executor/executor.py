@@ -26,6 +26,7 @@ from headrace.archives import pack
 from headrace.client.blocking import Client
 from headrace.executor import job
 from headrace.executor.outcomes import FIRST_TAIL_BYTES, LONGEST_TRAILER_BYTES, JobFailed, needed_bytes, outcome_in
+from headrace.installation.extras import require
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import JobRow, OperationView
 
@@ -120,6 +121,7 @@ class _Work:
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> futures.Future[Any]:
         # Loading it takes longer than most commands run.
+        require("executor", "headrace.Executor")
         import cloudpickle
 
         future: futures.Future[Any] = futures.Future()

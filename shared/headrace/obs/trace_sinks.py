@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headrace.errors import BadInput
+from headrace.installation.extras import require
 from headrace.obs import tracing
 from headrace.obs.logging import logger
 from headrace.obs.span_file import SpanFile
@@ -83,11 +84,12 @@ def _sample_ratio(environment: Mapping[str, str]) -> float:
 
 
 def begin_tracing(service: str, traces: Traces) -> None:
-    """Turn tracing on as configured. If the disk is full, tracing stays off. Raises `BadInput`."""
+    """Turn tracing on as configured. If the disk is full, tracing stays off. Raises `BadInput`, `MissingExtra`."""
     if tracing.is_on() or not (traces.endpoint or traces.folder):
         return
     if traces.endpoint:
         check_endpoint(traces.endpoint, "trace_endpoint")
+        require("tracing", f"sending spans to {traces.endpoint}")
         from headrace.obs.otlp import OtlpSink
 
         tracing.begin(service, OtlpSink(traces.endpoint, service), traces.sample_ratio)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 from headrace.runtime.engine import Moment
 
@@ -24,11 +25,18 @@ class Clock(Protocol):
         ...
 
 
+#: The steady clock also runs while the machine sleeps, as leases require. On macOS, CLOCK_MONOTONIC is such a clock.
+if sys.platform == "linux":
+    _STEADY: Final = time.CLOCK_BOOTTIME
+else:
+    _STEADY: Final = time.CLOCK_MONOTONIC
+
+
 class SystemClock:
-    """The machine's clocks. The steady clock is CLOCK_BOOTTIME, which also runs while the machine sleeps, as leases require."""
+    """The machine's clocks."""
 
     def now(self) -> Moment:
-        return Moment(time.clock_gettime_ns(time.CLOCK_BOOTTIME), self.wall_ms())
+        return Moment(time.clock_gettime_ns(_STEADY), self.wall_ms())
 
     def wall_ms(self) -> int:
         return self.wall_ns() // 1_000_000
@@ -38,4 +46,4 @@ class SystemClock:
         return time.time_ns()
 
     def steady_s(self) -> float:
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1_000_000_000
+        return time.clock_gettime_ns(_STEADY) / 1_000_000_000

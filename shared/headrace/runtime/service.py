@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar
@@ -29,6 +29,8 @@ from headrace.bus.nats.bus import NatsBus
 from headrace.bus.stores import ReplicaWatch, needed_streams, until_there
 from headrace.errors import BadInput, HeadraceError
 from headrace.ids import tree_name
+from headrace.installation.extras import MissingExtra, require
+from headrace.installation.systems import require_linux_in_process
 from headrace.obs import tracing
 from headrace.obs.logging import configure, logger
 from headrace.obs.trace_sinks import begin_tracing, with_otel_variables
@@ -38,9 +40,11 @@ from headrace.runtime.concurrent_calls import cancel_when
 from headrace.runtime.endpoints import Endpoints, UserQuota
 from headrace.runtime.metrics import Metrics
 from headrace.runtime.presence import Presence
+from headrace.runtime.readiness import Readiness
 from headrace.runtime.role import Deposed, Deposition, Role, lead
 from headrace.runtime.settings import CommonSettings, load
 from headrace.runtime.terms import TermBook
+from headrace.systemd.notifier import Notifier, notifier_of
 from headrace.wire import subjects
 from headrace.wire.version import Term
 
@@ -74,6 +78,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     deposition: Deposition
     presence: Presence
     metrics: Metrics
+    readiness: Readiness
     #: Task group for tasks that live as long as the service.
     tasks: anyio.abc.TaskGroup
     #: Set when the process was asked to stop.
@@ -96,6 +101,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
 
         async def serve_visibly(held: Role) -> None:
             self.presence.lead(held)
+            self.readiness.works(f"begins to lead {role} in term {held.term}")
             self.endpoints.leads = held
             await serve(held)
             # Requests of users and nodes are ended as well, so that the next leader is the only process that answers.
@@ -104,6 +110,7 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
                     await each.stop_serving()
 
         await self.presence.stand_by(role, self.endpoints, sequence)
+        self.readiness.waits(f"stands by to lead {role}")
         await lead(
             self.bus,
             self.terms,
@@ -130,6 +137,7 @@ def runtime_on(
     users: Bus | None = None,
     nodes: Bus | None = None,
     news: Bus | None = None,
+    readiness: Readiness | None = None,
 ) -> Runtime[S]:
     """Build the `Runtime` of a service. The caller must run `deposition.watch` and serve the terms."""
     clock = clock or SystemClock()
@@ -154,6 +162,7 @@ def runtime_on(
         deposition=deposition,
         presence=Presence(bus, name, settings.instance_name, clock),
         metrics=Metrics(bus, _labels(name, settings)),
+        readiness=readiness or Readiness(),
         tasks=tasks,
         stopping=stopping,
     )
@@ -175,21 +184,25 @@ def run_service(
     parser = argparse.ArgumentParser(prog=f"headrace-{name.replace('_', '-')}", description=kind.__doc__)
     parser.add_argument("--config", type=Path, help="settings file (TOML)")
     arguments = parser.parse_args()
+    require_linux_in_process(parser.prog)
     try:
         settings = load(kind, name, arguments.config, os.environ)
         configure(name, settings.log_level)
         credential = read_credential(settings.credential_file)
         _ = settings.server_urls
+        if settings.metrics_port:
+            require("metrics", "the setting metrics_port")
         begin_tracing(name, with_otel_variables(settings.traces, os.environ))
-    except (BadInput, KeyError) as error:
+    except (BadInput, KeyError, MissingExtra) as error:
         print(f"{parser.prog}: {error}", file=sys.stderr)
         sys.exit(2)
+    notifier = notifier_of(os.environ, os.getpid(), SystemClock().steady_s)
     share_one_arena()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     gc.freeze()
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
     prefix = inbox(settings) if inbox else subjects.inbox("service", name.replace("_", "-"))
-    status = anyio.run(_run, name, settings, credential, prefix, serve, inbox is None)
+    status = anyio.run(_run, name, settings, credential, prefix, serve, inbox is None, notifier)
     tracing.end()
     sys.exit(status)
 
@@ -201,26 +214,17 @@ async def _run(
     prefix: str,
     serve: Callable[[Runtime[S]], Awaitable[None]],
     is_service: bool,
+    notifier: Notifier,
 ) -> int:
     stopping = anyio.Event()
+    readiness = Readiness(notifier)
     status = 0
-    connection = partial(
-        connect,
-        settings.server_urls,
-        credential=credential,
-        inbox_prefix=prefix,
-        connect_timeout_s=settings.connect_timeout_ms / 1000,
-        ca_file=settings.ca_file,
-        longest_reconnect_delay_s=settings.longest_reconnect_delay_ms / 1000,
-        service=ServiceInfo(
-            name=f"headrace-{name.replace('_', '-')}",
-            version=__version__,
-            only_pinged=not is_service,
-        ),
-        makes_stores=False,
-    )
+    about = ServiceInfo(name=f"headrace-{name.replace('_', '-')}", version=__version__, only_pinged=not is_service)
+    connection = partial(_connect, settings, credential, prefix, about)
     try:
+        readiness.waits(f"waits for the server at {settings.nats_url}")
         async with (
+            readiness.kept_alive(),
             connection(name=f"headrace-{name}") as bus,
             # Requests of users and of nodes have a connection each: the server closes the connection of a client that
             # reads too slowly, and a flood must not cost the connection that carries the log, the lease or heartbeats.
@@ -234,16 +238,20 @@ async def _run(
             tasks.start_soon(_watch_signals, stopping)
             for each in (bus, users, nodes, news):
                 tasks.start_soon(_watch_bus, each)
-            runtime = runtime_on(bus, name, settings, tasks, stopping, users=users, nodes=nodes, news=news)
+            runtime = runtime_on(
+                bus, name, settings, tasks, stopping, users=users, nodes=nodes, news=news, readiness=readiness
+            )
             tasks.start_soon(runtime.deposition.watch)
             if settings.metrics_port:
                 await tasks.start(runtime.metrics.serve, settings.metrics_host, settings.metrics_port)
             await runtime.terms.serve(bus)
+            readiness.waits("waits for buckets and streams: `headrace bus provision` makes them")
             streams = needed_streams(name, tree_name(settings.tree))
             if await _until_provisioned(bus, streams, stopping):
                 replicas = ReplicaWatch(bus, streams, settings.replicas)
                 runtime.presence.watches(replicas.trouble, replicas.figures)
                 tasks.start_soon(replicas.keep_looking)
+                readiness.works("starts")
                 await serve(runtime)
             await bus.stop_serving()
             # Tasks end before the connections are closed, because a request or a new subscription of a task would fail
@@ -253,6 +261,28 @@ async def _run(
         status = _exit_status(failed)
     logger().info("service ended", status=status)
     return status
+
+
+def _connect(
+    settings: CommonSettings,
+    credential: Credential | KeyCredential | None,
+    prefix: str,
+    about: ServiceInfo,
+    *,
+    name: str,
+) -> AbstractAsyncContextManager[NatsBus]:
+    """Return one connection of a service, with the name that the server shows for it."""
+    return connect(
+        settings.server_urls,
+        name=name,
+        credential=credential,
+        inbox_prefix=prefix,
+        connect_timeout_s=settings.connect_timeout_ms / 1000,
+        ca_file=settings.ca_file,
+        longest_reconnect_delay_s=settings.longest_reconnect_delay_ms / 1000,
+        service=about,
+        makes_stores=False,
+    )
 
 
 async def _until_provisioned(bus: NatsBus, streams: list[str], stopping: anyio.Event) -> bool:

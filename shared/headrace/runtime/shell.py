@@ -113,6 +113,8 @@ class Shell(Generic[E]):
         self._role = role
         self._of_presence = runtime.presence.figures
         runtime.metrics.report(role, self.figures, details)
+        if role is not None:
+            runtime.readiness.ready(f"leads {role.name} in term {role.term}")
         await bus.serve(subjects.FIGURES, self._on_figures, statistics=self._plain_figures)
         asked = subjects.user("*", "service.figures")
         await self._endpoints.serve(asked, FiguresRequest, CallerKind.USER, self._on_figures_asked, slow=True)

@@ -95,6 +95,8 @@ def give(path: Path, uid: int, gid: int, *, dir_fd: int | None = None) -> None:
     The account may have put links into the folder: so symbolic links are not followed. Raises `CannotInstall` for a
     file with another hard link.
     """
+    if sys.platform != "linux":
+        raise NotImplementedError
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dir_fd)
     try:
         status = os.fstat(fd)

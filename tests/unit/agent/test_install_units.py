@@ -16,6 +16,7 @@ from headrace_agent.install.units import agent_unit, runner_unit
 from headrace_agent.runner.settings import parse
 from headrace_agent.selftest.in_unit import properties_of
 from headrace_agent.settings import AgentSettings
+from headrace_agent.to_runner.hung_runner import KILL_AT_LOOK, LOOK_S
 
 
 def read(unit: SystemdUnit) -> configparser.ConfigParser:
@@ -58,6 +59,14 @@ def test_an_agent_that_waits_for_its_jobs_when_it_is_stopped_is_not_killed_meanw
     _, agent = of(stop_mode=StopMode.WAIT)
 
     assert agent["Service"]["TimeoutStopSec"] == "infinity"
+
+
+def test_systemd_watches_both_and_the_runner_longer_than_an_agent_does() -> None:
+    runner, agent = of()
+
+    assert [unit["Service"]["Type"] for unit in (runner, agent)] == ["notify", "notify"]
+    assert int(agent["Service"]["WatchdogSec"]) > 0
+    assert int(runner["Service"]["WatchdogSec"]) > LOOK_S * KILL_AT_LOOK
 
 
 def test_both_are_root_unless_there_is_an_account() -> None:

@@ -42,7 +42,8 @@ def test_the_server_and_each_service_has_a_unit_with_its_own_configuration(clust
 
     assert server.name == "headrace-nats.service"
     words = shlex.split(read(server)["Service"]["ExecStart"])
-    assert (Path(words[0]).name, words[1:]) == ("nats-server", ["-c", str(cluster / "nats" / "nats.conf")])
+    assert words[1:3] == ["-m", "headrace_cli.cluster.watched_server"]
+    assert (Path(words[3]).name, words[4:]) == ("nats-server", ["-c", str(cluster / "nats" / "nats.conf")])
     assert [unit.name for unit in services] == [f"headrace-{name.replace('_', '-')}.service" for name in SERVICES]
     for unit, name in zip(services, SERVICES, strict=True):
         words = shlex.split(read(unit)["Service"]["ExecStart"])
@@ -74,6 +75,16 @@ def test_a_process_has_no_rights_and_sees_only_its_own_folder(cluster: Path) -> 
     for unit, name in zip(services, SERVICES, strict=True):
         assert unit["Service"]["BindReadOnlyPaths"] == f'"{cluster}/{name}"'
         assert "BindPaths" not in unit["Service"]
+
+
+def test_systemd_watches_every_process_and_takes_messages_of_the_watcher_of_the_server(cluster: Path) -> None:
+    server, *services = map(read, units_of(cluster))
+
+    for unit in (server, *services):
+        assert unit["Service"]["Type"] == "notify"
+        assert int(unit["Service"]["WatchdogSec"]) > 0
+    assert server["Service"]["NotifyAccess"] == "all"
+    assert not any("NotifyAccess" in unit["Service"] for unit in services)
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
+from headrace.installation.extras import MissingExtra
 from headrace.wire.history import Delivery, HistoryPoint, IntegralPoint, PoolHistory, Savings, Spread
 from headrace.wire.integral import Volume
 from headrace.wire.lost_work import LostWork, LostWorkTold
@@ -304,7 +305,7 @@ def test_where_no_picture_can_be_written_that_is_said_first(name: str, tmp_path:
 def test_without_the_library_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
 
-    with pytest.raises(chart_file.NoPlots, match=r"In the clone: uv tool install '\.\[plots\]'"):
+    with pytest.raises(MissingExtra, match=r"in a clone: uv tool install '\.\[plots\]'"):
         chart_file.check_file(tmp_path / "a.png")
 
 

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 
 from headrace.client import Client
 from headrace.errors import BadInput
+from headrace.installation.extras import require
 from headrace.wire.plan import Plan, PlanRefused
 from headrace_cli.commands.operations.dry_run import without_what_never_runs
 from headrace_cli.commands.plans.plan_table import plan_notes, plan_table, plan_title
@@ -147,6 +148,7 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
 
 def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:
     """Have a process of the fair-share service compute the plan. Return None if the process failed; it has printed why."""
+    require("analysis", "`headrace plan FILE`")
     argv = [sys.executable, "-P", "-m", "headrace_fair_share.plan", file]
     if total is not None:
         argv.append(msgspec.json.encode(total).decode())

@@ -13,6 +13,7 @@ from headrace.client import Client
 from headrace.client.consumption import Consumed
 from headrace.consumption_sums import By, checked_keys
 from headrace.errors import BadInput, shortened
+from headrace.installation.extras import require
 from headrace.pools.tree_options import Prices
 from headrace.runtime.clock import SystemClock
 from headrace.suggestions import hint
@@ -84,6 +85,7 @@ def usage(
     report
         A file for a page of HTML with all sums and charts of the period, for whoever pays.
     """
+    require("analysis", "`headrace usage`")
     keys, chosen = read_keys(by), chosen or Chosen()
     first, last = read_days(chosen.since, chosen.until, SystemClock().wall_ms())
     names = chosen.names()

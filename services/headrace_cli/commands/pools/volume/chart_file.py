@@ -8,7 +8,8 @@ from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput
+from headrace.installation.extras import require
 from headrace_cli.commands.pools.volume.chart import Chart, Line, LineKind, Panel
 from headrace_cli.show.times import time_ticks, zone_name
 
@@ -57,29 +58,20 @@ SETTINGS: Final[Any] = {
 }
 
 
-class NoPlots(HeadraceError):
-    """Files are drawn by matplotlib, which is not installed. In the clone: uv tool install '.[plots]', or pip install '.[plots]'."""
-
-
 def check_file(path: Path, otherwise: str = "") -> None:
-    """Check that a chart can be written to the file, before any request or drawing. Raises `BadInput`, `NoPlots`."""
+    """Check that a chart can be written to the file, before any request or drawing. Raises `BadInput`, `MissingExtra`."""
     if path.suffix.lower() not in FORMATS:
         raise BadInput("--plot", str(path), f"a file that ends in {' or '.join(FORMATS)}{otherwise}")
     if path.is_dir() or not path.parent.is_dir():
         raise BadInput("--plot", str(path), "a file in an existing folder")
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        raise NoPlots from None
+    require("plots", "`--plot FILE`")
 
 
 def draw(chart: Chart, path: Path, zone: tzinfo | None = None) -> None:
-    """Draw the chart and write the file, whole or not at all. Raises `NoPlots`, `OSError`."""
-    try:
-        from matplotlib import rc_context
-        from matplotlib.figure import Figure as NewFigure
-    except ImportError:
-        raise NoPlots from None
+    """Draw the chart and write the file, whole or not at all. Raises OSError."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure as NewFigure
+
     with rc_context(SETTINGS):
         count = len(chart.panels)
         figure = NewFigure(figsize=(10.0, 1.0 + 3.0 * count), layout="constrained")

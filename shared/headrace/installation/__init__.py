@@ -1,0 +1,1 @@
+"""What is installed here: extras of the package, and the operating system."""

@@ -1,0 +1,64 @@
+"""The extras of the package `headrace`, and the error of a command or process that lacks a package of an extra.
+
+The base has what a client, the command line and an agent need. Extras bring what only some commands and the services need:
+their packages have three times the size of the base.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final, Literal
+
+from headrace.errors import HeadraceError
+
+Extra = Literal["analysis", "executor", "import", "metrics", "plots", "server", "tracing", "up"]
+#: The modules of each extra without which nothing that needs the extra runs. The program nats-server of `server` and `up` is
+#: found by its path, and a metrics port asks for `metrics` even if `server` brought the module.
+MODULES: Final[dict[Extra, tuple[str, ...]]] = {
+    "analysis": ("numpy",),
+    "executor": ("cloudpickle",),
+    "import": ("defusedxml",),
+    "metrics": ("prometheus_client",),
+    "plots": ("matplotlib",),
+    "server": ("numpy",),
+    "tracing": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
+    "up": ("numpy",),
+}
+
+
+class MissingExtra(HeadraceError):
+    """A command or process needs an extra of the package that is not installed."""
+
+    def __init__(self, extra: Extra, needed_by: str, missing: str) -> None:
+        self.extra = extra
+        super().__init__(
+            f"{needed_by} needs {missing}, which is not installed. Install the extra «{extra}»: "
+            f"pip install 'headrace[{extra}]' in the environment of headrace; "
+            f"in a clone: uv tool install '.[{extra}]', or pipx install --force '.[{extra}]'"
+        )
+
+
+def require(extra: Extra, needed_by: str) -> None:
+    """Check that the modules of an extra are installed, without importing them. Raises `MissingExtra`."""
+    for module in MODULES[extra]:
+        if not _is_installed(module):
+            raise MissingExtra(extra, needed_by, module)
+
+
+def require_in_process(extra: Extra, program: str) -> None:
+    """End the process with one line and status 2, that of bad settings, if an extra that its program needs is missing."""
+    try:
+        require(extra, program)
+    except MissingExtra as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
+
+
+def _is_installed(module: str) -> bool:
+    import importlib.util
+
+    try:
+        return importlib.util.find_spec(module) is not None
+    # The parent of a module is missing, or `None` in `sys.modules` forbids the module.
+    except (ImportError, ValueError):
+        return False
