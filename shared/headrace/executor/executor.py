@@ -95,12 +95,17 @@ class Executor(futures.Executor):
         if wait:
             self._work.join()
 
+    def abort(self) -> None:
+        """Abort the calls that run, cancel those that were not sent, and take no more calls. Does not wait for their ends."""
+        self._work.abort()
+        self._work.close(cancel=True)
+
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._work.abort()
-        self.shutdown(wait=True, cancel_futures=kind is not None)
+            self.abort()
+        self.shutdown(wait=True)
 
 
 class _Work:
