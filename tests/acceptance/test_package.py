@@ -35,6 +35,7 @@ FOR_EXTRAS = {
     "executor": {"cloudpickle"},
     "joblib": {"cloudpickle", "joblib"},
     "plots": {"matplotlib"},
+    "snakemake": {"snakemake", "snakemake-interface-common", "snakemake-interface-executor-plugins"},
 }
 #: Packages that an installation must not bring, not even through other packages: only developers of Headrace need them.
 FOR_WORK_ON_IT = {
@@ -112,13 +113,14 @@ def test_the_wheel_holds_the_programs_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {
         *(path.name for path in (ROOT / "services").iterdir() if (path / "__main__.py").exists()),
         "headrace",
+        "snakemake_executor_plugin_headrace",
     }
     assert {Path(name).suffix for name in names} <= KINDS
     assert wheel.stat().st_size < LARGEST_BYTES
 
 
 def test_it_needs_what_it_imports_and_brings_no_tools_for_tests_or_extras(wheel: Path) -> None:
-    own = {"headrace", *(path.name for path in (ROOT / "services").iterdir())}
+    own = {"headrace", "snakemake_executor_plugin_headrace", *(path.name for path in (ROOT / "services").iterdir())}
     distributions = packages_distributions()
     imported = set()
     for path in (*ROOT.glob("shared/**/*.py"), *ROOT.glob("services/**/*.py")):

@@ -41,6 +41,10 @@ ALLOWED: dict[str, dict[str, str]] = {
         for name in ("generate_trace_id", "generate_span_id")
     }
     | {
+        f"snakemake_executor_plugin_headrace.executor:Executor.{name}": "Snakemake calls it"
+        for name in ("run_job", "check_active_jobs", "cancel_jobs")
+    }
+    | {
         f"headrace.joblib.backend:HeadraceBackend.{name}": "joblib calls it"
         for name in ("retrieve_result_callback", "abort_everything")
     }
