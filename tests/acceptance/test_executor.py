@@ -1,4 +1,4 @@
-"""`headrace.Executor` against a running Headrace: what an executor of `concurrent.futures` promises, and what is told when a job fails."""
+"""`headrace.Executor` and the backend of joblib against a running Headrace, and the programs of the pages about Python."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
 
+import joblib
 import pytest
 
 import headrace
+import headrace.dask
+import headrace.joblib
 from headrace.errors import BadInput
 from headrace.executor import Executor, JobFailed, RemoteTraceback
 from headrace.wire.operations import OperationState
 from tests.support.headrace_up import Up
+from tests.support.python_pages import printed, programs
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +164,61 @@ def test_as_completed_and_wait_see_the_futures(executor: Executor) -> None:
 
     assert {future.result() for future in futures.as_completed(calls)} == set(range(5))
     assert futures.wait(calls).not_done == set()
+
+
+def test_the_programs_of_the_page_of_the_client_do_what_it_says(up: Up, tmp_path: Path) -> None:
+    counted, greeted, refused = (printed(up, program, tmp_path) for program in programs("python.md"))
+
+    assert counted == ["completed 3"]
+    assert sorted(greeted) == ["0 hello Ada", "1 hello Grace"]
+    assert refused == ["memory: '5' cannot be used; expected a number with a unit, such as 512M, 2GiB or 1000B"]
+
+
+def test_the_program_of_the_page_runs_the_calls_of_joblib_as_jobs(
+    up: Up, client: headrace.Client, tmp_path: Path
+) -> None:
+    [said] = printed(up, next(text for text in programs("python-functions.md") if "joblib" in text), tmp_path)
+
+    assert said == str([float(number) for number in range(10)])
+    assert any(view.spec.title == "joblib" and view.spec.resources.cpu == 50 for view in client.list())
+
+
+def test_an_exception_of_a_call_of_joblib_aborts_the_other_jobs(client: headrace.Client) -> None:
+    def fail_or_sleep(number: int) -> None:
+        if number == 1:
+            raise ValueError("no good")
+        time.sleep(600)
+
+    headrace.joblib.register()
+    with (
+        joblib.parallel_config(backend="headrace", client=client, cpu=0.1, title="fails soon"),
+        pytest.raises(ValueError, match="no good"),
+    ):
+        joblib.Parallel(n_jobs=2)(joblib.delayed(fail_or_sleep)(number) for number in range(4))
+
+    states = [client.wait(view.operation).state for view in client.list() if view.spec.title == "fails soon"]
+    assert OperationState.ABORTED in states
+    assert set(states) <= {OperationState.ABORTED, OperationState.FAILED}
+
+
+@pytest.mark.parametrize(("n_jobs", "jobs"), [(-1, 4), (-3, 2), (7, 7), (None, 1)])
+def test_joblib_sends_as_many_jobs_as_the_nodes_can_run(client: headrace.Client, n_jobs: int | None, jobs: int) -> None:
+    assert headrace.joblib.HeadraceBackend(client=client, memory="1G").effective_n_jobs(n_jobs) == jobs
+
+
+def test_the_workers_of_the_dask_cluster_of_the_page_are_jobs(up: Up, client: headrace.Client, tmp_path: Path) -> None:
+    program = next(text for text in programs("python-functions.md") if "dask" in text)
+    said = printed(up, program, tmp_path, quiet=False)  # Dask tells of each connection that closes
+
+    assert said == ["285", "285"]
+    views = [client.wait(view.operation) for view in client.list() if view.spec.title == "Dask worker"]
+    assert len(views) >= 2
+    assert {(view.state, view.reason) for view in views} == {
+        (OperationState.ABORTED, f"aborted by {client.user}: the Dask cluster closed the worker")
+    }
+    assert {view.spec.resources.memory for view in views} == {512 * 2**20}
+
+
+def test_a_dask_cluster_with_options_that_cannot_be_used_does_not_start(client: headrace.Client) -> None:
+    with pytest.raises(BadInput, match="a number with a unit"):
+        headrace.dask.HeadraceCluster(client=client, memory="5")

@@ -40,6 +40,14 @@ ALLOWED: dict[str, dict[str, str]] = {
         f"headrace.obs.otlp:_GivenIds.{name}": "OpenTelemetry's SDK calls it"
         for name in ("generate_trace_id", "generate_span_id")
     }
+    | {
+        f"snakemake_executor_plugin_headrace.executor:Executor.{name}": "Snakemake calls it"
+        for name in ("run_job", "check_active_jobs", "cancel_jobs")
+    }
+    | {
+        f"headrace.joblib.backend:HeadraceBackend.{name}": "joblib calls it"
+        for name in ("retrieve_result_callback", "abort_everything")
+    }
     | {f"headrace.checkpoint:{name}": "jobs of people call it" for name in ("seconds_left", "tell_progress")},
 }
 

@@ -17,13 +17,14 @@ from concurrent import futures
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, Unpack
 
 import anyio
 
 from headrace import client as asynchronous
 from headrace.archives import pack
 from headrace.client.blocking import Client
+from headrace.client.run_options import JobOptions
 from headrace.executor import job
 from headrace.executor.outcomes import FIRST_TAIL_BYTES, LONGEST_TRAILER_BYTES, JobFailed, needed_bytes, outcome_in
 from headrace.installation.extras import require
@@ -60,8 +61,10 @@ class Executor(futures.Executor):
     travels in the job's output. A block that ends with an exception, such as Ctrl-C, aborts what still runs.
     """
 
-    def __init__(self, client: Client | None = None, *, python: str = sys.executable, **options: Any) -> None:
-        """`client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes. `options` are arguments of `Client.run`.
+    def __init__(
+        self, client: Client | None = None, *, python: str = sys.executable, **options: Unpack[JobOptions]
+    ) -> None:
+        """`client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes. `options` are those of `Client.run`.
 
         Raises what `Client` raises.
         """
@@ -93,21 +96,26 @@ class Executor(futures.Executor):
         if wait:
             self._work.join()
 
+    def abort(self) -> None:
+        """Abort the calls that run, cancel those that were not sent, and take no more calls. Does not wait for their ends."""
+        self._work.abort()
+        self._work.close(cancel=True)
+
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._work.abort()
-        self.shutdown(wait=True, cancel_futures=kind is not None)
+            self.abort()
+        self.shutdown(wait=True)
 
 
 class _Work:
     """The calls of one executor. Outlives it, until the last call is over."""
 
-    def __init__(self, client: Client, python: str, options: dict[str, Any], *, owns_client: bool) -> None:
+    def __init__(self, client: Client, python: str, options: JobOptions, *, owns_client: bool) -> None:
         self._client = client
         self._argv = [python, "job.py"]
-        self._options: dict[str, Any] = {"title": "calls of an executor", "tries": 1, "keep_going": True} | options
+        self._options: JobOptions = {"title": "calls of an executor", "tries": 1, "keep_going": True, **options}
         self._owns_client = owns_client
         #: None ends the thread.
         self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -207,8 +215,8 @@ class _Work:
                     (root / "calls" / str(index)).write_bytes(call.data)
                 (root / "job.py").write_bytes(Path(job.__file__).read_bytes())
                 files = self._client.files.send(pack([root], place="calls"))
-            options = dict(self._options)
-            options["environment"] = {job.CALLER_FOLDER: os.getcwd()} | (options.get("environment") or {})
+            environment = {job.CALLER_FOLDER: os.getcwd(), **(self._options.get("environment") or {})}
+            options: JobOptions = {**self._options, "environment": environment}
             operation = self._client.run(self._argv, jobs=len(calls), files=files, **options)
         except BaseException as error:
             for call in calls:

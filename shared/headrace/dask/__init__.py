@@ -1,0 +1,13 @@
+"""A Dask cluster whose workers are jobs.
+
+    with headrace.dask.HeadraceCluster(pool="research", cpu=4, memory="8G") as cluster:
+        cluster.adapt(maximum=20)
+        with dask.distributed.Client(cluster):
+            ...
+
+The scheduler runs in this process. Each worker is an operation with one job, so that a worker can be started and stopped alone.
+"""
+
+from headrace.dask.cluster import HeadraceCluster
+
+__all__ = ["HeadraceCluster"]

@@ -1,0 +1,120 @@
+"""The cluster of Dask, and the operations of its workers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Unpack
+
+import anyio
+from distributed import Scheduler
+from distributed.deploy.spec import ProcessInterface, SpecCluster
+
+from headrace import client as asynchronous
+from headrace.client import JobOptions, operation_spec
+from headrace.client.blocking import Client
+
+#: Hundredths of a core in a core.
+_CORE: Final = 100
+#: Seconds for which a worker looks for its scheduler before it ends.
+_DEATH_TIMEOUT_S: Final = 60
+#: Seconds for which the cluster waits for the end of a worker before the scheduler goes on.
+_CLOSING_S: Final = 3.0
+
+
+class _Worker(ProcessInterface):  # type: ignore[misc]
+    """The operation of one worker."""
+
+    def __init__(
+        self, scheduler: str, *, name: str, client: Client, command: Sequence[str], options: JobOptions
+    ) -> None:
+        super().__init__(scheduler=scheduler, name=name)
+        self._client = client
+        self._argv = [*command[:3], scheduler, "--name", str(name), *command[3:]]
+        self._options = options
+        self._operation: asynchronous.Operation | None = None
+
+    async def start(self) -> None:
+        async def run(client: asynchronous.Client) -> asynchronous.Operation:
+            return await client.run(self._argv, **self._options)
+
+        self._operation = await asyncio.wrap_future(self._client.in_background(run))
+        await super().start()
+
+    async def close(self) -> None:
+        started = self._operation
+        if started is not None:
+            self._operation = None
+
+            async def end(_: asynchronous.Client) -> None:
+                await started.abort("the Dask cluster closed the worker")
+                # A worker whose scheduler closes at the same time does not notice its SIGTERM, and is killed after ten seconds.
+                with anyio.move_on_after(_CLOSING_S):
+                    await started.wait()
+
+            await asyncio.wrap_future(self._client.in_background(end))
+        await super().close()
+
+
+class HeadraceCluster(SpecCluster):  # type: ignore[misc]
+    """A cluster of `dask.distributed` with the methods of all Dask clusters: `scale`, `adapt`, `close`, `get_logs` and so on.
+
+    `cpu`, `memory`, `gpu`, `pool` and all other options of `Client.run` that leave open the number of jobs are those of each worker.
+    A worker has as many threads as whole cores, at least one. `close` aborts the operations of all workers.
+    """
+
+    def __init__(
+        self,
+        *,
+        n_workers: int = 0,
+        client: Client | None = None,
+        python: str = sys.executable,
+        worker_options: Sequence[str] = (),
+        scheduler_options: Mapping[str, Any] | None = None,
+        asynchronous: bool = False,
+        **options: Unpack[JobOptions],
+    ) -> None:
+        """`client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further words for
+        `dask worker`. `scheduler_options` are arguments of `distributed.Scheduler`, such as `host` and `dashboard_address`.
+
+        Raises `BadInput`, and what `Client` raises.
+        """
+        wanted: JobOptions = {"title": "Dask worker", **options}
+        size = operation_spec(["true"], **wanted).resources
+        words = ["--nthreads", str(max(1, size.cpu // _CORE)), "--memory-limit", str(size.memory or "auto")]
+        words += ["--no-nanny", "--no-dashboard", "--death-timeout", str(_DEATH_TIMEOUT_S), *worker_options]
+        self._client = Client() if client is None else client
+        self._owns_client = client is None
+        worker = {
+            "cls": _Worker,
+            "options": {
+                "client": self._client,
+                "command": [python, "-m", "distributed.cli.dask_worker", *words],
+                "options": wanted,
+            },
+        }
+        scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0", **(scheduler_options or {})}}
+        try:
+            super().__init__(
+                scheduler=scheduler,
+                worker=worker,
+                asynchronous=asynchronous,
+                name="headrace",
+                silence_logs=logging.WARNING,
+            )
+            self.scale(n_workers)
+        except BaseException:
+            self._close_client()
+            raise
+
+    async def _close(self) -> None:
+        try:
+            await super()._close()
+        finally:
+            await asyncio.to_thread(self._close_client)
+
+    def _close_client(self) -> None:
+        if self._owns_client:
+            self._client.close()
