@@ -23,7 +23,10 @@ class Slurm:
         self.folder.mkdir()
         up.run("slurm", "install", str(self.commands))
         path = f"{self.commands}:{os.environ['PATH']}"
-        self.environment = up.environment | {"PATH": path, "PWD": str(self.folder), "USER": "ada"}
+        # Scripts that begin with `bash -l` get the PATH of the profile.
+        (folder / ".profile").write_text(f"PATH={self.commands}:$PATH\n")
+        own = {"PATH": path, "PWD": str(self.folder), "USER": "ada", "HOME": str(folder)}
+        self.environment = up.environment | own
 
     def run(self, *words: str, expect: int | None = 0, stdin: str = "") -> subprocess.CompletedProcess[str]:
         """One command to its end; its exit status is checked unless `expect` is None."""

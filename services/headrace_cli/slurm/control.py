@@ -52,14 +52,14 @@ async def scancel(client: Client, given: Given) -> int:
     if not names and not any(map(given.has, _CHOOSING)):
         raise BadInput("scancel", "", "numbers of jobs, or --user, --me, --name, --state, --partition or --account")
     whole = [name._replace(indexes=None) for name in names]
-    found = await named_jobs(client, whole, live=not names, each_task=True)
-    states, is_wanted = parse_states(given.listed("state"), "--state") or LIVE, wanted(given, client.user)
+    nodes, states = given.listed("nodelist"), parse_states(given.listed("state"), "--state") or LIVE
+    found = await named_jobs(client, whole, wanted(given, client.user), live=not names, each_task=True)
     live = [job for job in found.jobs if job.state in LIVE]
     chosen = {
         (job.number, job.task)
         for job in live
         if job.state in states
-        and is_wanted(job)
+        and (not nodes or job.node in nodes)
         and (not names or any(name.has(job.number, job.task) for name in names))
     }
     numbers = sorted({number for number, _ in chosen})

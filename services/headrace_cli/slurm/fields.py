@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from headrace.resources import Resources
+from headrace.wire.operations import OperationView
 from headrace_cli.slurm.jobs import LIVE, SHORT_STATES, Job, JobState
 from headrace_cli.slurm.request import CLUSTER
 from headrace_cli.slurm.values import format_memory, format_moment, format_short_time, format_time
@@ -29,10 +30,9 @@ def cpus(job: Job) -> int:
     return -(-job.view.spec.resources.cpu // 100)
 
 
-def pool_of(job: Job) -> str:
-    """Return the pool of a job, which stands for its partition and its account."""
-    placements = job.view.placements
-    return str(placements[0].pool if placements else job.view.spec.pool)
+def pool_of(view: OperationView) -> str:
+    """Return the pool of an operation, which stands for its partition and its account."""
+    return str(view.placements[0].pool if view.placements else view.spec.pool)
 
 
 def _time_limit_s(job: Job) -> int | None:
@@ -96,7 +96,7 @@ VALUES: Final[Mapping[str, Value]] = {
     "task": lambda job, _: job.pending or ("N/A" if job.task is None else str(job.task)),
     "name": lambda job, _: job.view.spec.title,
     "user": lambda job, _: job.view.user,
-    "pool": lambda job, _: pool_of(job),
+    "pool": lambda job, _: pool_of(job.view),
     "state": lambda job, _: job.state.value,
     "short_state": lambda job, _: SHORT_STATES[job.state],
     "elapsed": lambda job, now_ms: format_short_time(job.elapsed_s(now_ms)),

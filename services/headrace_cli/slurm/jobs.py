@@ -181,7 +181,7 @@ def _state(view: OperationView, row: JobRow | None) -> JobState:
         return JobState.TIMEOUT
     if of_operation is JobState.FAILED and view.out_of_memory_runs:
         return JobState.OUT_OF_MEMORY
-    if of_operation is JobState.FAILED and not view.last_failures:
+    if of_operation is JobState.FAILED and not view.failed_jobs:
         # It failed before it ran, because of an operation that it waited for.
         return JobState.CANCELLED
     return of_operation

@@ -34,7 +34,10 @@ _OF_JOBS: Final = [
     *options("hold,H", refusal="no --hold; `scontrol hold` after the submission suspends the job"),
     *options("clusters=,M cluster-constraint=", refusal=_ONE_CLUSTER),
     *options("reservation= licenses=,L", refusal="a pool with a guarantee: there are no reservations and no licenses"),
-    *options("bb= bbf= network= x11? reboot resv-ports? stepmgr", refusal="no such option: it has no counterpart"),
+    *options(
+        "bb= bbf= network= notify= oom-kill-step? x11? reboot resv-ports? stepmgr",
+        refusal="no such option: it has no counterpart",
+    ),
     *options("tres-per-task= gpus-per-socket=", refusal="--cpus-per-task, --mem and --gpus"),
     *options("uid= gid=", refusal="no account: agents choose the accounts of jobs"),
     *options("container=", refusal="`headrace run --image`"),
@@ -57,7 +60,7 @@ SRUN: Final = Table(
         *_OF_JOBS,
         *options("label,l unbuffered,u kill-on-bad-exit?,K overlap jobid= quit-on-interrupt"),
         *options("mpi="),
-        *options("msg-timeout= slurmd-debug= threads=,T relative=,r wait=,W exact,z", ignored=_NODES),
+        *options("msg-timeout= slurmd-debug= treewidth= threads=,T relative=,r wait=,W exact,z", ignored=_NODES),
         *options("pty? interactive immediate?,I", refusal="`headrace shell` for a terminal"),
         *options("multi-prog het-group=", refusal="one command; `headrace run --spec` has several kinds of jobs"),
         *options("bcast? bcast-exclude= compress? send-libs?", refusal="`headrace run --upload`, which sends files"),
@@ -69,16 +72,20 @@ SRUN: Final = Table(
 )
 
 _JSON: Final = "--format; `headrace op list --json` has everything as JSON"
+_FILTERS: Final = "--user, --name, --partition, --account or --states"
+_LAYOUT: Final = "rows and units are always written in one way"
 _OF_LISTS: Final = [
-    *options("user=,u partition=,p account=,A name= noheader,h qos=,q local verbose,v"),
-    *options("clusters=,M federation sibling hide", ignored="there is one cluster"),
+    *options("user=,u partition=,p account=,A name= noheader,h verbose,v"),
+    *options("qos=,q", refusal=_FILTERS),
+    *options("clusters=,M federation local sibling hide", ignored="there is one cluster"),
 ]
 
 SQUEUE: Final = Table(
     [
         *(each for each in _OF_LISTS if each.name != "name"),
-        *options("name=,n jobs=,j me states=,t format=,o Format=,O long,l array,r nodelist=,w start all,a"),
-        *options("sort=,S priority,P only-job-state array-unique notme"),
+        *options("name=,n jobs=,j me states=,t format=,o Format=,O long,l array,r nodelist=,w all,a"),
+        *options("sort=,S priority,P only-job-state array-unique start noconvert expand-patterns", ignored=_LAYOUT),
+        *options("notme", refusal=_FILTERS),
         *options("iterate=,i", refusal="`headrace op list --watch`"),
         *options("json? yaml?", refusal=_JSON),
         *options("steps?,s reservation=,R licenses=,L", refusal="jobs only: there are no records of steps"),
@@ -87,9 +94,11 @@ SQUEUE: Final = Table(
 
 SACCT: Final = Table(
     [
-        *options("jobs=,j user=,u uid= allusers,a accounts=,A partition=,r qos=,q name= nodelist=,N state=,s"),
+        *options("jobs=,j user=,u allusers,a accounts=,A partition=,r name= nodelist=,N state=,s"),
         *options("starttime=,S endtime=,E allocations,X noheader,n parsable,p parsable2,P delimiter= format=,o"),
-        *options("long,l brief,b helpformat,e units= noconvert array truncate,T verbose,v"),
+        *options("long,l brief,b helpformat,e array verbose,v"),
+        *options("units= noconvert truncate,T use-local-uid expand-patterns", ignored=_LAYOUT),
+        *options("qos=,q uid=", refusal=_FILTERS),
         *options(
             "clusters=,M allclusters,L federation local duplicates,D whole-hetjob?", ignored="there is one cluster"
         ),
@@ -100,13 +109,13 @@ SACCT: Final = Table(
             "gid=,g wckeys=,W associations=,x constraints=,C reason=,R flags=,F", refusal="--user, --name or --state"
         ),
         *options("nnodes=,i ncpus=,I timelimit-min=,k timelimit-max=,K", refusal="--user, --name or --state"),
-        *options("use-local-uid expand-patterns"),
     ]
 )
 
 SCANCEL: Final = Table(
     [
-        *options("user=,u me name=,n jobname= account=,A partition=,p qos=,q state=,t nodelist=,w quiet,Q verbose,v"),
+        *options("user=,u me name=,n jobname= account=,A partition=,p state=,t nodelist=,w quiet,Q verbose,v"),
+        *options("qos=,q", refusal=_FILTERS),
         *options("ctld hurry,H clusters=,M sibling=", ignored="there is one cluster"),
         *options("signal=,s batch,b full,f", refusal="scancel without it: the jobs get their interruption signal"),
         *options("interactive,i", refusal="scancel without it: nothing is asked"),
@@ -116,8 +125,10 @@ SCANCEL: Final = Table(
 
 SINFO: Final = Table(
     [
-        *options("noheader,h format=,o partition=,p nodes=,n Node,N long,l summarize,s states=,t all,a exact,e"),
-        *options("responding,r dead,d verbose,v noconvert sort=,S"),
+        *options("noheader,h format=,o partition=,p nodes=,n Node,N long,l states=,t all,a exact,e verbose,v"),
+        *options("noconvert sort=,S", ignored=_LAYOUT),
+        *options("responding,r dead,d", refusal="--states"),
+        *options("summarize,s", refusal="--format=%P,%C, which has the cores of each partition"),
         *options("clusters=,M federation local hide future,F", ignored="there is one cluster"),
         *options("iterate=,i", refusal="`headrace node list --watch`"),
         *options("Format=,O", refusal="--format"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Final
@@ -16,18 +17,19 @@ from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.refusals import NotFound
 from headrace_cli.show.times import parse_timestamp_ms
 from headrace_cli.slurm.command_line import Given
-from headrace_cli.slurm.fields import BRIEF_SACCT, LONG_SACCT, LONG_SQUEUE, USUAL_SACCT, USUAL_SQUEUE, pool_of
+from headrace_cli.slurm.fields import BRIEF_SACCT, LONG_SACCT, LONG_SQUEUE, SACCT, USUAL_SACCT, USUAL_SQUEUE, pool_of
 from headrace_cli.slurm.jobs import LIVE, SHORT_STATES, Facts, Job, JobState, jobs_of
 from headrace_cli.slurm.numbers import JobName, number_of, operation_of, parse_jobs
 from headrace_cli.slurm.pools_file import choose
 from headrace_cli.slurm.printing import parse_letters, parse_names, parse_sacct, rows, sacct_rows, squeue_letters
 from headrace_cli.slurm.submit import pools_file, say
 
-#: Operations that a list looks at, the newest first.
-_MOST_OPERATIONS: Final = 1_000
+#: Operations that a list looks at, the newest first: as many as admission keeps by default after their end.
+_MOST_OPERATIONS: Final = 10_000
+_AGO: Final = re.compile(r"now-([0-9]{1,6})([a-z]*)\Z")
+_UNITS: Final = ("seconds", "minutes", "hours", "days", "weeks")
 #: Operations whose jobs are requested at the same time.
 _AT_ONCE: Final = 50
-_DAY_MS: Final = 86_400_000
 
 
 async def squeue(client: Client, given: Given) -> int:
@@ -44,13 +46,13 @@ async def squeue(client: Client, given: Given) -> int:
         parts = parse_letters(text, squeue_letters(now_ms), "--format")
     names = parse_jobs(given.values.get("jobs", []), "--jobs")
     states = parse_states(given.listed("states"), "--states") or LIVE
-    found = await named_jobs(
-        client, names, live=states <= LIVE, each_task=given.has("array"), detail=not states <= LIVE
-    )
+    live, nodes = states <= LIVE, given.listed("nodelist")
+    keep = wanted(given, client.user)
+    found = await named_jobs(client, names, keep, live=live, each_task=given.has("array"), detail=not live)
     if names and not found.jobs and found.missing:
         say("slurm_load_jobs", "error: Invalid job id specified")
         return 1
-    jobs = [job for job in found.jobs if job.state in states and wanted(given, client.user)(job)]
+    jobs = [job for job in found.jobs if job.state in states and (not nodes or job.node in nodes)]
     for line in rows(parts, jobs, header=not given.has("noheader")):
         print(line)
     return 0
@@ -63,21 +65,23 @@ async def sacct(client: Client, given: Given) -> int:
     columns = parse_sacct(given.one("format") or os.environ.get("SACCT_FORMAT") or usual)
     if given.words:
         raise BadInput("sacct", given.words[0], "options only; jobs are named by --jobs")
+    if given.has("helpformat"):
+        print(" ".join(column.title for column in SACCT.values()))
+        return 0
     names = parse_jobs(given.values.get("jobs", []), "--jobs")
     states = parse_states(given.listed("state"), "--state")
     steps = not given.has("allocations")
     detail = steps or any(each.column.needs_ends for each in columns)
-    found = await named_jobs(client, names, detail=detail)
     since_ms, until_ms = _period(given, now_ms, named=bool(names))
     mine = given if given.has("user") or given.has("allusers") or names else given.over(Given({"user": [client.user]}))
-    jobs = [
-        job
-        for job in found.jobs
-        if (not states or job.state in states)
-        and wanted(mine, client.user)(job)
-        and job.view.started_at_ms <= until_ms
-        and (job.state in LIVE or job.ended_ms >= since_ms)
-    ]
+    is_wanted, nodes = wanted(mine, client.user), given.listed("nodelist")
+
+    def keep(view: OperationView) -> bool:
+        is_over = view.ended_at_ms and view.ended_at_ms < since_ms
+        return is_wanted(view) and view.started_at_ms <= until_ms and not is_over
+
+    found = await named_jobs(client, names, keep, detail=detail, each_task=given.has("array"))
+    jobs = [job for job in found.jobs if (not states or job.state in states) and (not nodes or job.node in nodes)]
     delimiter = (given.one("delimiter") or "|") if given.has("parsable") or given.has("parsable2") else ""
     for line in sacct_rows(
         columns,
@@ -95,7 +99,7 @@ async def sacct(client: Client, given: Given) -> int:
 def _period(given: Given, now_ms: int, *, named: bool) -> tuple[int, int]:
     """Return the Unix times in milliseconds from which and until which jobs are shown. Raises `BadInput`."""
     since, until = given.one("starttime"), given.one("endtime")
-    usual_ms = 0 if named else now_ms - now_ms % _DAY_MS
+    usual_ms = 0 if named else parse_moment_ms("today", "--starttime", now_ms)
     return (
         usual_ms if since is None else parse_moment_ms(since, "--starttime", now_ms),
         now_ms + 1000 if until is None else parse_moment_ms(until, "--endtime", now_ms) + 1000,
@@ -106,11 +110,10 @@ def parse_moment_ms(text: str, place: str, now_ms: int) -> int:
     """Read `now`, `now-2days`, `today`, `2026-11-20` or `2026-11-20T18:00`. Raises `BadInput`."""
     word = text.strip().lower()
     if word.startswith("now-"):
-        figure = word[4:].rstrip("abcdefghijklmnopqrstuvwxyz")
-        units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-        unit = word[4 + len(figure) :][:1] or "s"
-        if figure.isdecimal() and unit in units:
-            return now_ms - int(timedelta(**{units[unit]: int(figure)}).total_seconds() * 1000)
+        found = _AGO.match(word)
+        unit = next((name for name in _UNITS if found and name.startswith(found[2] or "s")), None)
+        if found and unit:
+            return now_ms - int(timedelta(**{unit: int(found[1])}).total_seconds() * 1000)
         raise BadInput(place, text, "a time such as now-2days")
     if word in ("today", "midnight"):
         return parse_timestamp_ms("0:00", place=place, now_ms=now_ms)
@@ -129,6 +132,7 @@ class Found:
 async def named_jobs(
     client: Client,
     names: Sequence[JobName] = (),
+    keep: Callable[[OperationView], bool] = lambda _: True,
     *,
     live: bool = False,
     detail: bool = False,
@@ -136,12 +140,17 @@ async def named_jobs(
 ) -> Found:
     """Return the named jobs, or all jobs if none is named; with `live` only of operations that are not over.
 
-    `detail` asks for the start, the end and the usage of each run too. Raises `Unanswered`.
+    Only the operations that pass `keep` are looked at. `detail` asks for the start, the end and the usage of each run too.
+    Raises `Unanswered`.
     """
     found, now_ms = Found(), SystemClock().wall_ms()
-    views = await _views(client, names, found) if names else await client.list(live=live, limit=_MOST_OPERATIONS)
-    numbers = {view.operation: number_of(view.operation) or 0 for view in views}
-    views = sorted((view for view in views if numbers[view.operation]), key=lambda view: numbers[view.operation])
+    listed = await _views(client, names, found) if names else await client.list(live=live, limit=_MOST_OPERATIONS)
+    numbers = {view.operation: number_of(view.operation) or 0 for view in listed}
+    views = [
+        view
+        for view in sorted(listed, key=lambda view: numbers[view.operation])
+        if numbers[view.operation] and keep(view)
+    ]
     split = each_task or any(name.indexes is not None for name in names)
     for first in range(0, len(views), _AT_ONCE):
         page = views[first : first + _AT_ONCE]
@@ -199,17 +208,9 @@ def parse_states(texts: Iterable[str], place: str) -> frozenset[JobState]:
     return frozenset(found)
 
 
-def wanted(given: Given, user: str) -> Callable[[Job], bool]:
-    """Return a test of jobs for the options that choose jobs by user, name, partition, account and node. Raises `BadInput`."""
-    login = pwd.getpwuid(os.getuid()).pw_name
-    # The name of a user may differ from the login on this host, which scripts name as $USER.
-    users = (
-        {user}
-        if given.has("me")
-        else {user if name in (login, str(os.getuid())) else name for name in given.listed("user")}
-    )
-    names = {*given.listed("name"), *given.listed("jobname")}
-    nodes = set(given.listed("nodelist"))
+def wanted(given: Given, user: str) -> Callable[[OperationView], bool]:
+    """Return a test of operations for the options that choose jobs by user, name, partition and account. Raises `BadInput`."""
+    users, names = _users(given, user), {*given.listed("name"), *given.listed("jobname")}
     file = pools_file(os.environ)
     pools = {
         choose(Given({kind: [name]}), file).pool
@@ -217,12 +218,20 @@ def wanted(given: Given, user: str) -> Callable[[Job], bool]:
         for name in given.listed(option)
     }
 
-    def is_wanted(job: Job) -> bool:
+    def is_wanted(view: OperationView) -> bool:
         return (
-            (not users or job.view.user in users)
-            and (not names or job.view.spec.title in names)
-            and (not nodes or job.node in nodes)
-            and (not pools or pool_of(job) in pools)
+            (not users or view.user in users)
+            and (not names or view.spec.title in names)
+            and (not pools or pool_of(view) in pools)
         )
 
     return is_wanted
+
+
+def _users(given: Given, user: str) -> set[str]:
+    """Return the users that are asked for; an empty set: all."""
+    if given.has("me"):
+        return {user}
+    # The name of a user may differ from the login on this host, which scripts name as $USER.
+    own = (pwd.getpwuid(os.getuid()).pw_name, str(os.getuid()))
+    return {user if name in own else name for name in given.listed("user")}

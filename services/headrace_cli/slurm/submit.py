@@ -29,7 +29,7 @@ from headrace_cli.slurm.batch_script import (
     options_in_script,
     wrapped,
 )
-from headrace_cli.slurm.command_line import Given
+from headrace_cli.slurm.command_line import Given, NoCounterpart
 from headrace_cli.slurm.numbers import number_at, operation_of
 from headrace_cli.slurm.pools_file import PoolsFile, choose, parse_pools_file
 from headrace_cli.slurm.request import Submission, Submitter, submission
@@ -84,6 +84,8 @@ async def srun(client: Client, given: Given) -> int:
     """Run a command as a job, with its output here, and return its exit status. Ctrl-C ends the job."""
     if not given.words:
         raise BadInput("srun", "", "a command, such as srun --cpus-per-task=2 ./work")
+    if number := given.one("jobid"):
+        raise NoCounterpart(f"--jobid={number} outside of the job", f"headrace op exec slurm-{number} -- COMMAND")
     chosen = choose(given, pools_file(os.environ))
     words = given.words
     job = submission(given, chosen, _submitter(client), Path(words[0]).name, words, has_script=False)

@@ -31,6 +31,7 @@ from headrace_cli.slurm.printing import (
     show_job,
     squeue_letters,
 )
+from headrace_cli.slurm.query import parse_moment_ms
 
 NOW_MS = 1_795_900_000_000
 
@@ -151,6 +152,7 @@ def test_tasks_that_never_ran_are_cancelled_at_the_end() -> None:
         (OperationState.ABORTED, {}, None, JobState.CANCELLED),
         (OperationState.FAILED, {"timed_out_jobs": 1}, None, JobState.TIMEOUT),
         (OperationState.FAILED, {"out_of_memory_runs": 1}, None, JobState.OUT_OF_MEMORY),
+        (OperationState.FAILED, {"failed_jobs": 1}, None, JobState.FAILED),
         (OperationState.FAILED, {}, None, JobState.CANCELLED),
         (OperationState.FAILED, {}, row(0, JobResult.FAILED), JobState.FAILED),
         (OperationState.FAILED, {}, row(0, JobResult.TIMED_OUT), JobState.TIMEOUT),
@@ -218,6 +220,16 @@ def test_sacct_prints_fields_with_steps_or_without() -> None:
     ]
     with pytest.raises(BadInput, match="did you mean State"):
         parse_sacct("Stat")
+
+
+def test_moments_are_read_as_slurm_writes_them() -> None:
+    moments = ("now", "now-2days", "now-90", "2026-11-28T20:00:00", "2026-11-28", "today")
+    expected = [0, 172_800, 90, 4_000, 76_000, 76_000]
+
+    assert [(NOW_MS - parse_moment_ms(text, "-S", NOW_MS)) // 1000 for text in moments] == expected
+    for wrong in ("now-2moons", "soon"):
+        with pytest.raises(BadInput, match=wrong.upper() if wrong == "soon" else wrong):
+            parse_moment_ms(wrong, "-S", NOW_MS)
 
 
 def test_scontrol_shows_a_job() -> None:
