@@ -71,12 +71,12 @@ def run(command: str, words: list[str]) -> int:
     return anyio.run(talk)
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
     """Run the command that the first word names, and end the process. Errors are written as Slurm writes them."""
     # As in the command `headrace`: a short process ends before there is anything to collect.
     gc.disable()
     atexit.register(gc.freeze)
-    command, *words = sys.argv[1:] or [""]
+    command, *words = words or [""]
     if command not in COMMANDS:
         say("headrace slurm", f"{command!r} is not a command of Slurm that there is: {', '.join(COMMANDS)}")
         sys.exit(Exit.USAGE)
@@ -99,4 +99,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

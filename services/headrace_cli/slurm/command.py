@@ -18,12 +18,32 @@ app = App(name="slurm", help="Install commands of Slurm, for tools and scripts t
 
 COMMANDS: Final = ("sbatch", "srun", "squeue", "scancel", "sacct", "sinfo", "scontrol", "sacctmgr")
 _POOLS: Final = "pools.toml"
-_TEXT: Final = """#!/bin/sh
+_TEXT: Final = """#!{python} -EP
+# Written by `headrace slurm install`.
+import os
+import sys
+
+os.environ.setdefault("HEADRACE_SLURM_POOLS", {pools!r})
+from headrace_cli.slurm.__main__ import main
+
+main(["{command}", *sys.argv[1:]])
+"""
+#: Used where the kernel cannot read the path of the interpreter in a first line. Some shells lose the functions that bash exported.
+_TEXT_OF_SHELL: Final = """#!/bin/sh
 # Written by `headrace slurm install`.
 HEADRACE_SLURM_POOLS=${{HEADRACE_SLURM_POOLS-{pools}}}
 export HEADRACE_SLURM_POOLS
 exec {python} -E -P -m headrace_cli.slurm {command} "$@"
 """
+#: Longest path of an interpreter that every kernel reads in a first line, in bytes.
+_LONGEST_PATH: Final = 120
+
+
+def command_text(command: str, python: str, pools: str) -> str:
+    """Return the file of a command. It is started with the interpreter, and the file of pools, at these paths."""
+    if len(os.fsencode(python)) > _LONGEST_PATH or any(map(str.isspace, python)):
+        return _TEXT_OF_SHELL.format(command=command, python=shlex.quote(python), pools=shlex.quote(pools))
+    return _TEXT.format(command=command, python=python, pools=pools)
 
 
 class Installed(msgspec.Struct):
@@ -57,9 +77,7 @@ def install(folder: Path, /, *, json: Json = False) -> None:
     folder = Path(os.path.abspath(folder))
     folder.mkdir(parents=True, exist_ok=True)
     for command in COMMANDS:
-        text = _TEXT.format(
-            python=shlex.quote(sys.executable), pools=shlex.quote(str(folder / _POOLS)), command=command
-        )
+        text = command_text(command, sys.executable, str(folder / _POOLS))
         # A file that replaces another by a rename is never read in the middle of a write.
         new = folder / f".{command}.new"
         new.write_text(text)

@@ -271,9 +271,11 @@ class Submission(NamedTuple):
             appends=given.one("open-mode") == "append",
             has_script=self.has_script,
         )
-        argv = ["/bin/sh", "-c", start_script(wishes), "slurm_script" if self.has_script else "srun", *self.words]
-        variables = job_variables(self, number)
-        return OperationSpec(argv=argv, environment=self.fields["environment"] | variables, **self._other_fields())
+        environment = self.fields["environment"] | job_variables(self, number)
+        # Only bash passes on the functions that a shell has exported, as it often has `module`.
+        shell = "/bin/sh" if all(map(_NAME.match, environment)) else "/bin/bash"
+        argv = [shell, "-c", start_script(wishes), "slurm_script" if self.has_script else "srun", *self.words]
+        return OperationSpec(argv=argv, environment=environment, **self._other_fields())
 
     def _output(self, name: str) -> str:
         if not self.has_script:

@@ -22,6 +22,8 @@ from headrace.runtime.clock import SystemClock
 from headrace.wire.logs import LogStream
 from headrace.wire.operations import OperationSpec, OperationState, OperationView
 from headrace.wire.refusals import Exists
+from headrace_cli.commands.operations.dry_run import warn_of_what_never_runs
+from headrace_cli.show.screen import Screen
 from headrace_cli.slurm.batch_script import (
     BatchScript,
     check_script,
@@ -74,6 +76,8 @@ async def sbatch(client: Client, given: Given) -> int:
     number, operation = await _start(client, job, packed)
     if operation.answer is not None and operation.answer.upstream_failure:
         say("sbatch", f"warning: {operation.answer.upstream_failure}")
+    if not given.has("quiet"):
+        await warn_of_what_never_runs(Screen(), client, await _spec(client, job, number), operation.answer)
     print(number if given.has("parsable") else f"Submitted batch job {number}", flush=True)
     if given.has("wait"):
         return await _exit_status(operation, await operation.wait())

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from headrace.errors import BadInput
+from headrace_cli.slurm.__main__ import COMMANDS, run
 from headrace_cli.slurm.batch_script import BatchScript, check_script, options_in_environment, options_in_script
+from headrace_cli.slurm.command import COMMANDS as INSTALLED
+from headrace_cli.slurm.command import command_text
 from headrace_cli.slurm.command_line import NoCounterpart
 from headrace_cli.slurm.options import SACCT, SBATCH, SCANCEL, SQUEUE
 
@@ -105,6 +112,29 @@ def test_the_command_line_goes_before_variables_and_variables_before_the_script(
 def test_a_wrong_line_of_a_script_is_named(text: bytes, told: str) -> None:
     with pytest.raises((BadInput, NoCounterpart), match=told):
         options_in_script(BatchScript("job.sh", text))
+
+
+@pytest.mark.parametrize("folder", ["python", "py thon"])
+def test_the_file_of_a_command_runs_with_any_path_of_the_interpreter(tmp_path: Path, folder: str) -> None:
+    (tmp_path / folder).symlink_to(sys.executable)
+    command = tmp_path / "sinfo"
+    command.write_text(command_text("sinfo", str(tmp_path / folder), "pools"))
+    command.chmod(0o755)
+    done = subprocess.run([command, "--gress"], capture_output=True, text=True, check=False)
+
+    assert command.read_text().startswith("#!/bin/sh\n") == (" " in folder)
+    # The link is not in the environment of the interpreter, which therefore lacks the module. So it was started.
+    assert "headrace_cli" in done.stderr
+
+
+def test_each_command_says_its_version_and_what_becomes_of_its_options(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        assert run(command, ["--version"]) == run(command, ["--help"]) == 0
+        version, first, *rest = capsys.readouterr().out.splitlines()
+        assert version == "slurm 24.05.0"
+        assert first.startswith(f"{command} of Headrace")
+        assert len(rest) == 3
+    assert tuple(COMMANDS) == INSTALLED
 
 
 @pytest.mark.parametrize(("text", "told"), [(b"echo hello\n", "`#!`"), (b"#!/bin/sh\r\ntrue\r\n", "dos2unix")])

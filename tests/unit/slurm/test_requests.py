@@ -190,9 +190,9 @@ def test_a_file_of_pools_with_unknown_keys_is_refused() -> None:
         parse_pools_file(b'[partition.gpu]\nqueue = "x"\n', "pools.toml")
 
 
-def started(made: OperationSpec, folder: Path, script: str, **variables: str) -> int:
+def started(made: OperationSpec, folder: Path, script: str, *, shell: str = "/bin/sh", **variables: str) -> int:
     """Run the command of a job here, as a node would."""
-    (folder / "slurm_script").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "slurm_script").write_text(f"#!{shell}\n{script}\n")
     (folder / "slurm_script").chmod(0o755)
     environment = {
         "PATH": "/usr/bin:/bin",
@@ -215,6 +215,15 @@ def test_a_job_finds_its_variables_and_writes_its_files(tmp_path: Path) -> None:
     output = tmp_path / "out dir" / "it's-286000000_0012-alpha-286000000000012-ada.txt"
     assert output.read_text() == "286000000000012 12 alpha 3:a b\n"
     assert (tmp_path / "12.err").read_text() == "wrong\n"
+
+
+def test_functions_that_a_shell_has_exported_reach_the_script(tmp_path: Path) -> None:
+    who = ME._replace(environment={"BASH_FUNC_module%%": "() {  echo loaded $2; }"})
+    given = SBATCH.read(["-o", "log"])
+    made = submission(given, choose(given, PoolsFile()), who, "job.sh", []).spec(286_000_000)
+
+    assert started(made, tmp_path, "module load gcc", shell="/bin/bash") == 0
+    assert (tmp_path / "log").read_text() == "loaded gcc\n"
 
 
 def test_output_is_emptied_at_the_first_run_and_appended_to_by_a_requeued_run(tmp_path: Path) -> None:
