@@ -73,12 +73,14 @@ def test_srun_runs_a_command_here_and_tasks_in_a_job(slurm: Slurm) -> None:
     )
     assert sorted(done.stdout.splitlines()) == ["0: 0 of 2", "1: 1 of 2"]
 
-    text = "srun -o step-%t.txt sh -c 'echo $SLURM_LOCALID' && echo all | srun -n1 cat\nsrun -n9 true\n"
+    text = "srun -o step-%t.txt sh -c 'echo $SLURM_LOCALID' && echo all | srun -n1 cat\n"
+    text += "srun -n1 --export=ALL,MODE=slow sh -c 'echo $MODE ${USER-unset}'\n"
+    text += "srun -n1 --export=NONE /bin/sh -c 'echo $SLURM_PROCID ${USER-unset}'\nsrun -n9 true\n"
     slurm.run("sbatch", "--wait", "-n2", "--output=steps.out", slurm.script("steps.sh", text), expect=1)
 
     assert [(slurm.folder / f"step-{task}.txt").read_text() for task in range(2)] == ["0\n", "1\n"]
     written = (slurm.folder / "steps.out").read_text()
-    assert written.startswith("all\n")
+    assert written.startswith("all\nslow ada\n0 unset\n")
     assert "at most 2 cores" in written
 
 

@@ -80,7 +80,7 @@ def groups_of(partitions: Iterable[Partition], *, each_node: bool, states: Seque
         by_state: dict[tuple[str, str], list[NodeView]] = {}
         for node in partition.nodes:
             state = node_state(node)
-            if not states or state in states or SHORT_NODE_STATES[state] in states:
+            if not states or not {state, state.rstrip("*"), SHORT_NODE_STATES[state]}.isdisjoint(states):
                 by_state.setdefault((state, node.node if each_node else ""), []).append(node)
         found += [Group(partition, state, nodes) for (state, _), nodes in by_state.items()]
         if not by_state and not states and not each_node:
@@ -128,7 +128,7 @@ SINFO_LETTERS: Final[Mapping[str, tuple[str, Callable[[Group], str]]]] = {
     "f": ("AVAIL_FEATURES", _tags),
     "b": ("ACTIVE_FEATURES", _tags),
 }
-USUAL_SINFO: Final = "%#P %.5a %.10l %.6D %.6t %N".replace("%#P", "%9P")
+USUAL_SINFO: Final = "%9P %.5a %.10l %.6D %.6t %N"
 NODES_SINFO: Final = "%15N %.6D %9P %.6t"
 LONG_SINFO: Final = "%15N %.6D %9P %.11T %.4c %.8m %f"
 

@@ -155,8 +155,8 @@ async def named_jobs(
     for first in range(0, len(views), _AT_ONCE):
         page = views[first : first + _AT_ONCE]
         facts = await at_once(lambda nth: _facts(client, views[nth], detail=detail), range(first, first + len(page)))
-        for nth, view in enumerate(page, first):
-            found.jobs += jobs_of(view, facts[nth], now_ms, each_task=split)
+        for view, known in facts.values():
+            found.jobs += jobs_of(view, known, now_ms, each_task=split)
     if names:
         found.jobs = [job for job in found.jobs if any(name.has(job.number, job.task) for name in names)]
     return found
@@ -176,26 +176,29 @@ async def _views(client: Client, names: Iterable[JobName], found: Found) -> list
     return list(views.values())
 
 
-async def _facts(client: Client, view: OperationView, *, detail: bool) -> Facts:
-    operation, is_over = client.operation(view.operation), view.state in FINAL_STATES
-    jobs = await operation.jobs() if view.spec.indexes or detail else []
-    places = None
-    if not is_over and not view.awaits:
+async def _facts(client: Client, view: OperationView, *, detail: bool) -> tuple[OperationView, Facts]:
+    """Return the view, newer if the operation may have ended meanwhile, and what is asked about its jobs."""
+    operation, places = client.operation(view.operation), None
+    if view.state not in FINAL_STATES and not view.awaits:
         try:
             places = await operation.places()
         except Refused as refused:
             # The allocator does not know an operation that has just started or ended.
             if not isinstance(refused.refusal, NotFound):
                 raise
-    ended = [row.slot for row in jobs if row.result is not None]
+        if places is None or not places.running_jobs + places.pending_jobs:
+            view = await operation.view()
+    # Ends are requested last, so that a job that ends meanwhile never seems to be pending again.
+    rows = await operation.jobs() if view.spec.indexes or detail else []
+    ended = [row.slot for row in rows if row.result is not None]
     ends = await client.happenings.ends(view.operation, ended) if detail and ended else {}
-    return Facts(jobs, places.running if places is not None else (), ends)
+    return view, Facts(rows, places.running if places is not None else (), ends)
 
 
 def parse_states(texts: Iterable[str], place: str) -> frozenset[JobState]:
     """Read names of states, short or long, or `all`. Raises `BadInput`."""
     by_name = {str(state): state for state in JobState} | {short: state for state, short in SHORT_STATES.items()}
-    others = {"S": None, "SUSPENDED": None, "CG": None, "COMPLETING": None, "CF": None, "CONFIGURING": None}
+    others = ("S", "SUSPENDED", "CG", "COMPLETING", "CF", "CONFIGURING")
     found = set[JobState]()
     for text in texts:
         word = text.upper()

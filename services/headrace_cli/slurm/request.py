@@ -27,8 +27,8 @@ _GRES: Final = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=]([0-9]
 _GPUS: Final = re.compile(r"(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})\Z")
 _ENDS: Final = {"afterok": UpstreamEnd.OK, "afterany": UpstreamEnd.ANY, "afternotok": UpstreamEnd.FAILED}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-#: Variables of a job that a job which it submits must not inherit.
-_OF_THIS_JOB: Final = re.compile(
+#: Variables that belong to one job: all steps of the job have them, and a job that it submits must not inherit them.
+OF_ONE_JOB: Final = re.compile(
     r"SLURM_|SLURMD_|SBATCH_|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|TRACEPARENT$"
     r"|HEADRACE_(FILES|LINE|TASK|JOB|OPERATION|ALLOCATION|ATTEMPT|NODE|POOL|GPUS|PROGRESS|DEADLINE)"
 )
@@ -189,7 +189,7 @@ def time_fields(given: Given) -> tuple[dict[str, Any], StartWishes | None]:
 
 def exported(given: Given, environment: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that `--export` chooses; all by default. Raises `BadInput`."""
-    own = {name: value for name, value in environment.items() if not _OF_THIS_JOB.match(name)}
+    own = {name: value for name, value in environment.items() if not OF_ONE_JOB.match(name)}
     own = {name: value for name, value in own.items() if name and _is_text(name + value)}
     text = given.one("export")
     if text is None or text == "ALL":

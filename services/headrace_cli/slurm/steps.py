@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 from headrace.errors import BadInput
 from headrace_cli.slurm.command_line import Given, NoCounterpart
-from headrace_cli.slurm.request import exported, size_of
+from headrace_cli.slurm.request import OF_ONE_JOB, exported, size_of
 from headrace_cli.slurm.values import in_pattern
 
 #: Signals that the tasks get together with `srun`, because they are in the same process group. `srun` itself waits for the tasks.
@@ -68,8 +68,8 @@ def _of_job(own: Mapping[str, str]) -> Given:
 
 
 def _environment(given: Given, own: Mapping[str, str], task: int, tasks: int, cpus: int) -> dict[str, str]:
+    kept = {name: value for name, value in own.items() if not given.has("export") or OF_ONE_JOB.match(name)}
     chosen = exported(given, own) if given.has("export") else {}
-    kept = {name: value for name, value in own.items() if not chosen or name.startswith(("SLURM", "HEADRACE_"))}
     return {
         **kept,
         **chosen,

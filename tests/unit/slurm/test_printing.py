@@ -262,3 +262,4 @@ def test_sinfo_groups_nodes_by_their_states() -> None:
     ]
     assert said("%n %C %f", each_node=True)[1] == "b 1/3/0/4 (null)"
     assert [group.nodes[0].node for group in groups_of(partitions, each_node=True, states=["mix"])] == ["b"]
+    assert [group.state for group in groups_of(partitions, each_node=False, states=["down", "allocated"])] == ["down*"]
