@@ -122,9 +122,9 @@ def test_the_file_of_a_command_runs_with_any_path_of_the_interpreter(tmp_path: P
     command.chmod(0o755)
     done = subprocess.run([command, "--gress"], capture_output=True, text=True, check=False)
 
-    assert command.read_text().startswith("#!/bin/sh\n") == (" " in folder)
-    # The link is not in the environment of the interpreter, which therefore lacks the module. So it was started.
-    assert "headrace_cli" in done.stderr
+    assert command.read_text().startswith("#!/bin/sh\n") == (" " in folder or len(str(tmp_path / folder)) > 120)
+    # A link to an interpreter has none of the packages of its environment. What is missing shows that it was started.
+    assert "headrace_cli" in done.stderr or "did you mean" in done.stderr
 
 
 def test_each_command_says_its_version_and_what_becomes_of_its_options(capsys: pytest.CaptureFixture[str]) -> None:
