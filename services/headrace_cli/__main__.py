@@ -20,7 +20,7 @@ import os
 import sys
 from typing import Final
 
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput, HeadraceError, first_error
 from headrace_cli.exit_statuses import Exit
 
 _STDERR: Final = 2
@@ -86,7 +86,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     except (HeadraceError, OSError, BaseExceptionGroup) as error:
-        from headrace_cli.session import complain, first_error
+        from headrace_cli.session import complain
 
         if isinstance(first_error(error), BrokenPipeError):
             # The reader of this command's output has exited, as `head` does.

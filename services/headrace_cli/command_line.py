@@ -49,6 +49,7 @@ GROUPS: Final = {
             "headrace_cli.commands.usage.command:usage",
             "Show what finished runs were allotted, used and lost, by person, pool, operation or day.",
         ),
+        "slurm": ("headrace_cli.slurm.command:app", "Install commands of Slurm, for tools and scripts that call them."),
         "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
         "whoami": (
             "headrace_cli.persons.login:whoami",

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from headrace.client import Client, NotAdmitted, NotRunning, NotTrusted, NotYours, Refused, Unanswered, connect
 from headrace.client.asking import PATIENCE_S
-from headrace.errors import BadInput, HeadraceError
+from headrace.errors import BadInput, HeadraceError, first_error
 from headrace.installation.extras import MissingExtra
 from headrace.installation.systems import NeedsLinux
 from headrace.pools import Defects
@@ -169,13 +169,6 @@ def complain(error: BaseException) -> int:
         raise error
     Screen().say(str(cause), style="red")
     return status
-
-
-def first_error(error: BaseException) -> BaseException:
-    """Return the single error inside nested groups of one error, because a task group wraps even one error in a group."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 def exit_of(error: BaseException) -> int | None:

@@ -44,3 +44,10 @@ def shortened(text: str) -> str:
 def said_of(expected: str) -> str:
     """Return the part of a message that says what is accepted. A question is returned unchanged."""
     return expected if expected.endswith("?") else f"expected {expected}"
+
+
+def first_error(error: BaseException) -> BaseException:
+    """Return the single error inside nested groups of one error, because a task group wraps even one error in a group."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

@@ -14,6 +14,7 @@ from headrace.bus import Bus
 from headrace.client.asking import LONGEST_ABSENCE_S
 from headrace.client.following import Follower, HappeningFilter
 from headrace.client.place import Place
+from headrace.errors import first_error
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.runtime.clock import Clock, SystemClock
 from headrace.wire import subjects
@@ -22,7 +23,6 @@ from headrace.wire.happenings import AllocationStarted, Decisions, Happening, Jo
 from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, Orders
 from headrace.wire.operations import OperationState
 from headrace.wire.snapshots import ShareItem
-from headrace_cli.session import first_error
 from tests.integration.test_allocator_service import TREE, Node, a_house, start
 from tests.support.clocks import HandClock
 from tests.support.nats_server import NatsServer, nats_server

@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from headrace_cli.completion.table import Command, read_table
+from headrace_cli.slurm import options as of_slurm
+from headrace_cli.slurm.command_line import Table
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "come-from-slurm.md"
 
@@ -39,3 +43,23 @@ def test_every_counterpart_exists() -> None:
 
     assert len(counterparts()) > 100
     assert unknown == []
+
+
+@pytest.mark.parametrize(
+    ("title", "tables"),
+    [
+        ("sbatch and srun", (of_slurm.SBATCH, of_slurm.SRUN)),
+        ("squeue", (of_slurm.SQUEUE,)),
+        ("scancel", (of_slurm.SCANCEL,)),
+        ("sacct", (of_slurm.SACCT,)),
+        ("sinfo", (of_slurm.SINFO,)),
+    ],
+)
+def test_the_commands_of_slurm_know_every_option_of_the_page(title: str, tables: tuple[Table, ...]) -> None:
+    sections = re.findall(rf"^### {title}[^\n]*\n(.*?)(?=^### |\Z)", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    rows = re.findall(r"^\| (?!Slurm|---)(.+?) \|", "\n".join(sections), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"--([A-Za-z][a-zA-Z0-9-]+)", row)}
+    known = {name for table in tables for name in table.by_name}
+
+    assert len(named) > 8
+    assert named - known == set()

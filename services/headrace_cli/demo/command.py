@@ -10,7 +10,7 @@ import anyio
 
 from headrace.client import Client, connect
 from headrace.counted import counted
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, first_error
 from headrace.installation.extras import require
 from headrace.runtime.clock import SystemClock
 from headrace_cli.demo.comeback import Comeback
@@ -19,7 +19,6 @@ from headrace_cli.demo.plan import JOBS, LENDER, NODES, POOLS, RETURNING, STARVA
 from headrace_cli.demo.show import DemoBars, given_up_table, result_table
 from headrace_cli.demo.usage_watch import watch_usage
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.session import first_error
 from headrace_cli.show.screen import Screen
 from headrace_cli.up import process_marks
 from headrace_cli.up.options import UpOptions

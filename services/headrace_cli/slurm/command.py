@@ -1,0 +1,87 @@
+"""The command `headrace slurm`: install the commands of Slurm."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from cyclopts import App
+
+from headrace_cli.session import Json
+from headrace_cli.show.screen import Screen
+
+app = App(name="slurm", help="Install commands of Slurm, for tools and scripts that call them.")
+
+COMMANDS: Final = ("sbatch", "srun", "squeue", "scancel", "sacct", "sinfo", "scontrol", "sacctmgr")
+_POOLS: Final = "pools.toml"
+_TEXT: Final = """#!{python} -EP
+# Written by `headrace slurm install`.
+import os
+import sys
+
+os.environ.setdefault("HEADRACE_SLURM_POOLS", {pools!r})
+from headrace_cli.slurm.__main__ import main
+
+main(["{command}", *sys.argv[1:]])
+"""
+#: Used where the kernel cannot read the path of the interpreter in a first line. Some shells lose the functions that bash exported.
+_TEXT_OF_SHELL: Final = """#!/bin/sh
+# Written by `headrace slurm install`.
+HEADRACE_SLURM_POOLS=${{HEADRACE_SLURM_POOLS-{pools}}}
+export HEADRACE_SLURM_POOLS
+exec {python} -E -P -m headrace_cli.slurm {command} "$@"
+"""
+#: Longest path of an interpreter that every kernel reads in a first line, in bytes.
+_LONGEST_PATH: Final = 120
+
+
+def command_text(command: str, python: str, pools: str) -> str:
+    """Return the file of a command. It is started with the interpreter, and the file of pools, at these paths."""
+    if len(os.fsencode(python)) > _LONGEST_PATH or any(map(str.isspace, python)):
+        return _TEXT_OF_SHELL.format(command=command, python=shlex.quote(python), pools=shlex.quote(pools))
+    return _TEXT.format(command=command, python=python, pools=pools)
+
+
+class Installed(msgspec.Struct):
+    """The answer of `install --json`."""
+
+    folder: str
+    commands: list[str]
+
+
+@app.command
+def install(folder: Path, /, *, json: Json = False) -> None:
+    """Write the files sbatch, srun, squeue, scancel, sacct, sinfo, scontrol and sacctmgr into a folder.
+
+    Put the folder first in the PATH of those who use tools of Slurm, on the hosts where they work and on all nodes, at the same path.
+    The file pools.toml in that folder may say which pools, tags and trees partitions, accounts and QOS stand for. It is not overwritten.
+    docs/how-to/slurm-commands.md has more.
+
+    Examples of use:
+
+        headrace slurm install ~/slurm
+
+        PATH=~/slurm:$PATH sbatch --wait job.sh
+
+    Parameters
+    ----------
+    folder
+        The folder. It is made if it does not exist.
+    json
+        Print the answer as JSON.
+    """
+    folder = Path(os.path.abspath(folder))
+    folder.mkdir(parents=True, exist_ok=True)
+    for command in COMMANDS:
+        text = command_text(command, sys.executable, str(folder / _POOLS))
+        # A file that replaces another by a rename is never read in the middle of a write.
+        new = folder / f".{command}.new"
+        new.write_text(text)
+        new.chmod(0o755)
+        new.replace(folder / command)
+    answer = Installed(str(folder), [*COMMANDS])
+    Screen(json=json).show_line(answer, f"{folder}: {', '.join(COMMANDS)}")
