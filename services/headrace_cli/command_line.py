@@ -49,6 +49,11 @@ GROUPS: Final = {
             "headrace_cli.commands.usage.command:usage",
             "Show what finished runs were allotted, used and lost, by person, pool, operation or day.",
         ),
+        "export": ("headrace_cli.export.command:app", "Export finished operations to a file or an HTTP endpoint."),
+        "notify": (
+            "headrace_cli.notify.command:notify",
+            "Send webhooks or mail when operations end, pools starve or nodes are lost.",
+        ),
         "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
         "whoami": (
             "headrace_cli.persons.login:whoami",

