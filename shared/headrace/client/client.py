@@ -18,6 +18,7 @@ from headrace.client.admission import DryRuns, Files, Groups, Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at_once
 from headrace.client.consumption import Consumption
 from headrace.client.errors import Unanswered
+from headrace.client.finished import FinishedOperations
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine, LogWishes
@@ -120,6 +121,7 @@ class Client:
         self.sessions = Sessions(self._asker, self)
         follower = Follower(bus, clock, place, self.pools.starving)
         self.happenings = Happenings(self._asker, follower)
+        self.finished = FinishedOperations(self._asker, bus, clock)
 
     async def run(
         self,

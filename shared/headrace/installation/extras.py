@@ -11,14 +11,16 @@ from typing import Final, Literal
 
 from headrace.errors import HeadraceError
 
-Extra = Literal["analysis", "executor", "import", "metrics", "plots", "server", "tracing", "up"]
+Extra = Literal["analysis", "executor", "export", "import", "metrics", "parquet", "plots", "server", "tracing", "up"]
 #: The modules of each extra without which nothing that needs the extra runs. The program nats-server of `server` and `up` is
 #: found by its path, and a metrics port asks for `metrics` even if `server` brought the module.
 MODULES: Final[dict[Extra, tuple[str, ...]]] = {
     "analysis": ("numpy",),
     "executor": ("cloudpickle",),
+    "export": ("requests",),
     "import": ("defusedxml",),
     "metrics": ("prometheus_client",),
+    "parquet": ("pyarrow",),
     "plots": ("matplotlib",),
     "server": ("numpy",),
     "tracing": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),

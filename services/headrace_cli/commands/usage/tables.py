@@ -15,7 +15,7 @@ from headrace.consumption_sums import By, Line, total_of
 from headrace.pools.tree_options import Prices
 from headrace.wire.consumption import RunSums
 from headrace_cli.show.amounts import percent
-from headrace_cli.show.plain_values import plain
+from headrace_cli.show.plain_values import harmless_cell, plain
 from headrace_cli.show.tables import bar, branches, printable, table
 
 _BAR: Final = 24
@@ -149,14 +149,10 @@ def csv_text(shown: Shown) -> str:
     keys = ["pool" if key is By.TREE else key.value for key in shown.keys]
     writer.writerow([*keys, *RunSums.__struct_fields__, *(["cost"] if shown.prices is not None else [])])
     for line in shown.lines():
-        names = [_harmless(getattr(line, key)) for key in keys]
+        names = [harmless_cell(getattr(line, key)) for key in keys]
         figures = [getattr(line.sums, name) for name in RunSums.__struct_fields__]
         writer.writerow([*names, *figures, *([shown.cost(line.sums)] if shown.prices is not None else [])])
     return out.getvalue()
-
-
-def _harmless(text: str) -> str:
-    return f"'{text}" if text[:1] in tuple("=+-@\t\r\n") and text else text
 
 
 def usage_json(shown: Shown) -> dict[str, object]:

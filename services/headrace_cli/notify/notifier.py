@@ -1,0 +1,218 @@
+"""Decides what is notified, and keeps what is not delivered yet. Pure: the caller brings facts and times, and stores the state.
+
+Each target has a position of its own in the log, so that a target that accepts nothing delays no other target and fills no memory: while it
+has too many occurrences, its part of the log is not read. An occurrence is in the state until its message is delivered.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headrace.client.finished import FinishedOperation, LogPosition, LostEntries
+from headrace_cli.notify.rules import (
+    About,
+    Mail,
+    Rule,
+    RuleKind,
+    Rules,
+    facts_of_duration,
+    facts_of_operation,
+    matches,
+    words_of,
+)
+
+#: Largest number of occurrences that wait for one target. Ends of operations wait in the log beyond that.
+MOST_WAITING: Final = 1_000
+_LOST: Final = "log_entries_lost"
+
+
+class Occurrence(msgspec.Struct, frozen=True):
+    """Something that is notified once to each target of its rule."""
+
+    #: Name that stays the same when the message is repeated.
+    id: str
+    rule: str
+    kind: str
+    at_ms: int
+    text: str
+    about: dict[str, str | int | float | bool]
+    #: Addresses that get it by mail.
+    recipients: list[str] = []
+
+    def fields(self) -> dict[str, object]:
+        """Return what a webhook gets."""
+        fields = msgspec.structs.asdict(self)
+        del fields["recipients"]
+        return fields
+
+
+class TargetState(msgspec.Struct):
+    """What is known of one target."""
+
+    #: Operations that ended before then are not notified.
+    since_ms: int
+    position: str = str(LogPosition())
+    #: Occurrences of the message that is being sent; it stays the same until it is delivered or dropped.
+    batch: list[Occurrence] = []
+    waiting: list[Occurrence] = []
+    #: Number of occurrences that were dropped since the last message.
+    dropped: int = 0
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A pool that starves, or a node that is lost."""
+
+    since_ms: int
+    #: Unix time in milliseconds at which it was notified; 0: it was not.
+    told_at_ms: int = 0
+
+
+class NotifyState(msgspec.Struct):
+    """Everything that survives a restart."""
+
+    targets: dict[str, TargetState] = {}
+    #: By rule, tree and name.
+    conditions: dict[str, Condition] = {}
+
+
+class Present(NamedTuple):
+    """A pool that starves now, or a node that is lost now."""
+
+    #: Unix time in milliseconds; None: only known to be before now.
+    since_ms: int | None
+    about: About
+
+
+class Message(NamedTuple):
+    """What one request or one mail says."""
+
+    occurrences: Sequence[Occurrence]
+    #: Number of occurrences before these that were dropped.
+    dropped: int
+
+    @property
+    def key(self) -> str:
+        """The same for each attempt to deliver the message, also after a restart."""
+        return hashlib.sha256("\n".join(each.id for each in self.occurrences).encode()).hexdigest()[:32]
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        first = " ".join(self.occurrences[0].text.split())
+        return first if len(self.occurrences) == 1 else f"{len(self.occurrences)} notifications, the first: {first}"
+
+    @property
+    def text(self) -> str:
+        """One line for each occurrence."""
+        lines = [each.text for each in self.occurrences]
+        if self.dropped:
+            lines.append(f"{self.dropped} earlier notifications could not be delivered and were dropped")
+        return "\n".join(lines)
+
+
+class Notifier:
+    """Applies rules to facts."""
+
+    def __init__(self, rules: Rules, state: NotifyState, now_ms: int) -> None:
+        self.state = state
+        self._rules = rules
+        state.targets = {name: state.targets.get(name, TargetState(now_ms)) for name in rules.targets}
+        names = {rule.name for rule in rules.rules}
+        state.conditions = {key: known for key, known in state.conditions.items() if key.partition(":")[0] in names}
+
+    def on_ended(
+        self, target: str, operations: Sequence[FinishedOperation], position: LogPosition, lost: LostEntries | None
+    ) -> bool:
+        """Take ended operations for one target. True if there is something to send."""
+        own = self.state.targets[target]
+        if lost is not None:
+            text = (
+                f"entries {lost.first} to {lost.last} of the log were removed before they were read: "
+                "operations that ended there are not notified"
+            )
+            own.waiting.append(
+                Occurrence(f"{_LOST}:{lost.first}", "", _LOST, 0, text, {}, self._recipients(target, {}))
+            )
+        rules = [rule for rule in self._rules.rules if target in rule.to and rule.when is RuleKind.OPERATION_ENDED]
+        for each in operations:
+            about = facts_of_operation(each)
+            for rule in rules:
+                if matches(rule, about):
+                    name = f"{rule.name}:{each.operation}:{each.ended_at_ms}"
+                    self._add(target, rule, name, each.ended_at_ms, about)
+        own.position = str(position)
+        return bool(own.waiting)
+
+    def on_conditions(self, rule: Rule, tree: str, present: Mapping[str, Present], now_ms: int) -> bool:
+        """Take all that a rule finds in a tree now. True if there is something new to send."""
+        prefix, found = f"{rule.name}:{tree}/", False
+        conditions = self.state.conditions
+        for name, each in present.items():
+            known = conditions.get(prefix + name, Condition(now_ms))
+            since_ms, told_at_ms = known.since_ms if each.since_ms is None else each.since_ms, known.told_at_ms
+            if since_ms > told_at_ms:
+                told_at_ms = 0  # it ended and began again between two looks
+            about = {**each.about, **facts_of_duration(since_ms, now_ms)}
+            if not told_at_ms and now_ms - since_ms >= rule.for_ms and matches(rule, about):
+                told_at_ms, found = now_ms, True
+                for target in rule.to:
+                    self._add(target, rule, f"{prefix}{name}:{since_ms}", now_ms, about)
+            conditions[prefix + name] = Condition(since_ms, told_at_ms)
+        for key in [key for key in conditions if key.startswith(prefix) and key[len(prefix) :] not in present]:
+            del conditions[key]
+        return found
+
+    def add_example(self, target: str, operation: FinishedOperation) -> None:
+        """Let the end of an example wait for a target, whatever the rules say."""
+        rule = Rule(name="example", when=RuleKind.OPERATION_ENDED, to=[target])
+        self._add(target, rule, f"example:{target}", operation.ended_at_ms, facts_of_operation(operation))
+
+    def is_full(self, target: str) -> bool:
+        """True if so much waits for a target that no more of the log is to be read for it."""
+        return len(self.state.targets[target].waiting) >= MOST_WAITING
+
+    def next_message(self, target: str) -> Message | None:
+        """Return the message that is being sent, or begin the next message. None if there is nothing to send.
+
+        A mail has occurrences with the same recipients only.
+        """
+        own = self.state.targets[target]
+        if not own.batch and own.waiting:
+            to = own.waiting[0].recipients
+            own.batch = [each for each in own.waiting if each.recipients == to]
+            own.waiting = [each for each in own.waiting if each.recipients != to]
+        return Message(own.batch, own.dropped) if own.batch else None
+
+    def on_delivered(self, target: str) -> None:
+        """Forget the message that was being sent."""
+        own = self.state.targets[target]
+        own.batch, own.dropped = [], 0
+
+    def on_given_up(self, target: str) -> None:
+        """Drop the message that was being sent. The next message says how many occurrences were dropped."""
+        own = self.state.targets[target]
+        own.dropped += len(own.batch)
+        own.batch = []
+
+    def _add(self, target: str, rule: Rule, name: str, at_ms: int, about: About) -> None:
+        own = self.state.targets[target]
+        kept = {key: value for key, value in about.items() if key != "position"}
+        recipients = self._recipients(target, about)
+        if not recipients and isinstance(self._rules.targets[target].to, Mail):
+            return  # only the owner gets mail, and neither the log nor admission has the owner any more
+        own.waiting.append(Occurrence(name, rule.name, rule.when.value, at_ms, words_of(rule, about), kept, recipients))
+        if rule.when is not RuleKind.OPERATION_ENDED and len(own.waiting) > 2 * MOST_WAITING:
+            # Conditions are not in the log and cannot wait there.
+            own.dropped += len(own.waiting) - 2 * MOST_WAITING
+            own.waiting = own.waiting[-2 * MOST_WAITING :]
+
+    def _recipients(self, target: str, about: About) -> list[str]:
+        to = self._rules.targets[target].to
+        if not isinstance(to, Mail):
+            return []
+        user = str(about.get("user", ""))
+        return [each.replace("{user}", user) for each in to.recipients if user or "{user}" not in each]

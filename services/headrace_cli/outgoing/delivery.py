@@ -1,0 +1,99 @@
+"""Deliveries to an HTTP endpoint or a mail server: one attempt in a thread of its own, and retries with growing pauses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from headrace.client.asking import Pauses
+from headrace.errors import BadInput, HeadraceError, shortened
+from headrace.runtime.clock import SystemClock
+
+#: Seconds to connect, and seconds of silence after which an attempt is given up.
+TIMEOUT_S: Final = 20.0
+_FIRST_PAUSE_S: Final = 0.5
+_LONGEST_PAUSE_S: Final = 300.0
+_VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+class Undelivered(HeadraceError):
+    """An attempt of a delivery failed; the reason. It may be tried again, at the earliest after `after_s`."""
+
+    def __init__(self, why: str, *, after_s: float = 0.0, is_final: bool = False) -> None:
+        self.after_s = after_s
+        #: True if another attempt cannot succeed either.
+        self.is_final = is_final
+        super().__init__(shortened(why))
+
+
+def has_variable(text: str) -> bool:
+    """True if a text has a part `${NAME}`."""
+    return _VARIABLE.search(text) is not None
+
+
+def with_variables(text: str, place: str) -> str:
+    """Return a text with the values of environment variables in place of `${NAME}`. Raises `BadInput`."""
+
+    def value(found: re.Match[str]) -> str:
+        if (known := os.environ.get(found[1])) is None:
+            raise BadInput(place, found[0], f"an environment variable that is set; {found[1]} is not")
+        return known
+
+    return _VARIABLE.sub(value, text)
+
+
+def is_url(text: str) -> bool:
+    """True if a text begins as the address of an HTTP endpoint does."""
+    return text.startswith(("http://", "https://"))
+
+
+def post(url: str, data: bytes, headers: Mapping[str, str]) -> None:
+    """Send one request, and return if the endpoint accepts it (status 2xx). Redirects are not followed. Raises `Undelivered`."""
+    import requests  # imported where it is needed: it takes longer than the rest of the command
+
+    try:
+        with requests.post(
+            url, data=data, headers=dict(headers), timeout=TIMEOUT_S, allow_redirects=False, stream=True
+        ) as answer:
+            if 200 <= answer.status_code < 300:
+                return
+            after_s = 0.0
+            with contextlib.suppress(ValueError):
+                after_s = float(answer.headers.get("Retry-After", ""))
+            raise Undelivered(f"it answers {answer.status_code} {answer.reason}", after_s=after_s)
+    except requests.RequestException as error:
+        # The text of the error can contain the address, and with it a secret.
+        raise Undelivered(f"it does not answer ({type(error).__name__})") from None
+    except UnicodeError:
+        raise Undelivered("its address or a header cannot be sent") from None
+
+
+async def deliver(
+    attempt: Callable[[], None],
+    on_trouble: Callable[[Undelivered, float], None],
+    *,
+    give_up_after_s: float | None = None,
+) -> Undelivered | None:
+    """Make attempts until one succeeds, with growing pauses of at most five minutes. `on_trouble` gets each failure and the pause.
+
+    Returns None, or the last failure if it is final or `give_up_after_s` have passed.
+    """
+    clock, pauses = SystemClock(), Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
+    started_s = clock.steady_s()
+    while True:
+        try:
+            await anyio.to_thread.run_sync(attempt, abandon_on_cancel=True)
+            return None
+        except Undelivered as error:
+            pause_s = min(max(pauses.next_s(), error.after_s), _LONGEST_PAUSE_S)
+            is_late = give_up_after_s is not None and clock.steady_s() + pause_s - started_s > give_up_after_s
+            if error.is_final or is_late:
+                return error
+            on_trouble(error, pause_s)
+        await anyio.sleep(pause_s)
