@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
 from headrace.errors import BadInput
-
-_MOST: Final = 2**62
 
 
 def _read(kind: Any, tokens: Sequence[Token]) -> int | float:
@@ -25,12 +23,3 @@ def _read(kind: Any, tokens: Sequence[Token]) -> int | float:
 Whole = Annotated[int, Parameter(converter=_read)]
 MaybeWhole = Annotated[int | None, Parameter(converter=_read)]
 Number = Annotated[float, Parameter(converter=_read)]
-
-
-def at_least(option: str, value: int, least: int) -> int:
-    """Return the number unchanged. Raises `BadInput` if it is below `least` or above 2**62."""
-    if value > _MOST:
-        raise BadInput(option, value, f"a whole number, at most {_MOST}")
-    if value < least:
-        raise BadInput(option, value, f"a whole number, {least} or more")
-    return value

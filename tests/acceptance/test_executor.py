@@ -19,6 +19,7 @@ from headrace.errors import BadInput
 from headrace.executor import Executor, JobFailed, RemoteTraceback
 from headrace.wire.operations import OperationState
 from tests.support.headrace_up import Up
+from tests.support.python_pages import printed, programs
 
 
 @pytest.fixture(scope="module")
@@ -160,3 +161,11 @@ def test_as_completed_and_wait_see_the_futures(executor: Executor) -> None:
 
     assert {future.result() for future in futures.as_completed(calls)} == set(range(5))
     assert futures.wait(calls).not_done == set()
+
+
+def test_the_programs_of_the_page_of_the_client_do_what_it_says(up: Up, tmp_path: Path) -> None:
+    counted, greeted, refused = (printed(up, program, tmp_path) for program in programs("python.md"))
+
+    assert counted == ["completed 3"]
+    assert sorted(greeted) == ["0 hello Ada", "1 hello Grace"]
+    assert refused == ["memory: '5' cannot be used; expected a number with a unit, such as 512M, 2GiB or 1000B"]

@@ -8,7 +8,6 @@ import anyio
 import pytest
 
 import headrace
-from headrace.archives import pack
 from tests.support.headrace_up import Up
 from tests.support.typed_pages import typed
 
@@ -30,6 +29,5 @@ def test_every_command_of_the_page_does_what_it_says() -> None:
 async def completed_from_python(state: Path) -> int:
     """The last lines of the page."""
     async with headrace.connect(state=state) as client:
-        files = await client.files.send(pack([state / "project"]))
-        operation = await client.run(["./count.sh"], pool="research", files=files)
+        operation = await client.run(["./count.sh"], pool="research", upload=[state / "project"])
         return (await operation.wait()).completed_jobs

@@ -9,7 +9,7 @@ cannot be reached raises `NotRunning`, a service that does not answer in time ra
 that a wait looks again every few seconds in case a message was lost.
 """
 
-from headrace.client.client import Client, Operation, task
+from headrace.client.client import Client, Operation
 from headrace.client.connecting import connect
 from headrace.client.errors import ClientError, NotAdmitted, NotRunning, NotTrusted, NotYours, Unanswered
 from headrace.client.logs import LogLine
@@ -17,6 +17,7 @@ from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place, find_place, login_user, state_folder
 from headrace.client.places.endpoint import Endpoint
 from headrace.client.pools import Pools
+from headrace.client.run_options import JobOptions, RunOptions, operation_spec, task
 from headrace.client.trees import Trees
 from headrace.wire.refusals import Refused
 
@@ -24,6 +25,7 @@ __all__ = [
     "Client",
     "ClientError",
     "Endpoint",
+    "JobOptions",
     "LogLine",
     "NotAdmitted",
     "NotRunning",
@@ -33,12 +35,14 @@ __all__ = [
     "Place",
     "Pools",
     "Refused",
+    "RunOptions",
     "Trees",
     "Unanswered",
     "connect",
     "find_place",
     "login_user",
     "new_operation_id",
+    "operation_spec",
     "state_folder",
     "task",
 ]

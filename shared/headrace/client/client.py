@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Protocol, TypedDict, Unpack
+from pathlib import Path
+from typing import TypedDict, Unpack
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from headrace.bus import Bus, PermissionRefused
@@ -16,7 +18,6 @@ from headrace.client.admission import DryRuns, Files, Groups, Hosts, Persons
 from headrace.client.asking import LONGEST_ABSENCE_S, Asker, Pauses, Silence, at_once
 from headrace.client.consumption import Consumption
 from headrace.client.errors import Unanswered
-from headrace.client.failure_rule import FailureWishes, failure_rule
 from headrace.client.following import Follower
 from headrace.client.happenings import Happenings
 from headrace.client.logs import JobLogReader, LogLine, LogWishes
@@ -25,19 +26,17 @@ from headrace.client.operation_id import new_operation_id
 from headrace.client.place import Place, full_disk, trace_of_caller
 from headrace.client.pools import Pools
 from headrace.client.processes import Processes
+from headrace.client.run_options import RunOptions, named_keywords, operation_spec
 from headrace.client.sessions import Sessions
 from headrace.client.trees import Trees
 from headrace.durations import parse_time_limit_ms
 from headrace.errors import BadInput
-from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id, pool_name
-from headrace.job_tasks import with_tasks
+from headrace.ids import OperationId, PoolName, TreeName, UserName, node_name, operation_id
 from headrace.obs.trace_sinks import begin_tracing, with_otel_variables
 from headrace.obs.tracing import SpanKind, start_of_operation
-from headrace.resources import Resources, parse_amount
 from headrace.runtime.clock import Clock
 from headrace.wire import subjects
 from headrace.wire.explanations import ExplainWaiting, WaitingExplained
-from headrace.wire.files import Archive
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.nodes import (
     ChangedNode,
@@ -48,7 +47,6 @@ from headrace.wire.nodes import (
     OperationPlaces,
     WhereRequest,
 )
-from headrace.wire.operation_spec import RETRY_BACKOFF_MS, parse_upstream
 from headrace.wire.operations import (
     FINAL_STATES,
     LARGEST_JOB_COUNT,
@@ -78,7 +76,6 @@ from headrace.wire.operations import (
 )
 from headrace.wire.placements import PoolLevel
 from headrace.wire.refusals import Refused
-from headrace.wire.tasks import Task
 from headrace.wire.trace import HeartbeatTraced, TraceHeartbeat
 
 #: Seconds for which a start is retried under its id.
@@ -94,13 +91,6 @@ class DrainWishes(TypedDict, total=False):
     from_ms: int
     until_ms: int
     abort_after_ms: int | None
-
-
-class Identified(Protocol):
-    """An operation's handle, of any client."""
-
-    @property
-    def id(self) -> str: ...
 
 
 class Client:
@@ -134,60 +124,30 @@ class Client:
         self,
         argv: Sequence[str] = (),
         *,
-        tasks: Sequence[Task] = (),
-        pool: str = "",
-        jobs: int = 1,
-        cpu: str | float = 1,
-        memory: str | int = 0,
-        gpu: int = 0,
-        environment: Mapping[str, str] | None = None,
-        working_directory: str | None = None,
-        title: str = "",
-        weight: float = 1.0,
-        time_limit: str | None = None,
-        operation_time_limit: str | None = None,
-        files: Archive | None = None,
+        upload: Sequence[str | Path] = (),
         operation: str = "",
-        after: Sequence[str | Identified] = (),
-        after_each: str | Identified | None = None,
         timeout_s: float = START_TIMEOUT_S,
-        **failures: Unpack[FailureWishes],
+        **options: Unpack[RunOptions],
     ) -> Operation:
-        """Start an operation of `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs.
+        """Start an operation whose jobs run `argv`. The options are those of `headrace run`: see `RunOptions`.
 
         With `tasks`, made by `task`, the operation has jobs of several kinds, and `argv`, `jobs`, `cpu`, `memory` and `gpu` are left out.
-        Without a pool the tree chooses it, as for `headrace run`.
-        The jobs start in the folder where this process is, or with `files` in the folder of the files that `client.files.send` sent.
-        `tries`, `keep_going`, `max_failed_job_count`, `retry_on`, `no_retry_on`, `suspend_on_failure` and the time limits ("2h") are
-        as for `headrace run`; None is the default.
+        `upload` names files, and folders whose contents are sent; the jobs start in the folder of these files.
         `operation` is the id; the client makes one if it is empty. An id that this user has started before starts nothing new.
-        `after` names operations that must complete before this operation runs; `"ID:failed"` and `"ID:any"` wait for other ends.
-        `after_each` names an operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
-        Raises `Refused`, `Unanswered`, `BadInput`.
+        Raises `Refused`, `Unanswered`, `BadInput`, and `OSError` for a file that cannot be read.
         """
-        _check_command(argv, tasks)
-        jobs = sum(each.job_count for each in tasks) or jobs
-        if working_directory is None:
-            working_directory = os.getcwd() if files is None else ""
-        spec = OperationSpec(
-            pool=pool_name(pool) if pool else PoolName(""),
-            argv=list(argv),
-            job_count=jobs,
-            resources=_resources(cpu, memory, gpu),
-            environment=dict(environment or {}),
-            working_directory=working_directory,
-            title=title,
-            weight=weight,
-            **failure_rule(jobs, is_gang=False, **failures),
-            retry_backoff_ms=RETRY_BACKOFF_MS,
-            time_limit_ms=parse_time_limit_ms(time_limit, "time_limit"),
-            operation_time_limit_ms=parse_time_limit_ms(operation_time_limit, "operation_time_limit"),
-            files=files,
-            tree=self.place.tree,
-            after=[parse_upstream(_id_of(each), place="after") for each in after],
-            after_each=None if after_each is None else operation_id(_id_of(after_each)),
-        )
-        return await self.start(with_tasks(spec, tasks) if tasks else spec, operation=operation, timeout_s=timeout_s)
+        with named_keywords():
+            spec = operation_spec(argv, sends_files=bool(upload), **options)
+            if isinstance(upload, str) or (upload and spec.files is not None):
+                raise BadInput("upload", upload, "a list of paths, and no files besides")
+            spec = await self.pools.named_in(msgspec.structs.replace(spec, tree=self.place.tree))
+            if upload:
+                # Loading it takes longer than most commands run.
+                from headrace.archives import pack
+
+                packed = await anyio.to_thread.run_sync(pack, [Path(path) for path in upload])
+                spec = msgspec.structs.replace(spec, files=await self.files.send(packed))
+            return await self.start(spec, operation=operation, timeout_s=timeout_s)
 
     async def start(self, spec: OperationSpec, *, operation: str = "", timeout_s: float = START_TIMEOUT_S) -> Operation:
         """Start the operation of `spec`. Retried under one id until it is recorded or refused, or the timeout is over.
@@ -488,39 +448,3 @@ class Operation:
     def logs(self, job: int | None = None, **wishes: Unpack[LogWishes]) -> AsyncIterator[LogLine]:
         """Yield the output of its jobs, as `Client.logs` does."""
         return self._client.logs(self.id, job, **wishes)
-
-
-def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
-    if isinstance(argv, str):
-        raise BadInput("command", argv, f"a list of a program and its arguments, such as {argv.split()}")
-    if tasks and argv:
-        raise BadInput("command", list(argv), "no command besides tasks: each task has its own")
-
-
-def task(
-    name: str,
-    argv: Sequence[str],
-    *,
-    jobs: int = 1,
-    cpu: str | float = 1,
-    memory: str | int = 0,
-    gpu: int = 0,
-    environment: Mapping[str, str] | None = None,
-) -> Task:
-    """Return a task for `Client.run`: `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs. Raises `BadInput`."""
-    return Task(name, [*argv], jobs, _resources(cpu, memory, gpu), dict(environment or {}))
-
-
-def _resources(cpu: str | float, memory: str | int, gpu: int) -> Resources:
-    """Return the resources of each job. Raises `BadInput`."""
-    amounts = {
-        "cpu": parse_amount("cpu", cpu),
-        "gpu": parse_amount("gpu", gpu),
-        "memory": parse_amount("memory", memory),
-    }
-    return Resources(user_slots=1, **amounts)
-
-
-def _id_of(operation: str | Identified) -> str:
-    """Return the text of an id as it was given, or the id of a handle."""
-    return operation if isinstance(operation, str) else operation.id

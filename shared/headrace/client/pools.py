@@ -13,6 +13,7 @@ from headrace.wire import subjects
 from headrace.wire.history import GetHistory, HistoryPoint, PoolHistory
 from headrace.wire.lost_work import GetLostWork, LostWorkTold
 from headrace.wire.nodes import ListProgress, OperationProgress, ProgressList
+from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.pool_changes import ChangePools, Create, PoolChange, PoolPlan, Remove, Set
 from headrace.wire.pool_explanations import ExplainPool, PoolExplained
 from headrace.wire.pools import GetPools, PoolList
@@ -94,6 +95,15 @@ class Pools:
         if found.path != path:
             raise Refused(NotFound("pool", pool, near=[found.path]))
         return found.name
+
+    async def named_in(self, spec: OperationSpec) -> OperationSpec:
+        """Return an operation spec with the names of its pools in place of their paths. Raises as `at`."""
+        by_tree = {
+            tree: msgspec.structs.replace(said, pool=await self.of(tree).at(said.pool))
+            for tree, said in spec.scheduling_options_per_pool_tree.items()
+        }
+        pool = await self.at(spec.pool)
+        return msgspec.structs.replace(spec, pool=pool, scheduling_options_per_pool_tree=by_tree)
 
     async def explain(self, name: str, against: str = "") -> PoolExplained:
         """Explain a pool level by level from the root down, with the holders of what it lacks, and the pool `against` for comparison.

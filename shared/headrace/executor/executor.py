@@ -17,13 +17,14 @@ from concurrent import futures
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar, Unpack
 
 import anyio
 
 from headrace import client as asynchronous
 from headrace.archives import pack
 from headrace.client.blocking import Client
+from headrace.client.run_options import JobOptions
 from headrace.executor import job
 from headrace.executor.outcomes import FIRST_TAIL_BYTES, LONGEST_TRAILER_BYTES, JobFailed, needed_bytes, outcome_in
 from headrace.wire.heartbeat import JobResult
@@ -59,8 +60,10 @@ class Executor(futures.Executor):
     travels in the job's output. A block that ends with an exception, such as Ctrl-C, aborts what still runs.
     """
 
-    def __init__(self, client: Client | None = None, *, python: str = sys.executable, **options: Any) -> None:
-        """`client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes. `options` are arguments of `Client.run`.
+    def __init__(
+        self, client: Client | None = None, *, python: str = sys.executable, **options: Unpack[JobOptions]
+    ) -> None:
+        """`client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes. `options` are those of `Client.run`.
 
         Raises what `Client` raises.
         """
@@ -103,10 +106,10 @@ class Executor(futures.Executor):
 class _Work:
     """The calls of one executor. Outlives it, until the last call is over."""
 
-    def __init__(self, client: Client, python: str, options: dict[str, Any], *, owns_client: bool) -> None:
+    def __init__(self, client: Client, python: str, options: JobOptions, *, owns_client: bool) -> None:
         self._client = client
         self._argv = [python, "job.py"]
-        self._options: dict[str, Any] = {"title": "calls of an executor", "tries": 1, "keep_going": True} | options
+        self._options: JobOptions = {"title": "calls of an executor", "tries": 1, "keep_going": True, **options}
         self._owns_client = owns_client
         #: None ends the thread.
         self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
@@ -205,8 +208,8 @@ class _Work:
                     (root / "calls" / str(index)).write_bytes(call.data)
                 (root / "job.py").write_bytes(Path(job.__file__).read_bytes())
                 files = self._client.files.send(pack([root], place="calls"))
-            options = dict(self._options)
-            options["environment"] = {job.CALLER_FOLDER: os.getcwd()} | (options.get("environment") or {})
+            environment = {job.CALLER_FOLDER: os.getcwd(), **(self._options.get("environment") or {})}
+            options: JobOptions = {**self._options, "environment": environment}
             operation = self._client.run(self._argv, jobs=len(calls), files=files, **options)
         except BaseException as error:
             for call in calls:

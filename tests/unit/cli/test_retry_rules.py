@@ -14,7 +14,7 @@ from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.operations import JobRow, OperationExplanation
 from headrace_cli.commands.operations.event_lines import happening_words
 from headrace_cli.commands.operations.explain_page import explanation
-from headrace_cli.commands.operations.run import JobOptions
+from headrace_cli.commands.operations.run import JobOptions, spec_of_options
 from headrace_cli.commands.operations.tables import job_table, operation_facts, retry_rule_words
 from tests.unit.cli.test_render import OPERATION, a_view, shown
 
@@ -23,24 +23,24 @@ from tests.unit.cli.test_render import OPERATION, a_view, shown
 def test_a_rule_that_cannot_be_read_is_refused_with_its_option_and_the_word(option: str) -> None:
     wishes: dict[str, Any] = {option: "75,SIGNOPE"}
     with pytest.raises(BadInput, match="SIGNOPE") as raised:
-        JobOptions(**wishes).failure_rule(1, is_gang=False)
+        spec_of_options(["true"], None, JobOptions(**wishes))
 
     assert raised.value.place == f"--{option.replace('_', '-')}"
 
 
 def test_options_of_run_become_rules_of_the_spec() -> None:
-    rule = JobOptions(retry_on="75", suspend_on_failure=True).failure_rule(1, is_gang=False)
+    rule = spec_of_options(["true"], None, JobOptions(retry_on="75", suspend_on_failure=True))
     with pytest.raises(BadInput, match="only one of") as raised:
-        JobOptions(retry_on="75", no_retry_on="1").failure_rule(1, is_gang=False)
+        spec_of_options(["true"], None, JobOptions(retry_on="75", no_retry_on="1"))
 
-    assert (rule["retry_on"], rule["no_retry_on"], rule["suspend_on_failure"]) == ("75", "", True)
+    assert (rule.retry_on, rule.no_retry_on, rule.suspend_on_failure) == ("75", "", True)
     assert raised.value.place == "--no-retry-on"
 
 
 def test_the_rules_also_hold_with_only_a_number_of_failed_runs() -> None:
-    rule = JobOptions(no_retry_on="75", max_failed_job_count=4).failure_rule(1, is_gang=False)
+    rule = spec_of_options(["true"], None, JobOptions(no_retry_on="75", max_failed_job_count=4))
 
-    assert (rule["tries"], rule["no_retry_on"]) == (0, "75")
+    assert (rule.tries, rule.no_retry_on) == (0, "75")
 
 
 def test_an_operation_is_shown_with_its_rules_and_what_suspended_it() -> None:

@@ -17,7 +17,7 @@ from headrace_cli.commands.operations.event_lines import happening_words, histor
 from headrace_cli.commands.operations.explain_page import explanation
 from headrace_cli.commands.operations.job_list import JobWishes
 from headrace_cli.commands.operations.key_values import parse_settings
-from headrace_cli.commands.operations.run import JobOptions
+from headrace_cli.commands.operations.run import JobOptions, spec_of_options
 from headrace_cli.commands.operations.tables import failure_lines, job_table, operation_facts, operation_table
 from headrace_cli.commands.operations.time_limits import operation_left_words
 from headrace_cli.show.screen import Screen
@@ -114,11 +114,11 @@ def test_the_failed_jobs_of_a_list_include_those_that_timed_out() -> None:
 
 
 def test_options_of_run_become_limits_of_the_spec() -> None:
-    assert JobOptions(time_limit="2h", operation_time_limit="1d").time_limits() == {
-        "time_limit_ms": 2 * HOUR,
-        "operation_time_limit_ms": 24 * HOUR,
-    }
-    assert set(JobOptions().time_limits().values()) == {None}
+    spec = spec_of_options(["true"], None, JobOptions(time_limit="2h", operation_time_limit="1d"))
+    unlimited = spec_of_options(["true"], None)
+
+    assert (spec.time_limit_ms, spec.operation_time_limit_ms) == (2 * HOUR, 24 * HOUR)
+    assert (unlimited.time_limit_ms, unlimited.operation_time_limit_ms) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_options_of_run_become_limits_of_the_spec() -> None:
 )
 def test_a_time_limit_needs_a_unit_and_is_not_0(text: str, expected: str) -> None:
     with pytest.raises(BadInput, match=expected) as raised:
-        JobOptions(time_limit=text).time_limits()
+        spec_of_options(["true"], None, JobOptions(time_limit=text))
 
     assert raised.value.place == "--time-limit"
 

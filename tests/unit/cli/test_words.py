@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from headrace.client import NotRunning, find_place, new_operation_id, state_folder
+from headrace.client.pool_trees import parse_pool_trees
 from headrace.errors import BadInput
 from headrace.ids import PoolName, operation_id
 from headrace.pools import POOL_ATTRIBUTES, PartialResources, PoolConfig
 from headrace.wire.operation_spec import PerTree
 from headrace.wire.preemption import InterruptSignal, parse_signal
 from headrace_cli.command_line import COMMANDS, app
-from headrace_cli.commands.operations.key_values import parse_environment, parse_pool_trees
+from headrace_cli.commands.operations.key_values import parse_environment
 from headrace_cli.commands.pools.changes import PoolOptions, move, transfer
 from headrace_cli.commands.pools.pool import get
 from headrace_cli.commands.pools.volume.command import volume
@@ -176,7 +177,7 @@ def test_a_tree_without_nodes_and_a_node_of_a_tree_that_is_not_served_are_refuse
 
 
 def test_a_pool_tree_is_read_with_what_is_different_there() -> None:
-    assert parse_pool_trees(["one", "two:pool=vision,weight=2"]) == {
+    assert parse_pool_trees(["one", "two:pool=vision,weight=2"], place="--pool-tree") == {
         "one": PerTree(),
         "two": PerTree(PoolName("vision"), 2.0),
     }
@@ -185,7 +186,7 @@ def test_a_pool_tree_is_read_with_what_is_different_there() -> None:
 @pytest.mark.parametrize("text", ["one:cpu=1", "one:pool", "one:weight=0", "one:weight=x", "one:pool=a,pool=b", "a b"])
 def test_a_pool_tree_that_means_nothing_is_refused(text: str) -> None:
     with pytest.raises(BadInput):
-        parse_pool_trees([text])
+        parse_pool_trees([text], place="--pool-tree")
 
 
 @pytest.mark.parametrize("text", ["USR1", "sigusr1", "10"])

@@ -8,11 +8,12 @@ from typing import Annotated, Final
 from cyclopts import Parameter
 
 from headrace.client import Client
+from headrace.client.pool_trees import parse_weight
 from headrace.ids import ROOT_POOL, OperationId, TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.suggestions import near, some
 from headrace.wire.operations import OperationView
-from headrace_cli.commands.operations.key_values import parse_settings, parse_weight
+from headrace_cli.commands.operations.key_values import parse_settings
 from headrace_cli.commands.operations.operation_id import Ids, whole_id
 from headrace_cli.commands.operations.tables import ephemeral_words, operation_table
 from headrace_cli.session import Common, Switch, talk

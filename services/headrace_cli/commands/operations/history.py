@@ -7,12 +7,13 @@ from collections import deque
 from headrace.client import Client, Refused, Unanswered
 from headrace.ids import AllocationId, OperationId, TreeName
 from headrace.runtime.clock import SystemClock
+from headrace.whole_numbers import at_least
 from headrace.wire.happenings import AllocationStarted, Happening
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.operations import FINAL_STATES
 from headrace_cli.commands.operations.event_lines import happening_line, history_table
 from headrace_cli.commands.operations.operation_id import whole_id
-from headrace_cli.option_values import Whole, at_least
+from headrace_cli.option_values import Whole
 from headrace_cli.session import Common, talk
 from headrace_cli.show.screen import Screen
 

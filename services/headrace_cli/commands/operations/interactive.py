@@ -17,27 +17,25 @@ from rich.status import Status
 from headrace.client import Client, Operation, Refused, Unanswered
 from headrace.client.sessions import Session
 from headrace.errors import BadInput
-from headrace.ids import PoolName, pool_or_path
+from headrace.whole_numbers import at_least
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import FINAL_STATES, OperationView
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.refusals import WrongState
 from headrace_cli.commands.operations.operation_id import whole_id
 from headrace_cli.commands.operations.run import (
-    ArrayOptions,
     JobOptions,
     OperationOptions,
     ShareOptions,
     completed,
     pack_up,
-    spec_of,
+    spec_of_options,
     start_operation,
 )
 from headrace_cli.commands.operations.spec_option import named_options
 from headrace_cli.commands.operations.tables import waiting_words
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.live.session_terminal import converse, has_terminal, raw_terminal, window
-from headrace_cli.option_values import at_least
 from headrace_cli.session import Common, PoolOption, talk
 from headrace_cli.show.screen import Screen
 
@@ -103,15 +101,11 @@ def shell_spec(
     """Return the spec of an operation with one job that has a terminal. It is not retried unless --tries says so. Raises `BadInput`."""
     environment = [*(name for name in _OF_THE_TERMINAL if name in os.environ), *(jobs.env or [])]
     tries = 1 if jobs.tries is None and jobs.max_failed_job_count is None else jobs.tries
-    spec = spec_of(
-        command,
-        pool_or_path(pool) if pool else PoolName(""),
-        replace(jobs, env=environment, tries=tries),
-        ArrayOptions(),
-        share,
+    spec = spec_of_options(
+        command, pool, replace(jobs, env=environment, tries=tries), share_options=share, operation_options=names
     )
     # The signal is SIGHUP, because interactive shells ignore SIGTERM.
-    return msgspec.structs.replace(spec, **names.wishes(), terminal=True, interrupt_signal=InterruptSignal.SIGHUP)
+    return msgspec.structs.replace(spec, terminal=True, interrupt_signal=InterruptSignal.SIGHUP)
 
 
 async def _stay(client: Client, screen: Screen, operation: Operation) -> int:

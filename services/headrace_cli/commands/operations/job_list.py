@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from headrace.client import Client, Refused, Unanswered
 from headrace.errors import BadInput
+from headrace.whole_numbers import at_least
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.operations import LARGEST_JOB_COUNT, JobRow, OperationView
-from headrace_cli.option_values import at_least
 from headrace_cli.show.plain_values import plain
 
 #: Upper bound of the ended attempts whose figures are read from the log. A hundred thousand attempts would take some hundred requests.

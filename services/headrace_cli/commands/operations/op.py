@@ -16,6 +16,7 @@ from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.suggestions import hint, near
+from headrace.whole_numbers import at_least
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
 from headrace.wire.refusals import NotFound
@@ -31,7 +32,7 @@ from headrace_cli.commands.operations.tables import (
     task_table,
 )
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.option_values import MaybeWhole, Whole, at_least
+from headrace_cli.option_values import MaybeWhole, Whole
 from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
 from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen

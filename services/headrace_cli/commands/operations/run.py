@@ -5,45 +5,37 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import msgspec
 from cyclopts import Parameter
 
-from headrace.client import Client, Operation
-from headrace.client.failure_rule import failure_rule
-from headrace.durations import parse_duration_ms, parse_time_limit_ms
+from headrace.client import Client, Operation, RunOptions, operation_spec
 from headrace.errors import BadInput
-from headrace.ids import PoolName, pool_or_path
-from headrace.images import parse_image
-from headrace.job_indexes import parse_indexes
-from headrace.job_tasks import with_tasks
-from headrace.pools.amounts import PartialResources
-from headrace.pools.node_filter import parse_formula
 from headrace.pools.placement_rules import RuleName
-from headrace.resources import Resources, parse_amount
 from headrace.wire.operation_spec import (
-    LONGEST_INTERRUPTION_MS,
     OnLostNode,
     OperationSpec,
-    PerTree,
     PreemptionMode,
-    parse_upstream,
 )
-from headrace.wire.preemption import parse_signal
-from headrace.wire.tasks import Task
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
-from headrace_cli.commands.operations.key_values import parse_environment, parse_pool_trees
+from headrace_cli.commands.operations.key_values import parse_environment
 from headrace_cli.commands.operations.operation_id import whole_id
-from headrace_cli.commands.operations.spec_option import SpecOption, named_keys, named_options, opened_file
+from headrace_cli.commands.operations.spec_option import (
+    KEYWORDS,
+    NO_KEYWORDS,
+    SpecOption,
+    named_keys,
+    named_options,
+    opened_file,
+)
 from headrace_cli.commands.operations.tables import ephemeral_words
 from headrace_cli.commands.operations.upstream_words import ends_words, following_words
-from headrace_cli.option_values import MaybeWhole, Number, Whole, at_least
+from headrace_cli.option_values import MaybeWhole, Number, Whole
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.amounts import pool_words
 from headrace_cli.show.screen import Screen
@@ -109,53 +101,6 @@ class JobOptions:
     node_filter: str | None = None
     """Nodes that may run the jobs, by their tags, such as 'ssd & !old'. All nodes unless given."""
 
-    @property
-    def count(self) -> int | None:
-        """The number of jobs, or None if it is not given. Raises `BadInput`."""
-        return None if self.jobs is None else at_least("--jobs", self.jobs, 1)
-
-    def failure_rule(self, job_count: int, *, is_gang: bool) -> dict[str, Any]:
-        """Return the fields of the operation spec for failed jobs. Raises `BadInput`."""
-        most = self.max_failed_job_count
-        with named_options():
-            return failure_rule(
-                job_count,
-                is_gang=is_gang,
-                tries=None if self.tries is None else at_least("--tries", self.tries, 1),
-                keep_going=self.keep_going,
-                max_failed_job_count=None if most is None else at_least("--max-failed-job-count", most, 1),
-                retry_on=self.retry_on,
-                no_retry_on=self.no_retry_on,
-                suspend_on_failure=self.suspend_on_failure,
-            )
-
-    def image_name(self) -> str:
-        """Return the image of the jobs; empty: none. A relative path of a file counts from here. Raises `BadInput`."""
-        if self.image is None:
-            return ""
-        is_relative = self.image.startswith(("./", "../")) or (self.image.endswith(".sif") and ":" not in self.image)
-        is_relative = is_relative and not self.image.startswith("-")
-        return parse_image(os.path.abspath(self.image) if is_relative else self.image, place="--image")
-
-    def time_limits(self) -> dict[str, Any]:
-        """Return the fields of the operation spec for time limits. Raises `BadInput`."""
-        return {
-            "time_limit_ms": parse_time_limit_ms(self.time_limit, "--time-limit"),
-            "operation_time_limit_ms": parse_time_limit_ms(self.operation_time_limit, "--operation-time-limit"),
-        }
-
-    def resources(self) -> Resources:
-        """Return the resources of each job. Raises `BadInput`."""
-        found = Resources(
-            user_slots=1,
-            cpu=parse_amount("cpu", self.cpu, place="--cpu"),
-            gpu=at_least("--gpu", self.gpu, 0),
-            memory=parse_amount("memory", self.memory, place="--memory"),
-        )
-        if found == Resources(user_slots=1):
-            raise BadInput("--cpu", self.cpu, "cores, memory or GPUs for each job: --cpu, --memory or --gpu above 0")
-        return found
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -176,25 +121,6 @@ class ArrayOptions:
     """File on the node for stderr; the same as --output for both in one file."""
     stdin: str = ""
     """File on the node that each job reads as its stdin. Empty unless given."""
-
-    def fields(self, jobs: int | None) -> dict[str, Any]:
-        """Return the fields of the operation spec, with the number of jobs. Raises `BadInput`, `OSError`."""
-        lines = read_lines(self.each_line) if self.each_line is not None else []
-        count = len(lines)
-        if self.indexes is not None:
-            count = len(parse_indexes(self.indexes, place="--indexes"))
-        if jobs is not None and count not in (0, jobs):
-            raise BadInput(
-                "--jobs", jobs, f"{count}, the number of jobs that --indexes or --each-line names, or no --jobs"
-            )
-        return {
-            "job_count": count or (1 if jobs is None else jobs),
-            "indexes": self.indexes or "",
-            "lines": lines,
-            "output": self.output,
-            "error": self.error,
-            "stdin": self.stdin,
-        }
 
 
 @Parameter(name="*")
@@ -220,15 +146,6 @@ class ShareOptions:
     max_gpu: MaybeWhole = None
     """GPU limit of the operation's fair share."""
 
-    def limits(self, max_running: int | None) -> PartialResources:
-        """Return the limits of the operation's fair share; each job takes one slot. Raises `BadInput`."""
-        return PartialResources(
-            user_slots=None if max_running is None else at_least("--max-running", max_running, 1),
-            cpu=None if self.max_cpu is None else parse_amount("cpu", self.max_cpu, place="--max-cpu"),
-            gpu=None if self.max_gpu is None else at_least("--max-gpu", self.max_gpu, 0),
-            memory=None if self.max_memory is None else parse_amount("memory", self.max_memory, place="--max-memory"),
-        )
-
 
 @Parameter(name="*")
 @dataclass(frozen=True)
@@ -243,21 +160,6 @@ class PreemptionOptions:
     """Time between that signal and SIGKILL. Unless given: 10s, and the tree's timeout if the job is preempted."""
     preemption_mode: PreemptionMode = PreemptionMode.NORMAL
     """With graceful, jobs are preempted as soon as the operation has more than its fair share, get more time, and never otherwise."""
-
-    def wishes(self) -> dict[str, Any]:
-        """Return the fields of the operation spec for these options. Raises `BadInput`."""
-        wishes: dict[str, Any] = {
-            "interruptible": self.interruptible,
-            "interrupt_signal": parse_signal(self.interrupt_signal, place="--interrupt-signal"),
-            "preemption_mode": self.preemption_mode,
-        }
-        if self.interruption_timeout is not None:
-            timeout_ms = parse_duration_ms(self.interruption_timeout, place="--interruption-timeout")
-            if timeout_ms > LONGEST_INTERRUPTION_MS:
-                raise BadInput("--interruption-timeout", self.interruption_timeout, "at most an hour, 1h")
-            for name in ("interruption", "allocation_preemption", "allocation_graceful_preemption"):
-                wishes[f"{name}_timeout_ms"] = timeout_ms
-        return wishes
 
 
 @Parameter(name="*")
@@ -281,15 +183,6 @@ class OperationOptions:
 
     after_each: str | None = None
     """An operation whose jobs the jobs follow: each job runs when the job with the same index has completed there."""
-
-    def wishes(self) -> dict[str, Any]:
-        """Return the fields of the operation spec for these options. The ids may be shortened. Raises `BadInput`."""
-        return {
-            "after_each": self.after_each,
-            "title": self.title,
-            "require_specified_pools_existence": self.existing_pool,
-            "after": [parse_upstream(text, place="--after") for text in self.after or []],
-        }
 
 
 @Parameter(name="*")
@@ -392,12 +285,26 @@ def spec_of_options(
     file: OperationFile | None = None,
 ) -> OperationSpec:
     """Return the spec that the options and the file's `fields` describe. Raises `BadInput`, `UnusableFile`, `OSError`."""
-    own_pool = pool_or_path(pool) if pool else PoolName("")
-    jobs, array, share = job_options or JobOptions(), array_options or ArrayOptions(), share_options or ShareOptions()
-    spec = spec_of(command, own_pool, jobs, array, share, file.tasks() if file is not None else ())
-    wishes = (preemption_options or PreemptionOptions()).wishes() | (operation_options or OperationOptions()).wishes()
-    spec = msgspec.structs.replace(spec, **wishes)
+    tasks = file.tasks() if file is not None else []
+    if not tasks:
+        _check_command(command)
+    groups = (job_options, array_options, share_options, preemption_options, operation_options)
+    with named_options():
+        options = keywords(pool, *(group for group in groups if group is not None))
+        options["tasks"] = tasks
+        spec = operation_spec(command, sends_files=bool(job_options and job_options.upload), **options)
     return spec if file is None else file.completed(spec)
+
+
+def keywords(pool: str | None, *groups: object) -> RunOptions:
+    """Return the options as keywords of `operation_spec`. Raises `BadInput`, `OSError`."""
+    given = {name: value for group in groups for name, value in vars(group).items() if name not in NO_KEYWORDS}
+    found: dict[str, Any] = {KEYWORDS.get(name, name): value for name, value in given.items()} | {"pool": pool}
+    if found.get("environment"):
+        found["environment"] = parse_environment(found["environment"], os.environ)
+    if found.get("lines") is not None:
+        found["lines"] = read_lines(found["lines"])
+    return cast("RunOptions", found)
 
 
 def pack_up(upload: Sequence[Path] | None) -> Packed | None:
@@ -426,53 +333,10 @@ async def completed(
     """Return the spec with the values that only the client knows: whole ids, the names of the pools, the tree and the uploaded files."""
     files = packed.archive if packed is not None else spec.files
     tree = spec.tree if file is not None and file.names_tree() else client.trees.own
-    pool = await client.pools.at(spec.pool)
-    by_tree = {
-        name: msgspec.structs.replace(said, pool=await client.pools.of(name).at(said.pool))
-        for name, said in spec.scheduling_options_per_pool_tree.items()
-    }
     after = [msgspec.structs.replace(each, operation=await whole_id(client, each.operation)) for each in spec.after]
     after_each = await whole_id(client, spec.after_each) if spec.after_each is not None else None
-    spec = msgspec.structs.replace(spec, after=after, after_each=after_each)
-    return msgspec.structs.replace(spec, pool=pool, scheduling_options_per_pool_tree=by_tree, tree=tree, files=files)
-
-
-def spec_of(
-    command: Sequence[str],
-    pool: PoolName,
-    jobs: JobOptions,
-    array: ArrayOptions,
-    share: ShareOptions,
-    tasks: Sequence[Task] = (),
-) -> OperationSpec:
-    """Return the spec that the options of `run` describe. With `tasks` there is no command. Raises `BadInput`, `OSError`."""
-    if not tasks:
-        _check_command(command)
-    trees = parse_pool_trees(share.pool_tree or [])
-    of_array = array.fields(sum(task.job_count for task in tasks) or jobs.count)
-    spec = OperationSpec(
-        pool=pool,
-        argv=list(command),
-        **of_array,
-        resources=jobs.resources(),
-        environment=parse_environment(jobs.env or [], os.environ),
-        working_directory=_folder(jobs),
-        weight=share.weight,
-        is_gang=share.gang,
-        first_job_is_master=share.first_job_is_master,
-        resource_limits=share.limits(array.max_running),
-        pool_trees=list(trees),
-        scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
-        **jobs.failure_rule(of_array["job_count"], is_gang=share.gang),
-        retry_backoff_ms=parse_duration_ms(jobs.retry_backoff, place="--retry-backoff"),
-        longest_retry_backoff_ms=parse_duration_ms(jobs.longest_retry_backoff, place="--longest-retry-backoff"),
-        on_lost_node=jobs.on_lost_node,
-        **jobs.time_limits(),
-        image=jobs.image_name(),
-        log_cap_bytes=0 if jobs.log_cap is None else parse_amount("memory", jobs.log_cap, place="--log-cap"),
-        scheduling_tag_filter=_formula(jobs.node_filter or ""),
-    )
-    return with_tasks(spec, tasks) if tasks else spec
+    spec = msgspec.structs.replace(spec, after=after, after_each=after_each, tree=tree, files=files)
+    return await client.pools.named_in(spec)
 
 
 #: A word such as `B=2`, which belongs to `--env`.
@@ -480,24 +344,19 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
 def _check_command(command: Sequence[str]) -> None:
-    """Refuse commands that no node can run, and name what was probably meant. Raises `BadInput`."""
+    """Refuse an empty command and a variable in place of the program. Raises `BadInput`."""
     if not command:
         raise BadInput(
             "command",
             "",
             "a program and its arguments after `--`, or `command` in the file of --spec, such as: headrace run -- python3 work.py",
         )
-    program = command[0]
-    if len(command) == 1 and " " in program and "/" not in program:
-        near = f"separate words, or sh -c {shlex.quote(program)}: no shell reads the command"
-        raise BadInput("command", program, near)
-    if _ASSIGNMENT.match(program):
+    if _ASSIGNMENT.match(command[0]):
         raise BadInput(
-            "command", program, f"a program; for a variable of the jobs, --env {shlex.quote(program)}, once for each"
+            "command",
+            command[0],
+            f"a program; for a variable of the jobs, --env {shlex.quote(command[0])}, once for each",
         )
-    if "/" not in program and Path(program).is_file() and shutil.which(program) is None:
-        here = f"sh {program}, or ./{program} if it is executable: a program without a slash is looked up in the PATH of the node"
-        raise BadInput("command", program, here)
 
 
 def read_lines(file: Path) -> list[str]:
@@ -513,25 +372,6 @@ def read_lines(file: Path) -> list[str]:
     if not lines:
         raise BadInput("--each-line", file, "a file with at least one line")
     return lines
-
-
-def _formula(text: str) -> str:
-    try:
-        parse_formula(text)
-    except BadInput as error:
-        raise BadInput("--node-filter", error.value, error.expected) from None
-    return text
-
-
-def _folder(jobs: JobOptions) -> str:
-    if jobs.cwd is None:
-        try:
-            return "" if jobs.upload else str(Path.cwd())
-        except FileNotFoundError:
-            expected = "a folder: the folder where you are was removed"
-            raise BadInput("--cwd", "", expected) from None
-    # Links are not resolved: this is a folder on the nodes, which need not exist on this host.
-    return os.path.abspath(jobs.cwd)
 
 
 def _tell_start(screen: Screen, operation: Operation, title: str, *, named: bool, alone: bool) -> None:

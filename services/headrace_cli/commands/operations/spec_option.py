@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from cyclopts import Parameter
 
+from headrace.client.run_options import RunOptions, named_keywords
 from headrace.errors import BadInput
 
 if TYPE_CHECKING:
@@ -48,37 +49,25 @@ def named_keys(file: OperationFile | None) -> Iterator[None]:
         yield
 
 
-#: The option for each field of a start request, for error messages.
-_OPTIONS: Final = {
-    "keep_going": "--keep-going",
-    "no_retry_on": "--no-retry-on",
-    "retry_on": "--retry-on",
-    "spec.after": "--after",
-    "spec.after_each": "--after-each",
-    "spec.argv": "command",
-    "spec.environment": "--env",
-    "spec.image": "--image",
-    "spec.indexes": "--indexes",
-    "spec.job_count": "--jobs",
-    "spec.lines": "--each-line",
-    "spec.max_failed_job_count": "--max-failed-job-count",
-    "spec.no_retry_on": "--no-retry-on",
-    "spec.pool_trees": "--pool-tree",
-    "spec.resources.gpu": "--gpu",
-    "spec.resource_limits.gpu": "--max-gpu",
-    "spec.retry_on": "--retry-on",
-    "spec.scheduling_tag_filter": "--node-filter",
-    "spec.title": "--title",
-    "spec.tries": "--tries",
-    "spec.weight": "--weight",
-    "spec.working_directory": "--cwd",
+#: Options of `run` whose keyword has another name.
+KEYWORDS: Final = {"env": "environment", "cwd": "working_directory", "each_line": "lines"}
+#: Options of `run` that are not part of the operation spec.
+NO_KEYWORDS: Final = frozenset({"upload", "spec", "id"})
+_OPTIONS: Final = {keyword: f"--{option.replace('_', '-')}" for option, keyword in KEYWORDS.items()} | {
+    "argv": "command"
 }
 
 
 @contextmanager
 def named_options() -> Iterator[None]:
-    """Replace the name of a field by the name of its option in every `BadInput` that the block raises."""
+    """Replace the name of a field or a keyword by the name of its option in every `BadInput` that the block raises."""
     try:
-        yield
+        with named_keywords():
+            yield
     except BadInput as error:
-        raise BadInput(_OPTIONS.get(error.place, error.place), error.value, error.expected) from None
+        # Places such as `pool_tree gpu: weight` begin with the keyword.
+        keyword, blank, rest = error.place.partition(" ")
+        option = _OPTIONS.get(keyword, keyword)
+        if keyword in RunOptions.__optional_keys__ and keyword not in _OPTIONS:
+            option = f"--{keyword.replace('_', '-')}"
+        raise BadInput(option + blank + rest, error.value, error.expected) from None

@@ -1,0 +1,369 @@
+"""The options of a start as keywords, and the operation spec that they make.
+
+`headrace run` and the Python client both call `operation_spec`, so the rules, units and defaults of the options are defined once.
+"""
+
+from __future__ import annotations
+
+import enum
+import os
+import shlex
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol, TypeVar, Unpack
+
+from headrace.client.failure_rule import FailureWishes, failure_rule
+from headrace.client.pool_trees import parse_pool_trees
+from headrace.durations import parse_duration_ms, parse_time_limit_ms
+from headrace.errors import BadInput
+from headrace.ids import OperationId, PoolName, pool_or_path
+from headrace.images import parse_image
+from headrace.job_indexes import indexes_text, parse_indexes
+from headrace.job_tasks import with_tasks
+from headrace.pools.amounts import PartialResources
+from headrace.pools.node_filter import parse_formula
+from headrace.resources import Resources, parse_amount
+from headrace.suggestions import hint
+from headrace.whole_numbers import at_least
+from headrace.wire.files import Archive
+from headrace.wire.operation_spec import (
+    LONGEST_INTERRUPTION_MS,
+    OnLostNode,
+    OperationSpec,
+    PerTree,
+    PreemptionMode,
+    parse_upstream,
+)
+from headrace.wire.preemption import parse_signal
+from headrace.wire.tasks import Task
+
+E = TypeVar("E", bound=enum.StrEnum)
+
+
+class Identified(Protocol):
+    """An operation's handle, of any client."""
+
+    @property
+    def id(self) -> str: ...
+
+
+class JobOptions(FailureWishes, total=False):
+    """Options of a start that leave open how many jobs there are and what they run. A missing key and None stand for the default."""
+
+    #: Configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
+    pool: str | None
+    #: Cores of each job, such as 1, 0.5 or "0.5". Default: 1.
+    cpu: str | float
+    #: Memory of each job, such as "512M", or bytes. Default: 0, which requests and limits no memory.
+    memory: str | int
+    #: GPUs of each job. Default: 0.
+    gpu: int
+    #: Variables that the jobs see.
+    environment: Mapping[str, str] | None
+    #: Folder on the nodes in which the jobs start. Default: the current folder, or the folder of the uploaded files.
+    working_directory: str | Path | None
+    #: Time between a failure of a job and its retry, such as "10s". It doubles with each failure. Default: "500ms".
+    retry_backoff: str
+    #: Longest time between a failure of a job and its retry. Default: "10s".
+    longest_retry_backoff: str
+    #: Whether a job is retried when its node is lost, or waits for the node. Default: "requeue".
+    on_lost_node: OnLostNode | Literal["requeue", "wait"]
+    #: Time limit of each run of a job, such as "2h". Default: that of the pool.
+    time_limit: str | None
+    #: Time limit of the operation, from its first running slot. Default: that of the pool.
+    operation_time_limit: str | None
+    #: Largest stdout, and largest stderr, that is kept of each job, such as "100M", or bytes. Default: the node's cap.
+    log_cap: str | int | None
+    #: Image that the jobs run in: a name in a registry, or a path of the nodes. Default: no container.
+    image: str | None
+    #: Formula over tags of the nodes that may run the jobs, such as "ssd & !old". Default: all nodes.
+    node_filter: str | None
+    #: Most jobs that run at the same time. Default: no limit.
+    max_running: int | None
+    #: Weight of the operation among the operations of its pool. Default: 1.
+    weight: float
+    #: Trees that run the operation, such as "gpu" or "gpu:pool=vision,weight=2". Default: the tree of the client.
+    pool_tree: Sequence[str] | None
+    #: Limits of the operation's fair share, for all its jobs together. Default: no limit.
+    max_cpu: str | float | None
+    max_memory: str | int | None
+    max_gpu: int | None
+    #: True if the jobs handle the interruption signal: exit status 0 after it means done, 75 means saved and to be retried.
+    interruptible: bool
+    #: Signal that tells a job that it is being preempted: TERM, INT, HUP, QUIT, USR1, USR2 or its number. Default: "TERM".
+    interrupt_signal: str | int
+    #: Time between that signal and SIGKILL. Default: "10s", and the tree's timeout if the job is preempted.
+    interruption_timeout: str | None
+    #: With "graceful", jobs are preempted as soon as the operation has more than its fair share, and never otherwise.
+    preemption_mode: PreemptionMode | Literal["normal", "graceful"]
+    #: Title of the operation in lists.
+    title: str
+    #: True to refuse the start if there is no such pool, instead of making an ephemeral pool.
+    existing_pool: bool
+    #: Operations that must complete first: ids or handles. "ID:failed" and "ID:any" wait for other ends.
+    after: Sequence[str | Identified] | None
+
+
+class RunOptions(JobOptions, total=False):
+    """All options of a start that make its operation spec. A missing key and None stand for the default."""
+
+    #: Number of jobs. Default: 1, or as many as there are indexes, lines or jobs of tasks.
+    jobs: int | None
+    #: One job for each index: numbers, or a text such as "1-99:7,200". A job finds its index in `HEADRACE_JOB_INDEX`.
+    indexes: str | Iterable[int] | None
+    #: One job for each text. A job finds its line in `HEADRACE_LINE`, and in place of `{}` in its command.
+    lines: Sequence[str] | None
+    #: File on the node for the stdout of each job, such as "out/%i.txt", where %i is the index. Default: the log of the job.
+    output: str
+    #: File on the node for stderr, named in the same way.
+    error: str
+    #: File on the node that each job reads as its stdin.
+    stdin: str
+    #: True to start all jobs together or none, and all of them again if one does not complete.
+    gang: bool
+    #: True if job 0 is the master of the other jobs: under a YARN policy it is preempted last on its node.
+    first_job_is_master: bool
+    #: Jobs of several kinds, made by `task`, in place of a command, the number of jobs and their size.
+    tasks: Sequence[Task]
+    #: Files of the operation, if `Client.files.send` has sent them already.
+    files: Archive | None
+    #: Operation whose jobs the jobs follow: each job runs when the job with the same index has completed there.
+    after_each: str | Identified | None
+
+
+#: The keyword for each field of a start request, for error messages.
+_KEYWORDS: Final = {
+    "spec.after": "after",
+    "spec.after_each": "after_each",
+    "spec.argv": "argv",
+    "spec.environment": "environment",
+    "spec.image": "image",
+    "spec.indexes": "indexes",
+    "spec.job_count": "jobs",
+    "spec.lines": "lines",
+    "spec.max_failed_job_count": "max_failed_job_count",
+    "spec.no_retry_on": "no_retry_on",
+    "spec.pool_trees": "pool_tree",
+    "spec.resources.gpu": "gpu",
+    "spec.resource_limits.gpu": "max_gpu",
+    "spec.retry_on": "retry_on",
+    "spec.scheduling_tag_filter": "node_filter",
+    "spec.title": "title",
+    "spec.tries": "tries",
+    "spec.weight": "weight",
+    "spec.working_directory": "working_directory",
+}
+
+
+@contextmanager
+def named_keywords() -> Iterator[None]:
+    """Replace the name of a field by the name of its keyword in every `BadInput` that the block raises."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(_KEYWORDS.get(error.place, error.place), error.value, error.expected) from None
+
+
+def operation_spec(argv: Sequence[str], *, sends_files: bool = False, **options: Unpack[RunOptions]) -> OperationSpec:
+    """Return the spec of an operation whose jobs run `argv`. With `sends_files` the jobs start in the folder of the sent files.
+
+    It reads nothing but the current folder. The pools may be paths. Raises `BadInput`, which names the keyword.
+    """
+    for name in sorted(options.keys() - RunOptions.__optional_keys__):
+        raise TypeError(f"unknown option {name!r}: {hint(name, sorted(RunOptions.__optional_keys__))}")
+    for name, value in (("pool_tree", options.get("pool_tree")), ("after", options.get("after"))):
+        if isinstance(value, str):
+            raise BadInput(name, value, "a list of texts")
+    tasks, pool = options.get("tasks") or (), options.get("pool")
+    _check_command(argv, tasks)
+    counted = _counted_jobs(options, tasks)
+    trees = parse_pool_trees(options.get("pool_tree") or (), place="pool_tree")
+    is_gang = options.get("gang") or False
+    after_each = options.get("after_each")
+    spec = OperationSpec(
+        pool=pool_or_path(pool) if pool else PoolName(""),
+        argv=list(argv),
+        **counted,
+        resources=Resources() if tasks else _size_of_jobs(options),
+        environment=dict(options.get("environment") or {}),
+        working_directory=_folder(options, sends_files=sends_files or options.get("files") is not None),
+        title=options.get("title") or "",
+        weight=options.get("weight", 1.0),
+        is_gang=is_gang,
+        first_job_is_master=options.get("first_job_is_master") or False,
+        resource_limits=_limits(options),
+        pool_trees=list(trees),
+        scheduling_options_per_pool_tree={tree: said for tree, said in trees.items() if said != PerTree()},
+        **_failures(options, counted["job_count"], is_gang=is_gang),
+        **_times(options),
+        **_preemption(options),
+        image=_image(options.get("image")),
+        log_cap_bytes=parse_amount("memory", options.get("log_cap") or 0, place="log_cap"),
+        scheduling_tag_filter=_formula(options.get("node_filter") or ""),
+        require_specified_pools_existence=options.get("existing_pool") or False,
+        output=options.get("output") or "",
+        error=options.get("error") or "",
+        stdin=options.get("stdin") or "",
+        files=options.get("files"),
+        after=[parse_upstream(_id_of(each), place="after") for each in options.get("after") or ()],
+        after_each=None if after_each is None else OperationId(_id_of(after_each)),
+    )
+    return with_tasks(spec, tasks) if tasks else spec
+
+
+def task(
+    name: str,
+    argv: Sequence[str],
+    *,
+    jobs: int = 1,
+    cpu: str | float = 1,
+    memory: str | int = 0,
+    gpu: int = 0,
+    environment: Mapping[str, str] | None = None,
+) -> Task:
+    """Return a task for `Client.run`: `jobs` jobs that run `argv`, each with these cores, memory ("512M") and GPUs. Raises `BadInput`."""
+    size = _size_of_jobs({"cpu": cpu, "memory": memory, "gpu": gpu})
+    return Task(name, [*argv], jobs, size, dict(environment or {}))
+
+
+def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
+    """Refuse commands that no node can run, and name what was probably meant. Raises `BadInput`."""
+    if isinstance(argv, str):
+        raise BadInput("argv", argv, f"a list of a program and its arguments, such as {argv.split()}")
+    if tasks:
+        if argv:
+            raise BadInput("argv", list(argv), "no command besides tasks: each task has its own")
+        return
+    if not argv:
+        raise BadInput("argv", [], "a program and its arguments, such as ['python3', 'work.py'], or tasks")
+    program = argv[0]
+    if len(argv) == 1 and " " in program and "/" not in program:
+        near = f"separate words, or sh -c {shlex.quote(program)}: no shell reads the command"
+        raise BadInput("argv", program, near)
+    if "/" not in program and Path(program).is_file() and shutil.which(program) is None:
+        here = f"sh {program}, or ./{program} if it is executable: a program without a slash is looked up in the PATH of the node"
+        raise BadInput("argv", program, here)
+
+
+def _counted_jobs(options: RunOptions, tasks: Sequence[Task]) -> dict[str, Any]:
+    """Return the number of jobs, with their indexes and lines."""
+    lines, indexes = options.get("lines"), options.get("indexes")
+    if isinstance(lines, str) or (lines is not None and not lines):
+        raise BadInput("lines", lines, "a list of texts, at least one")
+    text = indexes if isinstance(indexes, str) else "" if indexes is None else indexes_text(indexes)
+    count = sum(task.job_count for task in tasks) or len(lines or ())
+    if indexes is not None:
+        count = len(parse_indexes(text, place="indexes"))
+    jobs = options.get("jobs")
+    if jobs is not None and at_least("jobs", jobs, 1) != (count or jobs):
+        raise BadInput("jobs", jobs, f"{count}, as many as there are indexes, lines or jobs of tasks, or no number")
+    return {"job_count": count or jobs or 1, "indexes": text, "lines": list(lines or ())}
+
+
+def _size_of_jobs(options: JobOptions) -> Resources:
+    found = Resources(
+        user_slots=1,
+        cpu=parse_amount("cpu", options.get("cpu", 1)),
+        gpu=parse_amount("gpu", options.get("gpu", 0)),
+        memory=parse_amount("memory", options.get("memory", 0)),
+    )
+    if found == Resources(user_slots=1):
+        raise BadInput("cpu", options.get("cpu"), "cores, memory or GPUs for each job: cpu, memory or gpu above 0")
+    return found
+
+
+def _limits(options: JobOptions) -> PartialResources:
+    """Return the limits of the operation's fair share; each job takes one slot."""
+    most = options.get("max_running")
+    cpu, gpu, memory = options.get("max_cpu"), options.get("max_gpu"), options.get("max_memory")
+    return PartialResources(
+        user_slots=None if most is None else at_least("max_running", most, 1),
+        cpu=None if cpu is None else parse_amount("cpu", cpu, place="max_cpu"),
+        gpu=None if gpu is None else parse_amount("gpu", gpu, place="max_gpu"),
+        memory=None if memory is None else parse_amount("memory", memory, place="max_memory"),
+    )
+
+
+def _failures(options: JobOptions, job_count: int, *, is_gang: bool) -> dict[str, Any]:
+    tries, most = options.get("tries"), options.get("max_failed_job_count")
+    return failure_rule(
+        job_count,
+        is_gang=is_gang,
+        tries=None if tries is None else at_least("tries", tries, 1),
+        keep_going=options.get("keep_going"),
+        max_failed_job_count=None if most is None else at_least("max_failed_job_count", most, 1),
+        retry_on=options.get("retry_on"),
+        no_retry_on=options.get("no_retry_on"),
+        suspend_on_failure=options.get("suspend_on_failure") or False,
+    )
+
+
+def _times(options: JobOptions) -> dict[str, Any]:
+    backoff, longest = options.get("retry_backoff", "500ms"), options.get("longest_retry_backoff", "10s")
+    return {
+        "retry_backoff_ms": parse_duration_ms(backoff, place="retry_backoff"),
+        "longest_retry_backoff_ms": parse_duration_ms(longest, place="longest_retry_backoff"),
+        "on_lost_node": _member(OnLostNode, options.get("on_lost_node", OnLostNode.REQUEUE), "on_lost_node"),
+        "time_limit_ms": parse_time_limit_ms(options.get("time_limit"), "time_limit"),
+        "operation_time_limit_ms": parse_time_limit_ms(options.get("operation_time_limit"), "operation_time_limit"),
+    }
+
+
+def _preemption(options: JobOptions) -> dict[str, Any]:
+    """Return the fields for how the operation's jobs are preempted."""
+    mode = options.get("preemption_mode", PreemptionMode.NORMAL)
+    fields: dict[str, Any] = {
+        "interruptible": options.get("interruptible") or False,
+        "interrupt_signal": parse_signal(str(options.get("interrupt_signal", "TERM")), place="interrupt_signal"),
+        "preemption_mode": _member(PreemptionMode, mode, "preemption_mode"),
+    }
+    timeout = options.get("interruption_timeout")
+    if timeout is not None:
+        timeout_ms = parse_duration_ms(timeout, place="interruption_timeout")
+        if timeout_ms > LONGEST_INTERRUPTION_MS:
+            raise BadInput("interruption_timeout", timeout, "at most an hour, 1h")
+        for name in ("interruption", "allocation_preemption", "allocation_graceful_preemption"):
+            fields[f"{name}_timeout_ms"] = timeout_ms
+    return fields
+
+
+def _member(kind: type[E], value: str, place: str) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        raise BadInput(place, value, f"one of {', '.join(kind)}") from None
+
+
+def _image(text: str | None) -> str:
+    """Return the image of the jobs; empty: none. A relative path of a file counts from the current folder."""
+    if text is None:
+        return ""
+    is_relative = text.startswith(("./", "../")) or (text.endswith(".sif") and ":" not in text)
+    is_relative = is_relative and not text.startswith("-")
+    return parse_image(os.path.abspath(text) if is_relative else text, place="image")
+
+
+def _formula(text: str) -> str:
+    try:
+        parse_formula(text)
+    except BadInput as error:
+        raise BadInput("node_filter", error.value, error.expected) from None
+    return text
+
+
+def _folder(options: JobOptions, *, sends_files: bool) -> str:
+    folder = options.get("working_directory")
+    if folder is None:
+        try:
+            return "" if sends_files else str(Path.cwd())
+        except FileNotFoundError:
+            raise BadInput("working_directory", "", "a folder: the folder where you are was removed") from None
+    # Links are not resolved: this is a folder on the nodes, which need not exist on this host.
+    return os.path.abspath(folder) if str(folder) else ""
+
+
+def _id_of(operation: str | Identified) -> str:
+    """Return the text of an id as it was given, or the id of a handle."""
+    return operation if isinstance(operation, str) else operation.id
