@@ -39,7 +39,7 @@ class Head(msgspec.Struct, frozen=True):
 
     #: Sequence of the log entry up to which all records contain all facts.
     until: int = 0
-    #: Sequence up to which some records may contain facts.
+    #: Highest sequence of a log entry whose runs some record may contain already.
     reaching: int = 0
     term: Term = 0
     #: Unix time in milliseconds since which runs are counted; 0: not known.

@@ -30,7 +30,7 @@ class UsageAverages:
         self._waiting_us += dt_us
 
     def bring_up_to_date(self, pools: PoolTree, items: Iterable[ShareItem]) -> None:
-        """Update the averages by the time that was added, with the usage in `items`.
+        """Add the time since the last update to the averages, with the usage in `items`.
 
         Only children of pools that infer weights from historic usage have an average.
         """

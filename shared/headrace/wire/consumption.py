@@ -125,9 +125,9 @@ class Columns(msgspec.Struct, frozen=True):
     """A record as it is stored: a year has many records, and programs add up columns far faster than rows."""
 
     until: Counter
-    #: Texts of the rows: trees, pools, persons and operations, each once.
+    #: Every tree, pool, person and operation that a row names, each text once.
     names: list[str]
-    #: For each row the places of its tree, pool, person and operation in `names`, as little-endian unsigned integers of four bytes.
+    #: For each row the positions of its tree, pool, person and operation in `names`, as little-endian unsigned integers of four bytes.
     keys: bytes
     #: For each row the fields of `RunSums`, as little-endian floats of eight bytes.
     figures: bytes

@@ -17,7 +17,7 @@ MOST_MEMBERS: Final = 4_000
 #: Most groups in the bucket that a person may be in, and most groups of the host that count for a person.
 MOST_GROUPS_OF_A_PERSON: Final = 200
 
-#: Length of a name in a request, so that the text of a refusal that quotes it is short.
+#: A name in a request. It is short, because the text of a refusal quotes it.
 _Name = Annotated[str, msgspec.Meta(max_length=100)]
 
 

@@ -282,6 +282,6 @@ class Published(msgspec.Struct, frozen=True):
     #: Sequence of the entry published before. A reader that has another sequence has missed something.
     previous: Counter
     events: list[Event] = []
-    #: Sequence of the entry that announced the term. A reader that got as far as this sequence in former terms knows entries that the log
-    #: has lost.
+    #: Sequence of the entry that announced the term. If a reader has read an entry of a former term with this or a
+    #: higher sequence, the log has lost that entry.
     announced: Counter = 0

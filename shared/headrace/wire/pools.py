@@ -68,10 +68,9 @@ class ResourceDistribution(msgspec.Struct, frozen=True):
     distributed_strong_guarantee_resources: dict[str, Finite]
     distributed_resource_flow: dict[str, Finite]
     distributed_burst_guarantee_resources: dict[str, Finite]
-    #: Amount by which the bursts exceed the flows: this much more flow could be promised without promising more in total.
+    #: Flow that could still be promised without a change of the total, because the bursts exceed the flows by this amount.
     undistributed_resource_flow: dict[str, Finite]
-    #: Amount by which the flows exceed the bursts: this much more burst could be promised without promising more in
-    #: total.
+    #: Burst that could still be promised without a change of the total, because the flows exceed the bursts by this amount.
     undistributed_burst_guarantee_resources: dict[str, Finite]
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _HEADER: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _SAMPLED: Final = 1
-#: Return the new item of an element. `before` is its previous item.
+#: Number of jobs of an operation that get spans, those with the lowest indexes: spans of a million jobs would all say the same.
 TRACED_JOBS: Final = 16
 
 #: The trace that an operation is part of, as in a `traceparent` header. Empty: the operation is not traced.
