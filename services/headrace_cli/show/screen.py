@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from headrace_cli.show.plain_values import indented_json, plain
+from headrace.wire.plain_values import indented_json, plain
 
 _WIDE = 10_000
 #: Control characters that change the direction of writing, so that a text is shown in another order than it is stored.
