@@ -1,7 +1,7 @@
 """An endpoint of the HTTP API: a method, a path, and the function that answers. The function's signature says all the rest.
 
-The function takes the client and one request Struct, and returns an answer Struct or, as an asynchronous generator, a stream.
-Its docstring describes the endpoint.
+The function takes the context and one request Struct. It returns an answer Struct, or an asynchronous generator of events, after all
+checks of the request. Its docstring describes the endpoint.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from functools import cached_property
 from typing import Any, Final
 
@@ -17,8 +17,6 @@ import msgspec
 
 #: Path in front of all paths of the table.
 PREFIX: Final = "/api/v1"
-#: Methods that change nothing.
-READS: Final = frozenset({"GET", "HEAD"})
 _IN_PATH: Final = re.compile(r"{(\w+)}")
 
 
@@ -60,7 +58,7 @@ class Endpoint:
     @property
     def is_stream(self) -> bool:
         """True if the answer is a stream of server-sent events."""
-        return inspect.isasyncgenfunction(self.function)
+        return typing.get_origin(self._hints["return"]) is AsyncGenerator
 
     @cached_property
     def request(self) -> type[msgspec.Struct]:
@@ -70,9 +68,8 @@ class Endpoint:
 
     @cached_property
     def answer(self) -> Any:
-        """The type of the answer; of a stream the type of each event."""
-        kind = self._hints["return"]
-        return typing.get_args(kind)[0] if typing.get_origin(kind) is AsyncIterator else kind
+        """The type of the answer, if it is no stream."""
+        return self._hints["return"]
 
     @property
     def description(self) -> str:

@@ -5,10 +5,12 @@ Every value that cannot be used is refused with its place, the value, and what i
 
 from __future__ import annotations
 
+import enum
+import re
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -20,6 +22,10 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 #: Largest body of a request, in bytes. A message of the bus is smaller.
 LARGEST_BODY_BYTES: Final = 1024 * 1024
+#: A name of a field in a place such as `changes[0].change`.
+_NAMES: Final = re.compile(r"[A-Za-z_]\w*")
+#: Text of msgspec about a field that an object lacks.
+_MISSING: Final = re.compile(r"missing required field `(\w+)`")
 
 
 def read_request(
@@ -35,9 +41,8 @@ def read_request(
     fields: dict[str, object] = dict(in_path)
     known = [name for name in kind.__struct_fields__ if name not in in_path]
     given = _of_query(kind, query) if body is None else _of_body(body)
-    if body is not None:
-        for name, value in query:
-            raise BadInput(f"query: {name}", value, "no query: this request has its fields in the body")
+    for name, text in query if body is not None else ():
+        raise BadInput(f"query: {name}", text, "no query: this request has its fields in the body")
     for name, value in given.items():
         if name not in known:
             where = "query" if body is None else "body"
@@ -47,8 +52,36 @@ def read_request(
         # Texts of the path and of the query stand for numbers and switches; in JSON the types must be right.
         read = msgspec.convert(fields, kind, strict=body is not None)
     except msgspec.ValidationError as error:
-        raise bad_input(fields, str(error), "request") from None
+        raise _explained(bad_input(fields, str(error), "request"), kind, str(error)) from None
     return read
+
+
+def _explained(error: BadInput, kind: type[msgspec.Struct], text: str) -> BadInput:
+    """Return an error that says what is accepted where msgspec does not say it: members of enumerations, and missing fields."""
+    if missing := _MISSING.search(text):
+        place = missing[1] if error.place == "request" else f"{error.place}.{missing[1]}"
+        return BadInput(place, "", "a value: this field is required")
+    if "enum" in text:
+        return BadInput(error.place, error.value, hint(str(error.value), _choices(_type_at(kind, error.place))))
+    return error
+
+
+def _type_at(kind: Any, place: str) -> Any:
+    """Return the type at a place such as `changes[0].change`."""
+    for name in _NAMES.findall(place):
+        while not hasattr(kind, "__struct_fields__"):
+            kind = typing.get_args(kind)[0]
+        kind = typing.get_type_hints(kind)[name]
+    return kind
+
+
+def _choices(kind: Any) -> list[str]:
+    """Return the members of the enumeration in a type, or the values of its literal."""
+    if typing.get_origin(kind) is Literal:
+        return list(typing.get_args(kind))
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return [str(member.value) for member in kind]
+    return [choice for part in typing.get_args(kind) for choice in _choices(part)]
 
 
 def _of_body(body: bytes) -> dict[str, object]:
@@ -82,4 +115,4 @@ def _value(name: str, values: Sequence[str], *, is_list: bool) -> object:
 def _is_list(hint: Any) -> bool:
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         return any(map(_is_list, typing.get_args(hint)))
-    return hint is list or typing.get_origin(hint) in (list, Sequence)
+    return typing.get_origin(hint) in (list, tuple)
