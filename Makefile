@@ -116,6 +116,7 @@ docs-reference: setup ## Write the pages of docs/reference/ that come from table
 	$(BIN)/python -m docs.generate.settings_page > docs/reference/settings.md
 	$(BIN)/python -m docs.generate.subjects_page > docs/reference/subjects.md
 	$(BIN)/python -m docs.generate.metrics_page > docs/reference/metrics.md
+	$(BIN)/python -m docs.generate.openapi > services/headrace_web/api/openapi.json
 	$(BIN)/python -m docs.generate.commands_table
 
 docs-capture: setup ## Take the picture of the terminal in README.md again

@@ -20,8 +20,8 @@ class StructField(msgspec.Struct, frozen=True):
     says: str
 
 
-def own_fields(kind: type[msgspec.Struct]) -> Iterator[StructField]:
-    """The fields that a Struct adds to those of its bases, in their order."""
+def own_fields(kind: type) -> Iterator[StructField]:
+    """The fields that a Struct or a TypedDict adds to those of its bases, in their order."""
     source = textwrap.dedent(inspect.getsource(kind))
     lines = source.splitlines()
     (tree,) = ast.parse(source).body

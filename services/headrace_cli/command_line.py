@@ -41,6 +41,10 @@ GROUPS: Final = {
             "headrace_cli.top.command:top",
             "Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions.",
         ),
+        "web": (
+            "headrace_cli.commands.web:web",
+            "Serve the HTTP API and a page for the browser on this machine.",
+        ),
         "events": (
             "headrace_cli.commands.operations.events:events",
             "Print events: starts, ends, preemptions, starvation.",

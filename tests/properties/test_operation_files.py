@@ -16,13 +16,13 @@ from headrace.resources import Resources
 from headrace.tree_file.pools import as_yaml
 from headrace.wire.files import Archive
 from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode, Upstream, UpstreamEnd
+from headrace.wire.plain_values import indented_json
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.tasks import Task
 from headrace_cli.command_line import app
 from headrace_cli.commands.operations.operation_file import as_file
 from headrace_cli.commands.operations.run import spec_of_options
 from headrace_cli.commands.operations.spec_option import opened_file
-from headrace_cli.show.plain_values import indented_json
 from headrace_cli.show.screen import harmless_json
 
 _OF_SEVERAL_TREES = ("pool_trees", "tentative_pool_trees", "scheduling_options_per_pool_tree")

@@ -10,10 +10,12 @@ import msgspec
 import pytest
 
 from docs.generate.messages_page import messages_page
+from docs.generate.openapi import openapi_text
 from docs.generate.settings_page import settings_page
 from docs.generate.struct_fields import StructField, own_fields
 from docs.generate.subjects_page import subjects_page
 from docs.pictures.build import DOCS, ROOT_FOLDER, build_site, write_pages
+from headrace_web.app import OPENAPI_FILE
 
 
 class Sample(msgspec.Struct):
@@ -30,6 +32,10 @@ class Sample(msgspec.Struct):
 @pytest.mark.parametrize(("name", "page"), [("settings", settings_page), ("subjects", subjects_page)])
 def test_a_page_of_the_reference_is_what_the_code_says(name: str, page: Callable[[], str]) -> None:
     assert (DOCS / "reference" / f"{name}.md").read_text() == page(), "run: make docs-reference"
+
+
+def test_the_description_of_the_api_is_what_its_endpoints_say() -> None:
+    assert OPENAPI_FILE.read_text(encoding="utf-8") == openapi_text(), "run: make docs-reference"
 
 
 def test_fields_are_told_with_what_stands_above_them() -> None:

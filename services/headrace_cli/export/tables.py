@@ -15,7 +15,7 @@ import msgspec
 from headrace.client.finished import FinishedOperation
 from headrace.durable_files import keep_names
 from headrace.installation.extras import require
-from headrace_cli.show.plain_values import harmless_cell
+from headrace_cli.show.screen import harmless_cell
 
 _COLUMNS: Final = FinishedOperation.__struct_fields__
 #: Rows that are written to a Parquet file at once.

@@ -18,7 +18,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from headrace_cli.show.plain_values import indented_json, plain
+from headrace.wire.plain_values import indented_json, plain
 
 _WIDE = 10_000
 #: Control characters that change the direction of writing, so that a text is shown in another order than it is stored.
@@ -57,6 +57,11 @@ def harmless(text: str, *, with_colours: bool = False) -> str:
 def harmless_json(data: bytes) -> str:
     """Return the same JSON with control characters escaped, so that it cannot control a terminal."""
     return data.decode() if data.isascii() and b"\x7f" not in data else data.decode().translate(_JSON_ESCAPES)
+
+
+def harmless_cell(text: str) -> str:
+    """Return a text as a cell of CSV. A text that a spreadsheet would compute gets an apostrophe before it."""
+    return f"'{text}" if text[:1] in tuple("=+-@\t\r\n") and text else text
 
 
 class Screen:

@@ -12,10 +12,10 @@ from headrace.resources import RESOURCE_NAMES
 from headrace.wire.happenings import AllocationPreempted
 from headrace.wire.nodes import NodeView, OperationProgress
 from headrace.wire.operations import OperationView
+from headrace.wire.plain_values import plain_amount
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ShareItem
 from headrace_cli.commands.pools.starving import Starving, starving_in
-from headrace_cli.show.plain_values import plain_amount
 
 #: Upper bound of the operations that are requested: the newest that are not over.
 MOST_OPERATIONS: Final = 200

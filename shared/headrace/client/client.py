@@ -43,7 +43,6 @@ from headrace.wire.heartbeat import JobResult
 from headrace.wire.nodes import (
     ChangedNode,
     ChangeNode,
-    ListNodes,
     NodeChange,
     NodeList,
     OperationPlaces,
@@ -202,8 +201,9 @@ class Client:
         limit: int = 100,
         node: str = "",
         order: OperationOrder = OperationOrder.STARTED,
+        after: str = "",
     ) -> list[OperationView]:
-        """Return operations in an order, at most `limit`. `live` leaves out operations that are over.
+        """Return operations in an order, at most `limit`, those behind the operation `after`. `live` leaves out operations that are over.
 
         With `node`, only operations that have a job on this node now. Raises `Refused` if no tree has the node.
         """
@@ -211,7 +211,6 @@ class Client:
         wanted = await self._operations_on(node) if node else []
         if node and not wanted:
             return []
-        after = ""
         while len(found) < limit:
             page = min(500, limit - len(found))
             request = ListOperations(pool, state, user, live, page, after, wanted, order)
@@ -386,9 +385,7 @@ class Client:
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])
         while True:
-            verb = subjects.of_tree("node.list", tree or self.place.tree)
-            request = ListNodes(first=len(answer.nodes))
-            page = await self._asker.ask(verb, request, NodeList)
+            page = await self.hosts.page(TreeName(tree) if tree else self.place.tree, first=len(answer.nodes))
             answer = NodeList(nodes=answer.nodes + page.nodes, recovering=page.recovering)
             if not page.more or not page.nodes:
                 return answer

@@ -15,9 +15,18 @@ from headrace.wire.happenings import (
     JobEnded,
     OperationHistory,
     happenings_of,
+    time_of,
 )
 from headrace.wire.heartbeat import JobSlot
+from headrace.wire.plain_values import plain
 from headrace.wire.replay import LogPage, ReadEvents
+
+
+def plain_happening(happening: Happening) -> dict[str, object]:
+    """Return an event as a JSON object. `happened` is its kind, `at_ms` its time in Unix milliseconds."""
+    fields = plain(happening)
+    assert isinstance(fields, dict)
+    return {"happened": happening.__struct_config__.tag, "at_ms": time_of(happening), **fields}
 
 
 class Happenings:

@@ -54,15 +54,9 @@ class Pools:
         pages: list[PoolList] = []
         first = 0
         while True:
-            request = GetPools(
-                name=name,
-                tree=self._tree,
-                operations=operations,
-                first=first,
-                only_starving=only_starving,
-                outlook_of=outlook_of,
+            page = await self.page(
+                name, operations=operations, first=first, only_starving=only_starving, outlook_of=outlook_of
             )
-            page = await self._asker.ask("pool.list", request, PoolList)
             pages.append(page)
             first += len(page.pools)
             if not page.more or not page.pools:
@@ -74,6 +68,26 @@ class Pools:
             operations_left_out=sum(page.operations_left_out for page in pages),
             more=False,
         )
+
+    async def page(
+        self,
+        name: str = "",
+        *,
+        operations: bool = False,
+        first: int = 0,
+        only_starving: bool = False,
+        outlook_of: str = "",
+    ) -> PoolList:
+        """Return one page of the answer of `list`: the pools from position `first` on. Raises `Refused`, `Unanswered`."""
+        request = GetPools(
+            name=name,
+            tree=self._tree,
+            operations=operations,
+            first=first,
+            only_starving=only_starving,
+            outlook_of=outlook_of,
+        )
+        return await self._asker.ask("pool.list", request, PoolList)
 
     async def at(self, pool: str) -> PoolName:
         """Return the name of the pool at a path such as `/research/vision` or `root.research.vision`. A name is returned as it is.

@@ -242,7 +242,7 @@ def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
     if len(argv) == 1 and " " in program and "/" not in program:
         near = f"separate words, or sh -c {shlex.quote(program)}: no shell reads the command"
         raise BadInput("argv", program, near)
-    if "/" not in program and Path(program).is_file() and shutil.which(program) is None:
+    if "/" not in program and os.path.isfile(program) and shutil.which(program) is None:
         here = f"sh {program}, or ./{program} if it is executable: a program without a slash is looked up in the PATH of the node"
         raise BadInput("argv", program, here)
 

@@ -11,7 +11,9 @@ from typing import Final, Literal
 
 from headrace.errors import HeadraceError
 
-Extra = Literal["analysis", "executor", "export", "import", "metrics", "parquet", "plots", "server", "tracing", "up"]
+Extra = Literal[
+    "analysis", "executor", "export", "import", "metrics", "parquet", "plots", "server", "tracing", "up", "web"
+]
 #: The modules of each extra without which nothing that needs the extra runs. The program nats-server of `server` and `up` is
 #: found by its path, and a metrics port asks for `metrics` even if `server` brought the module.
 MODULES: Final[dict[Extra, tuple[str, ...]]] = {
@@ -25,6 +27,7 @@ MODULES: Final[dict[Extra, tuple[str, ...]]] = {
     "server": ("numpy",),
     "tracing": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "up": ("numpy",),
+    "web": ("starlette", "uvicorn"),
 }
 
 

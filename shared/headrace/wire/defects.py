@@ -12,10 +12,17 @@ from headrace.wire.codec import BadMessage, decode, encode
 
 #: The form of msgspec's error texts: the expected type, a bound, and then the path of the value.
 _DEFECT: Final = re.compile(
-    r"(?P<what>Expected `(?P<kind>\w+)`(?P<length> of length)?(?: (?P<sign><=|>=|<|>) (?P<bound>\S+))?|.*?)"
+    r"(?P<what>Expected `(?P<kind>[^`]+)`(?P<length> of length)?(?: (?P<sign><=|>=|<|>) (?P<bound>\S+))?(?:, got `[^`]*`)?|.*?)"
     r"(?: - at `\$\.?(?P<place>.*)`)?\Z"
 )
-_KINDS: Final = {"int": "a whole number", "float": "a number", "str": "a text", "array": "a list", "object": "a map"}
+_KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "a map",
+}
 _UNITS: Final = {"str": " characters", "array": " entries", "object": " entries"}
 _SIGNS: Final = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
@@ -34,24 +41,27 @@ def encode_request(request: msgspec.Struct) -> bytes:
         try:
             msgspec.convert(msgspec.to_builtins(request), kind)
         except msgspec.ValidationError as error:
-            raise _bad_input(request, str(error)) from None
+            raise bad_input(request, str(error), kind.__name__) from None
         raise
     except BadMessage as error:
-        raise _bad_input(request, str(error)) from None
+        raise bad_input(request, str(error), kind.__name__) from None
     return data
 
 
-def _bad_input(request: msgspec.Struct, text: str) -> BadInput:
+def bad_input(value: object, text: str, name: str) -> BadInput:
+    """Return the error for a value that msgspec refuses with this text. `name` stands for the place if the whole value is wrong."""
     found = _DEFECT.match(text)
     assert found is not None
-    place, value = _at(request, found["place"] or "")
+    place, wrong = _at(value, found["place"] or "")
     if found["sign"] is None:
-        expected = "a smaller number" if "out of range" in text else found["what"]
+        kinds = [_KINDS.get(kind, kind) for kind in (found["kind"] or "").split(" | ")]
+        expected = "a smaller number" if "out of range" in text else " or ".join(filter(None, kinds)) or found["what"]
+        expected = "a day such as 2026-11-28" if "RFC3339 encoded date" in text else expected
     else:
         figure = found["bound"] + (_UNITS.get(found["kind"], "") if found["length"] else "")
         joined = " of " if found["length"] else ", "
         expected = f"{_KINDS.get(found['kind'], found['kind'])}{joined}{_SIGNS[found['sign']]} {figure}"
-    return BadInput(place or type(request).__name__, value, expected)
+    return BadInput(place or name, wrong, expected)
 
 
 def _at(value: Any, place: str) -> tuple[str, object]:
@@ -64,7 +74,7 @@ def _at(value: Any, place: str) -> tuple[str, object]:
         if index and isinstance(value, msgspec.Struct):  # A Struct that is sent as a list.
             name = value.__struct_fields__[int(index)]
         try:
-            value = getattr(value, name) if name else value[int(index)]
+            value = value[int(index)] if not name else value[name] if isinstance(value, dict) else getattr(value, name)
         except (AttributeError, LookupError, TypeError):
             break
         steps.append(f".{name}" if name else f"[{index}]")

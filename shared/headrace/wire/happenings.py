@@ -234,6 +234,11 @@ class OperationHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="no
     begins_late: bool = False
 
 
+def time_of(happening: Happening) -> int:
+    """Return the Unix time of an event in milliseconds."""
+    return happening.record.decided_at_ms if isinstance(happening, AllocationPreempted) else happening.at_ms
+
+
 def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEnded]:
     """Return the events that a person sees for one event of the log. Events that are only bookkeeping yield none."""
     match event:

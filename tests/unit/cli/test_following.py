@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headrace.client.following import DecisionTail, HappeningFilter, LogTail, StarvationTail
+from headrace.client.happenings import plain_happening
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.wire.happenings import (
     AllocationPreempted,
@@ -32,7 +33,6 @@ from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem, SharePar
 from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Version
 from headrace_cli.commands.operations.event_lines import (
-    happening_line,
     happening_words,
     history_table,
     preemption_words,
@@ -214,7 +214,7 @@ def test_the_history_has_a_row_for_each_run_with_where_and_how_long_it_ran() -> 
 
 def test_each_object_says_what_happened_and_when() -> None:
     for happening in (preempted(OURS, "p"), an_end(OURS), a_step(OURS)):
-        line = happening_line(happening)
+        line = plain_happening(happening)
         assert (line["happened"], line["at_ms"]) == (happening.__struct_config__.tag, 0)
 
 
@@ -247,7 +247,7 @@ def test_a_start_says_its_stage_what_was_taken_for_it_and_the_shares_at_that_mom
         "cpu 12.5% of the cluster before, owed 50%"
     )
     assert happening_words(bare).endswith("  starts job 4 on m")
-    line = happening_line(told)
+    line = plain_happening(told)
     assert (line["stage"], line["places_taken"]) == ("preemptive_aggressive", 2)
     shares = line["share_before"], line["fair_share"]
     assert [share["cpu"] for share in shares if isinstance(share, dict)] == [0.125, 0.5]
@@ -273,9 +273,9 @@ def test_the_history_says_of_each_run_how_it_started_whether_it_runs_or_ended() 
         f"runs{words}",
         "completed; started by: –",
     ]
-    told, unknown = happening_line(ended), happening_line(an_end(OURS))
+    told, unknown = plain_happening(ended), plain_happening(an_end(OURS))
     assert (told["stage"], told["places_taken"]) == ("preemptive_normal", 1)
-    assert [told[key] == happening_line(runs)[key] for key in started] == [True] * 4
+    assert [told[key] == plain_happening(runs)[key] for key in started] == [True] * 4
     assert [unknown[key] for key in started] == [None] * 4
     assert "started by" not in happening_words(ended), "whoever follows was told when it started"
 

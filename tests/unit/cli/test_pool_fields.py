@@ -14,11 +14,11 @@ from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolConfig
 from headrace.resources import Resources
+from headrace.wire.plain_values import plain
 from headrace.wire.pools import PoolView, ResourceDistribution
 from headrace.wire.snapshots import DetailedShare, ElementKind, ShareItem
 from headrace_cli.commands.pools.fields import FIELDS, field_of, read, words
 from headrace_cli.commands.pools.get_page import integral_tables
-from headrace_cli.show.plain_values import plain
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "fields.md"
 TOTAL = Resources(user_slots=100, cpu=10_000, memory=2**40)

@@ -21,6 +21,7 @@ from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.log import StateCause
 from headrace.wire.nodes import JobPlace, NodeGpu, NodeJob, NodeView, OperationPlaces, TaskPlaces
 from headrace.wire.operations import JobRow, OperationSpec, OperationState, OperationView, TaskEnds
+from headrace.wire.plain_values import plain
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ElementKind, ShareFrame, ShareItem
 from headrace.wire.tasks import Task
@@ -36,7 +37,6 @@ from headrace_cli.commands.operations.tables import (
     task_table,
 )
 from headrace_cli.commands.pools.tables import pool_table, tree_table
-from headrace_cli.show.plain_values import plain
 from headrace_cli.up.readiness import closed_nodes
 
 OPERATION = OperationId("69201a4f-0c1d2e3f4a5b")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.wire.plain_values import plain
 from headrace.wire.pools import GetPools, PoolList, StarvationOutlook
 from headrace.wire.snapshots import (
     ElementKind,
@@ -15,7 +16,6 @@ from headrace.wire.snapshots import (
 )
 from headrace.wire.version import Version
 from headrace_cli.commands.pools.starving import starving_in, starving_table
-from headrace_cli.show.plain_values import plain
 from headrace_cli.show.starvation import starvation_facts
 from headrace_cli.show.times import time_of_day
 from headrace_fair_share.view import pool_list

@@ -16,6 +16,7 @@ from headrace.resources import Resources
 from headrace.wire.happenings import AllocationPreempted
 from headrace.wire.nodes import NodeView
 from headrace.wire.operations import OperationView
+from headrace.wire.plain_values import plain
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.preemption import PreemptionReason, PreemptionRecord
 from headrace.wire.snapshots import (
@@ -27,7 +28,6 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace.wire.version import Version
-from headrace_cli.show.plain_values import plain
 from headrace_cli.top.cluster_report import ClusterReport, InUse, cluster_of, document
 from headrace_cli.top.frame import HELP, frame, page, whole
 from headrace_cli.top.sections import Pen, entries_of, share_bar

@@ -18,12 +18,12 @@ from headrace.durations import exact_duration
 from headrace.ids import TreeName
 from headrace.resources import format_amount
 from headrace.wire.operation_spec import OperationSpec
+from headrace.wire.plain_values import plain
 from headrace.wire.start_plans import OperationFit, PlannedPlace, StartPlanned
 from headrace.wire.what_if import WhatIfAnswer
 from headrace_cli.commands.operations.upstream_words import ends_words, following_words
 from headrace_cli.commands.plans.what_if import what_if_lines
 from headrace_cli.show.amounts import amounts, pool_words
-from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import facts_table
 

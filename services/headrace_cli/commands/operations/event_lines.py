@@ -21,6 +21,7 @@ from headrace.wire.happenings import (
     OperationChanged,
     OperationStep,
     StarvationChanged,
+    time_of,
 )
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.log import StateCause
@@ -29,7 +30,6 @@ from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.start_stages import StartStage
 from headrace_cli.commands.operations.tables import peak_words, result_words
 from headrace_cli.show.amounts import percent
-from headrace_cli.show.plain_values import plain
 from headrace_cli.show.tables import table
 from headrace_cli.show.times import timestamp
 
@@ -69,13 +69,13 @@ def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -
         what = Text("runs", style="cyan") if isinstance(each, AllocationStarted) else Text(_what(each))
         if isinstance(each, JobEnded | AllocationStarted):
             what = Text.assemble(what, f"; started by: {'; '.join(_how_it_started(each)) or '–'}")
-        made.add_row(timestamp(_at_ms(each) / 1000, zone), job, node, ran, used, what)
+        made.add_row(timestamp(time_of(each) / 1000, zone), job, node, ran, used, what)
     return made
 
 
 def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
     """Return one line that says what happened, when, and to which operation or element, so that it needs no context."""
-    at = timestamp(_at_ms(happening) / 1000, zone)
+    at = timestamp(time_of(happening) / 1000, zone)
     match happening:
         case OperationStep() | OperationChanged():
             return f"{at}  {happening.operation}  {_what(happening)}"
@@ -92,13 +92,6 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
             return f"{at}  {_what(happening)}"
         case _:
             assert_never(happening)
-
-
-def happening_line(happening: Happening) -> dict[str, object]:
-    """Return a happening as one JSON object. `happened` is its kind, `at_ms` its time in Unix milliseconds."""
-    fields = plain(happening)
-    assert isinstance(fields, dict)
-    return {"happened": happening.__struct_config__.tag, "at_ms": _at_ms(happening), **fields}
 
 
 def preemption_words(record: PreemptionRecord) -> str:
@@ -193,7 +186,3 @@ def _end(end: JobEnded) -> str:
 
 def _job(slot: JobSlot) -> str:
     return f"{slot.index}" + (f".{slot.attempt}" if slot.attempt > 1 else "")
-
-
-def _at_ms(happening: Happening) -> int:
-    return happening.record.decided_at_ms if isinstance(happening, AllocationPreempted) else happening.at_ms

@@ -11,10 +11,11 @@ from cyclopts import Parameter
 
 from headrace.client import Client
 from headrace.client.following import HappeningFilter
+from headrace.client.happenings import plain_happening
 from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
 from headrace.wire.happenings import Happening
-from headrace_cli.commands.operations.event_lines import happening_line, happening_words
+from headrace_cli.commands.operations.event_lines import happening_words
 from headrace_cli.commands.operations.operation_id import whole_id
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen
@@ -132,6 +133,6 @@ class _Events:
 
     def _print(self, happening: Happening) -> None:
         if self._screen.json:
-            self._screen.print_line(happening_line(happening))
+            self._screen.print_line(plain_happening(happening))
         else:
             self._screen.print_raw(happening_words(happening))

@@ -8,12 +8,12 @@ from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.explanations import WaitingExplained
 from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationView
+from headrace.wire.plain_values import plain
 from headrace_cli.commands.operations.explain_page import ExplainedInTree, explanation
 from headrace_cli.commands.operations.operation_id import whole_id
 from headrace_cli.commands.operations.requests import share_of
 from headrace_cli.commands.operations.tables import operation_table
 from headrace_cli.session import Common, talk
-from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 
 

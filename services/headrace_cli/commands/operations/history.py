@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import deque
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.client.happenings import plain_happening
 from headrace.ids import AllocationId, OperationId, TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.whole_numbers import at_least
 from headrace.wire.happenings import AllocationStarted, Happening
 from headrace.wire.heartbeat import JobSlot
 from headrace.wire.operations import FINAL_STATES
-from headrace_cli.commands.operations.event_lines import happening_line, history_table
+from headrace_cli.commands.operations.event_lines import history_table
 from headrace_cli.commands.operations.operation_id import whole_id
 from headrace_cli.option_values import Whole
 from headrace_cli.session import Common, talk
@@ -54,7 +55,7 @@ def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = 
         found.extend(running)
         if screen.json:
             for each in found:
-                screen.print_line(happening_line(each))
+                screen.print_line(plain_happening(each))
         else:
             screen.print(history_table(found))
         if begins_late:

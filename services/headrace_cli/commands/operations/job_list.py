@@ -12,7 +12,7 @@ from headrace.whole_numbers import at_least
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.operations import LARGEST_JOB_COUNT, JobRow, OperationView
-from headrace_cli.show.plain_values import plain
+from headrace.wire.plain_values import plain
 
 #: Upper bound of the ended attempts whose figures are read from the log. A hundred thousand attempts would take some hundred requests.
 _MOST_ENDS: Final = 10_000

@@ -13,7 +13,7 @@ from headrace.counted import counted
 from headrace.resources import format_amount
 from headrace.wire.logs import LogStream
 from headrace.wire.operation_spec import OperationSpec
-from headrace_cli.show.plain_values import plain
+from headrace.wire.plain_values import plain
 from headrace_cli.show.screen import Screen
 
 #: Errors of writing, which do not name their file.

@@ -19,6 +19,7 @@ from headrace.suggestions import hint, near
 from headrace.whole_numbers import at_least
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import FINAL_STATES, OperationOrder, OperationState, OperationView
+from headrace.wire.plain_values import plain
 from headrace.wire.refusals import NotFound
 from headrace_cli.commands.operations.job_list import JobWishes, ListedJobs, listed_jobs
 from headrace_cli.commands.operations.job_output import file_words, print_output, save_output
@@ -34,7 +35,6 @@ from headrace_cli.commands.operations.tables import (
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.option_values import MaybeWhole, Whole
 from headrace_cli.session import Common, PoolOption, Switch, Watching, talk
-from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.shares import share_facts, share_summary, share_table
 from headrace_cli.show.starvation import starvation_facts

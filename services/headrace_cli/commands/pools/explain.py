@@ -7,11 +7,11 @@ from rich.text import Text
 from headrace.client import Client, Unanswered
 from headrace.errors import BadInput
 from headrace.ids import PoolName
+from headrace.wire.plain_values import plain
 from headrace.wire.refusals import Refused
 from headrace.wire.rights import Rights
 from headrace_cli.commands.pools.explain_page import differences, explanation, side_by_side
 from headrace_cli.session import InTree, talk
-from headrace_cli.show.plain_values import plain
 from headrace_cli.show.rights import rights_on_pool
 from headrace_cli.show.screen import Screen
 

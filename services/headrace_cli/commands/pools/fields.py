@@ -14,8 +14,8 @@ import msgspec
 from headrace.errors import BadInput
 from headrace.pools.attributes.schema import split_key
 from headrace.suggestions import hint
+from headrace.wire.plain_values import plain
 from headrace.wire.pools import PoolView
-from headrace_cli.show.plain_values import plain
 
 _SHARE = "share of the cluster, by resource"
 _AMOUNT = "amount, by resource: cores, bytes, pieces"

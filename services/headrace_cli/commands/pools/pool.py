@@ -15,6 +15,7 @@ from headrace.ids import ROOT_POOL, pool_or_path
 from headrace.pools import TreeOptions
 from headrace.runtime.clock import SystemClock
 from headrace.wire.lost_work import LostWork
+from headrace.wire.plain_values import plain
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.version import NEVER
@@ -22,7 +23,6 @@ from headrace_cli.commands.pools.fields import field_of, read, words
 from headrace_cli.commands.pools.starving import observes, starving_in, starving_table
 from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.session import InTree, Switch, Watching, talk
-from headrace_cli.show.plain_values import plain
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 
 #: Seconds to wait for the allocator. After that, a pool is shown without its preemptions.

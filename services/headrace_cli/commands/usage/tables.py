@@ -14,8 +14,9 @@ from headrace.client.consumption import Consumed
 from headrace.consumption_sums import By, Line, total_of
 from headrace.pools.tree_options import Prices
 from headrace.wire.consumption import RunSums
+from headrace.wire.plain_values import plain
 from headrace_cli.show.amounts import percent
-from headrace_cli.show.plain_values import harmless_cell, plain
+from headrace_cli.show.screen import harmless_cell
 from headrace_cli.show.tables import bar, branches, printable, table
 
 _BAR: Final = 24

@@ -57,8 +57,3 @@ def _field(name: str, value: object) -> object:
 def indented_json(value: object) -> bytes:
     """Return one JSON document, indented by two spaces."""
     return msgspec.json.format(msgspec.json.encode(plain(value)), indent=2)
-
-
-def harmless_cell(text: str) -> str:
-    """Return a text as a cell of CSV. A text that a spreadsheet would compute gets an apostrophe before it."""
-    return f"'{text}" if text[:1] in tuple("=+-@\t\r\n") and text else text

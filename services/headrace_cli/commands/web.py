@@ -1,0 +1,61 @@
+"""The command `headrace web`: the HTTP API and the page for the browser, on this machine."""
+
+from __future__ import annotations
+
+import anyio
+
+from headrace.errors import BadInput
+from headrace.installation.extras import require
+from headrace_cli.exit_statuses import Exit
+from headrace_cli.option_values import Whole
+from headrace_cli.session import InTree, Switch
+from headrace_cli.show.screen import Screen
+
+_DEFAULT_PORT = 8040
+_HIGHEST_PORT = 65_535
+
+
+def web(*, port: Whole = _DEFAULT_PORT, read_only: Switch = False, common: InTree | None = None) -> int:
+    """Serve the HTTP API and a page for the browser on 127.0.0.1 until Ctrl-C, under your name.
+
+    The printed address contains a ticket that lets one browser in; after each use a new address is printed. A program sends the header
+    in the printed file, which only you can read: `curl -H @FILE http://127.0.0.1:8040/api/v1/operations`.
+
+    Examples of use:
+
+        headrace web
+
+        headrace web --port 0 --read-only
+
+    Parameters
+    ----------
+    port
+        Port on 127.0.0.1; 0: any free one.
+    read_only
+        Refuse every request that changes something.
+    """
+    if not 0 <= port <= _HIGHEST_PORT:
+        raise BadInput("--port", port, f"a port from 0 to {_HIGHEST_PORT}")
+    require("web", "headrace web")
+    from headrace_web.server import Listening, Options, serve
+
+    common = common or InTree()
+    screen = Screen(json=common.json)
+    state = None if common.state is None else str(common.state)
+    is_first = True
+
+    def tell(listening: Listening) -> None:
+        nonlocal is_first
+        if screen.json:
+            screen.print_line(listening)
+        else:
+            screen.print_raw(f"open   {listening.url}" if is_first else f"again  {listening.url}")
+            if is_first:
+                screen.print_raw(f"API    curl -H @{listening.header_file} {listening.api}/operations")
+                screen.say(
+                    f"as {listening.user}, tree {listening.tree}; each address lets one browser in; Ctrl-C ends it"
+                )
+        is_first = False
+
+    anyio.run(serve, Options(port, read_only, state, common.tree), tell)
+    return Exit.DONE

@@ -1,0 +1,81 @@
+"""An endpoint of the HTTP API: a method, a path, and the function that answers. The function's signature says all the rest.
+
+The function takes the context and one request Struct. It returns an answer Struct, or an asynchronous generator of events, after all
+checks of the request. Its docstring describes the endpoint.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import AsyncGenerator, Callable
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+#: Path in front of all paths of the table.
+PREFIX: Final = "/api/v1"
+_IN_PATH: Final = re.compile(r"{(\w+)}")
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One server-sent event of a stream."""
+
+    #: Kind of the event, such as `line`.
+    event: str
+    data: object
+    #: Id from which a reader can resume after this event; empty: the stream cannot be resumed.
+    id: str = ""
+
+
+class Endpoint:
+    """One row of the table of endpoints."""
+
+    def __init__(self, method: str, path: str, function: Callable[..., Any], *, status: int = 200) -> None:
+        """`path` stands behind `PREFIX`. Names in braces are fields of the request. `status` is that of success."""
+        self.method = method
+        self.path = path
+        self.function = function
+        self.status = status
+
+    @property
+    def name(self) -> str:
+        """The name of the function, which no other endpoint has."""
+        return self.function.__name__
+
+    @property
+    def in_path(self) -> list[str]:
+        """Names of the fields of the request that the path contains."""
+        return _IN_PATH.findall(self.path)
+
+    @property
+    def has_body(self) -> bool:
+        """True if the fields that are not in the path come from the body. Otherwise they come from the query."""
+        return self.method in ("POST", "PATCH")
+
+    @property
+    def is_stream(self) -> bool:
+        """True if the answer is a stream of server-sent events."""
+        return typing.get_origin(self._hints["return"]) is AsyncGenerator
+
+    @cached_property
+    def request(self) -> type[msgspec.Struct]:
+        """The Struct of the request."""
+        kind: type[msgspec.Struct] = self._hints["request"]
+        return kind
+
+    @cached_property
+    def answer(self) -> Any:
+        """The type of the answer, if it is no stream."""
+        return self._hints["return"]
+
+    @property
+    def description(self) -> str:
+        """The docstring of the function."""
+        return inspect.getdoc(self.function) or ""
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return typing.get_type_hints(self.function, include_extras=True)

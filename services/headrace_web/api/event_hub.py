@@ -1,0 +1,164 @@
+"""The events of the tree for all readers at once: one subscription, however many browsers and programs follow it.
+
+A reader that is slower than the events loses the oldest of them. A reader that comes back with the id of its last event gets what came
+since, as long as this process remembers it. In both cases a `missed` event stands where events are missing. An event `following` says
+that no later event is left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Final
+
+import anyio
+
+from headrace.client import Client
+from headrace.client.following import HappeningFilter
+from headrace.client.happenings import plain_happening
+from headrace.errors import HeadraceError
+from headrace.obs.logging import logger
+from headrace.runtime.clock import Clock
+from headrace.wire.happenings import Happening, Missed
+from headrace_web.api.endpoint import Event
+
+#: Upper bound of the past events that are kept for readers who come back.
+_MOST_PAST: Final = 10_000
+#: Upper bound of the events that wait for one reader.
+_MOST_WAITING: Final = 1_000
+#: Seconds for which events are received after the last reader has left.
+_LINGER_S: Final = 30.0
+#: Seconds before the next try after no events could be received.
+_AGAIN_S: Final = 2.0
+#: Service that a `missed` event names if this process dropped the events, or no longer has them.
+_SERVICE: Final = "web"
+_FOLLOWING: Final = Event("following", {})
+
+
+class _Reader:
+    """One reader, and the events that wait for it."""
+
+    def __init__(self, wanted: HappeningFilter) -> None:
+        self.wanted = wanted
+        self.waiting: deque[Event] = deque()
+        #: Number of events that were dropped since the reader took the last event.
+        self.dropped = 0
+        self.wake = anyio.Event()
+
+    def put_wanted(self, name: str, happening: Happening) -> None:
+        """Add an event with its id, if the reader wants it."""
+        if self.wanted.wants(happening):
+            self.put(_event(name, happening))
+
+    def put(self, event: Event) -> None:
+        """Add an event. Drop the oldest event if too many wait."""
+        if len(self.waiting) >= _MOST_WAITING:
+            self.waiting.popleft()
+            self.dropped += 1
+        self.waiting.append(event)
+        self.wake.set()
+
+
+class EventHub:
+    """Receives the events of the client's tree while somebody reads them."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        #: Part of all ids: it tells them from the ids of an earlier process.
+        self._run = clock.wall_ms()
+        self._readers: set[_Reader] = set()
+        #: Events since they were last received without a pause, each with its number.
+        self._past: deque[tuple[int, Happening]] = deque(maxlen=_MOST_PAST)
+        self._number = 0
+        self._changed = anyio.Event()
+        self._is_following = False
+
+    async def run(self) -> None:
+        """Receive events while there are readers, and some time longer, until cancelled."""
+        while True:
+            await self._until(lambda: bool(self._readers))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow)
+                while self._readers:
+                    await self._until(lambda: not self._readers)
+                    with anyio.move_on_after(_LINGER_S):
+                        await self._until(lambda: bool(self._readers))
+                tasks.cancel_scope.cancel()
+            # A number without an event stands for the events of the pause.
+            self._number += 1
+            self._past.clear()
+
+    async def read(self, wanted: HappeningFilter, last_id: str) -> AsyncGenerator[Event, None]:
+        """Yield events from now on, or after the event `last_id`."""
+        reader = _Reader(wanted)
+        for name, happening in self._since(last_id):
+            reader.put_wanted(name, happening)
+        if self._is_following:
+            reader.put(_FOLLOWING)
+        self._readers.add(reader)
+        self._note_change()
+        try:
+            while True:
+                await reader.wake.wait()
+                reader.wake = anyio.Event()
+                while reader.waiting:
+                    if reader.dropped:
+                        dropped, reader.dropped = reader.dropped, 0
+                        yield _event("", self._missed(dropped))
+                    yield reader.waiting.popleft()
+        finally:
+            self._readers.discard(reader)
+            self._note_change()
+
+    def _since(self, last_id: str) -> list[tuple[str, Happening]]:
+        """Return the kept events after an id, and before them a `missed` event if some are not kept. Nothing without an id."""
+        if not last_id:
+            return []
+        run, _, number = last_id.partition("-")
+        known = int(number) if run == str(self._run) and number.isascii() and number.isdigit() else 0
+        kept = [(each, happening) for each, happening in self._past if each > known]
+        is_whole = 0 < known <= self._number and (known == self._number or (bool(kept) and kept[0][0] == known + 1))
+        missed = [] if is_whole else [("", self._missed(None))]
+        return [*missed, *((self._id(each), happening) for each, happening in kept)]
+
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._client.happenings.follow(HappeningFilter(), self._take, self._note_following)
+            except* HeadraceError as errors:
+                logger().warning("no events are received", error=str(errors.exceptions[0]))
+            finally:
+                self._is_following = False
+            await anyio.sleep(_AGAIN_S)
+            self._take(self._missed(None))
+
+    def _note_following(self) -> None:
+        self._is_following = True
+        for reader in self._readers:
+            reader.put(_FOLLOWING)
+
+    def _take(self, happening: Happening) -> None:
+        self._number += 1
+        self._past.append((self._number, happening))
+        for reader in self._readers:
+            reader.put_wanted(self._id(self._number), happening)
+
+    def _missed(self, count: int | None) -> Missed:
+        return Missed(self._clock.wall_ms(), _SERVICE, self._client.place.tree, count)
+
+    def _id(self, number: int) -> str:
+        return f"{self._run}-{number}"
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        while not holds():
+            await self._changed.wait()
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+
+def _event(name: str, happening: Happening) -> Event:
+    fields = plain_happening(happening)
+    return Event(str(fields["happened"]), fields, name)

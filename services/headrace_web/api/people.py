@@ -1,0 +1,120 @@
+"""Endpoints for the person who asks, for groups of people, and for accounting."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Final
+
+import msgspec
+
+from headrace.client.consumption import Consumed
+from headrace.consumption_sums import By
+from headrace.wire.groups import Group, GroupList
+from headrace.wire.rights import Rights
+from headrace_web.api.context import Context
+from headrace_web.api.endpoint import Endpoint
+from headrace_web.api.pools import NoFields
+
+Members = Annotated[list[str], msgspec.Meta(max_length=1000)]
+
+
+class RightsRequest(msgspec.Struct, frozen=True):
+    """Which rights to return."""
+
+    #: Only the rights on this pool, with the people who have the other rights; empty: the rights on all pools.
+    pool: str = ""
+    #: Tree of the pool; empty: the tree that this service was started for.
+    tree: str = ""
+
+
+class OneGroup(msgspec.Struct, frozen=True):
+    """A group of people."""
+
+    group: str
+
+
+class GroupMembers(msgspec.Struct, frozen=True):
+    """A group, and people."""
+
+    group: str
+    members: Members = []
+
+
+class UsageRequest(msgspec.Struct, frozen=True):
+    """A period, and by what its consumption is added up. Days are those of UTC."""
+
+    #: First day, such as `2026-11-01`.
+    since: date
+    #: First day after the period.
+    until: date
+    #: Some of `day`, `user`, `pool`, `tree` and `operation`; with `tree` a pool includes all pools below it.
+    by: tuple[By, ...] = (By.USER,)
+    #: Only this pool and the pools below it.
+    pool: str = ""
+    #: Only this user.
+    user: str = ""
+    #: Only this operation.
+    operation: str = ""
+
+
+async def get_rights(context: Context, request: RightsRequest) -> Rights:
+    """Return the user name, the groups and the rights of the person for whom this service acts."""
+    if not request.pool:
+        return await context.client.persons.rights()
+    tree = await context.tree(request.tree)
+    pool = await context.client.pools.of(tree).at(request.pool)
+    return await context.client.persons.rights_on(pool, tree)
+
+
+async def list_groups(context: Context, request: NoFields) -> GroupList:
+    """List all groups of people."""
+    return await context.client.groups.list()
+
+
+async def get_group(context: Context, request: OneGroup) -> Group:
+    """Return a group with its members."""
+    return await context.client.groups.get(request.group)
+
+
+async def create_group(context: Context, request: GroupMembers) -> Group:
+    """Make a group."""
+    return await context.client.groups.create(request.group, request.members)
+
+
+async def delete_group(context: Context, request: OneGroup) -> Group:
+    """Delete a group, and return it as it was. Access lists that name it stay as they are."""
+    return await context.client.groups.delete(request.group)
+
+
+async def add_members(context: Context, request: GroupMembers) -> Group:
+    """Add people to a group."""
+    return await context.client.groups.add(request.group, request.members)
+
+
+async def remove_members(context: Context, request: GroupMembers) -> Group:
+    """Remove people from a group, all or none."""
+    return await context.client.groups.remove(request.group, request.members)
+
+
+async def get_usage(context: Context, request: UsageRequest) -> Consumed:
+    """Add up what finished runs were allotted, used and lost."""
+    return await context.client.consumption.summed(
+        request.by,
+        since=request.since,
+        until=request.until,
+        pool=request.pool,
+        user=request.user,
+        operation=request.operation,
+    )
+
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/me", get_rights),
+    Endpoint("GET", "/groups", list_groups),
+    Endpoint("GET", "/groups/{group}", get_group),
+    Endpoint("POST", "/groups/{group}", create_group, status=201),
+    Endpoint("DELETE", "/groups/{group}", delete_group),
+    Endpoint("POST", "/groups/{group}/add", add_members),
+    Endpoint("POST", "/groups/{group}/remove", remove_members),
+    Endpoint("GET", "/usage", get_usage),
+)

@@ -1,0 +1,183 @@
+"""The application: routes for the API's table of endpoints and for the page, behind the door."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from headrace.errors import BadInput, HeadraceError
+from headrace.obs.logging import logger
+from headrace.wire.plain_values import plain
+from headrace_web.api.context import Context
+from headrace_web.api.endpoint import PREFIX, Endpoint
+from headrace_web.api.problems import RETRY_AFTER_S, Problem, problem, problem_of
+from headrace_web.api.requests import LARGEST_BODY_BYTES, read_request
+from headrace_web.api.streams import EventStream
+from headrace_web.api.table import ENDPOINTS
+from headrace_web.door import Denied, Door
+
+_HERE: Final = Path(__file__).parent
+#: The description of the API, made by `make docs-reference`.
+OPENAPI_FILE: Final = _HERE / "api" / "openapi.json"
+#: Headers of every answer. The page loads nothing from elsewhere, runs no script of its text, and is in no frame.
+_HEADERS: Final = {
+    "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cache-control": "no-store",
+}
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """What a browser enters with."""
+
+    ticket: str
+
+
+def make_app(context: Context, door: Door) -> Starlette:
+    """Return the application for one person."""
+
+    async def enter(request: Request) -> Response:
+        """Admit a browser that has the ticket: it gets the cookie, and its page the token."""
+        try:
+            ticket = read_request(Ticket, {}, (), await _body(request)).ticket
+        except HeadraceError as error:
+            return _problem(problem_of(error))
+        session = door.enter(ticket)
+        if session is None:
+            words = "the ticket was used or is not known; `headrace web` prints a new address after each use"
+            return _problem(problem(403, "not_admitted", "Not admitted", words))
+        response = _json({"token": session.token})
+        response.set_cookie(door.cookie_name, session.cookie, httponly=True, samesite="strict")
+        return response
+
+    async def page(request: Request) -> Response:
+        return FileResponse(_HERE / "page" / "index.html")
+
+    async def description(request: Request) -> Response:
+        return FileResponse(OPENAPI_FILE, media_type="application/json")
+
+    app = Starlette(
+        routes=[
+            Route("/", page),
+            Route("/session", enter, methods=["POST"]),
+            Route(f"{PREFIX}/openapi.json", description),
+            *(Route(PREFIX + each.path, _handler(each, context), methods=[each.method]) for each in ENDPOINTS),
+            Mount("/static", StaticFiles(directory=_HERE / "page" / "static")),
+        ],
+        exception_handlers={HTTPException: _http_problem, Exception: _fault},
+    )
+    app.add_middleware(_Guard, door=door)
+    return app
+
+
+class _Guard:
+    """Asks the door about each request, and adds the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, door: Door) -> None:
+        self._app = app
+        self._door = door
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        denied = self._denied(scope)
+        app = (
+            self._app
+            if denied is None
+            else _problem(problem(denied.status, denied.name, "Not admitted", denied.detail))
+        )
+        await app(scope, receive, send_with_headers)
+
+    def _denied(self, scope: Scope) -> Denied | None:
+        headers = Headers(scope=scope)
+        if not scope["path"].startswith("/api/"):
+            return self._door.refuses_origin(headers)
+        cookie = Request(scope).cookies.get(self._door.cookie_name, "")
+        return self._door.refuses(scope["method"], headers, cookie)
+
+
+def _handler(endpoint: Endpoint, context: Context) -> Callable[[Request], Awaitable[Response]]:
+    async def handle(request: Request) -> Response:
+        try:
+            body = await _body(request) if endpoint.has_body else None
+            asked = read_request(endpoint.request, request.path_params, _query(endpoint, request), body)
+            answer = await endpoint.function(context, asked)
+        except HeadraceError as error:
+            return _problem(problem_of(error))
+        return EventStream(answer) if isinstance(answer, AsyncGenerator) else _json(answer, endpoint.status)
+
+    return handle
+
+
+def _query(endpoint: Endpoint, request: Request) -> list[tuple[str, str]]:
+    """Return the parameters. A browser that reconnects to a stream sends the id of the last event in a header."""
+    query = request.query_params.multi_items()
+    last = request.headers.get("last-event-id")
+    if last is not None and "last_event_id" in endpoint.request.__struct_fields__:
+        query = [*((name, value) for name, value in query if name != "last_event_id"), ("last_event_id", last)]
+    return query
+
+
+async def _body(request: Request) -> bytes:
+    """Return the body. Raises `BadInput` for one that is not JSON by its header, and HTTPException for one that is too large."""
+    data = bytearray()
+    async for part in request.stream():
+        data += part
+        if len(data) > LARGEST_BODY_BYTES:
+            raise HTTPException(413, f"the body has more than {LARGEST_BODY_BYTES} bytes")
+    # A form of a foreign page can send any other type without asking this service first.
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if data and kind != "application/json":
+        raise BadInput("header content-type", kind, "application/json")
+    return bytes(data)
+
+
+def _json(answer: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(plain(answer)), status_code=status, media_type="application/json")
+
+
+def _problem(found: Problem) -> Response:
+    headers = {"retry-after": str(RETRY_AFTER_S)} if found.may_be_repeated else None
+    data = msgspec.json.encode(found)
+    return Response(data, status_code=found.status, headers=headers, media_type="application/problem+json")
+
+
+async def _http_problem(request: Request, error: Exception) -> Response:
+    """Return the problem for a request that no endpoint takes."""
+    assert isinstance(error, HTTPException)
+    named = {404: "not_found", 405: "wrong_method", 413: "too_large"}
+    detail = error.detail
+    if error.status_code in (404, 405):
+        detail = f"there is no {request.method} {request.url.path}; see {PREFIX}/openapi.json"
+    response = _problem(problem(error.status_code, named.get(error.status_code, "refused"), error.detail, detail))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _fault(request: Request, error: Exception) -> Response:
+    """Return the problem for a defect of this service."""
+    logger().error("request failed", path=request.url.path, error=repr(error))
+    return _problem(problem(500, "fault", "The service failed", f"{type(error).__name__}; see its output"))

@@ -1,0 +1,98 @@
+"""The door: who may use the service. Pure.
+
+The service acts for one person, with that person's credential, on an address of this machine that every account of the machine can
+reach. So every request for data must show a secret that only this person has:
+
+* A browser enters with a ticket, which is part of the printed address and works once. It gets a cookie, and a token that its page keeps
+  for the service's own origin. Both are needed: the browser shows a cookie to every port of this host, so that a service of another
+  account could receive it, and the token alone could be taken by nothing but a script in the page, which the page's policy forbids.
+* A program sends the token of programs in the header `Authorization`.
+
+A page of another origin cannot use the browser's secrets: it cannot read the token, and its requests are refused by their headers.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+#: Header in which a page sends its token.
+TOKEN_HEADER: Final = "x-headrace-token"
+#: Upper bound of the browsers that are admitted at a time; beyond it the first is shut out.
+_MOST_SESSIONS: Final = 32
+#: Methods that change nothing.
+READS: Final = frozenset({"GET", "HEAD"})
+
+
+class Denied(NamedTuple):
+    """Why a request is refused."""
+
+    status: int
+    #: Kind of the problem, as in `urn:headrace:not_admitted`.
+    name: str
+    detail: str
+
+
+class Session(NamedTuple):
+    """What an admitted browser has to show."""
+
+    cookie: str
+    token: str
+
+
+class Door:
+    """Decides about requests to one address."""
+
+    def __init__(self, port: int, new_secret: Callable[[], str], *, read_only: bool = False) -> None:
+        """`new_secret` returns a random text that nobody can guess."""
+        self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
+        self._origins = frozenset(f"http://{host}" for host in self._hosts)
+        self._new_secret = new_secret
+        self._read_only = read_only
+        #: Works once. After each use there is a new ticket.
+        self.ticket = new_secret()
+        self.program_token = new_secret()
+        self._sessions: list[Session] = []
+        #: Name of the cookie. The port keeps the services of several trees or accounts apart.
+        self.cookie_name = f"headrace-{port}"
+
+    def enter(self, ticket: str) -> Session | None:
+        """Admit a browser. Return None if the ticket is wrong or was used."""
+        if not _same(ticket, self.ticket):
+            return None
+        self.ticket = self._new_secret()
+        session = Session(self._new_secret(), self._new_secret())
+        self._sessions = [*self._sessions[1 - _MOST_SESSIONS :], session]
+        return session
+
+    def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
+        """Return why a request is refused by its target or by the page that sent it. Names of headers are in lower case."""
+        if headers.get("host", "") not in self._hosts:
+            # Otherwise a foreign name that resolves to this machine would make a foreign page one of this origin.
+            return Denied(421, "wrong_host", f"this service answers at {' and '.join(sorted(self._hosts))} only")
+        site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
+        if site not in ("same-origin", "none") or (origin is not None and origin not in self._origins):
+            return Denied(403, "wrong_origin", "the request comes from a page of another origin")
+        return None
+
+    def refuses(self, method: str, headers: Mapping[str, str], cookie: str) -> Denied | None:
+        """Return why a request for data is refused; None: it is admitted."""
+        denied = self.refuses_origin(headers)
+        if denied is not None:
+            return denied
+        scheme, _, bearer = headers.get("authorization", "").partition(" ")
+        token = headers.get(TOKEN_HEADER, "")
+        is_program = scheme.lower() == "bearer" and _same(bearer.strip(), self.program_token)
+        is_page = any(_same(cookie, each.cookie) and _same(token, each.token) for each in self._sessions)
+        if not (is_program or is_page):
+            return Denied(
+                401, "not_admitted", "open the address that `headrace web` printed, or send its token of programs"
+            )
+        if self._read_only and method not in READS:
+            return Denied(403, "read_only", "this service was started with --read-only")
+        return None
+
+
+def _same(given: str, known: str) -> bool:
+    return hmac.compare_digest(given.encode(), known.encode())

@@ -1,0 +1,147 @@
+"""Runs the application on an address of this machine, for one person, until it is stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import anyio
+import msgspec
+import uvicorn
+
+from headrace.client import connect
+from headrace.client.asking import PATIENCE_S
+from headrace.errors import BadInput
+from headrace.runtime.clock import SystemClock
+from headrace_web.api.context import Context
+from headrace_web.api.endpoint import PREFIX
+from headrace_web.api.event_hub import EventHub
+from headrace_web.app import make_app
+from headrace_web.door import Door, Session
+
+_ADDRESS: Final = "127.0.0.1"
+#: Bytes of each secret.
+_SECRET_BYTES: Final = 32
+#: Seconds that answers under way get when the service stops. Streams never end by themselves.
+_STOP_S: Final = 1
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Options of the service."""
+
+    #: Port of the address; 0: a free one.
+    port: int = 8040
+    #: True: refuse all requests that change something.
+    read_only: bool = False
+    #: State folder of `headrace up`; None: as for every command.
+    state: str | None = None
+    #: Tree of requests that name none; empty: as for every command.
+    tree: str = ""
+
+
+class Listening(msgspec.Struct, frozen=True):
+    """What a person needs to know to use the service."""
+
+    #: Address with the ticket, which works once.
+    url: str
+    #: Address of the API.
+    api: str
+    #: File with the header that a program must send. Only this account can read it.
+    header_file: str
+    user: str
+    tree: str
+
+
+class _TellingDoor(Door):
+    """A door that tells each new ticket."""
+
+    def __init__(self, port: int, tell: Callable[[str], None], *, read_only: bool) -> None:
+        super().__init__(port, lambda: secrets.token_urlsafe(_SECRET_BYTES), read_only=read_only)
+        self._tell = tell
+
+    def enter(self, ticket: str) -> Session | None:
+        session = super().enter(ticket)
+        if session is not None:
+            self._tell(self.ticket)
+        return session
+
+
+class _Server(uvicorn.Server):
+    """A server that notes signals. uvicorn alone would repeat them before the folder of the header file is removed."""
+
+    #: Signals that arrived. The first ends the server in order, and a second one at once.
+    signals: tuple[int, ...] = ()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def stop_at_signal(self) -> None:
+        """Wait for SIGINT and SIGTERM, until cancelled."""
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for number in signals:
+                self.signals = (*self.signals, number)
+                self.force_exit = self.should_exit
+                self.should_exit = True
+
+
+async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
+    """Serve until SIGTERM or Ctrl-C. `tell` is called when the service listens, and again with each new ticket.
+
+    Raises KeyboardInterrupt after Ctrl-C, what `connect` raises, and `BadInput` if the port is in use.
+    """
+    async with connect(state=options.state, tree=options.tree, patience_s=PATIENCE_S) as client:
+        with _listening(options.port) as listener, tempfile.TemporaryDirectory(prefix="headrace-web-") as folder:
+            port = listener.getsockname()[1]
+            base, header_file = f"http://{_ADDRESS}:{port}", Path(folder) / "header"
+
+            def tell_ticket(ticket: str) -> None:
+                url = f"{base}/#ticket={ticket}"
+                tell(Listening(url, f"{base}{PREFIX}", str(header_file), client.user, client.place.tree))
+
+            door = _TellingDoor(port, tell_ticket, read_only=options.read_only)
+            _write_private(header_file, f"Authorization: Bearer {door.program_token}\n")
+            events = EventHub(client, SystemClock())
+            server = _Server(
+                uvicorn.Config(
+                    make_app(Context(client, events), door),
+                    lifespan="off",
+                    log_config=None,
+                    access_log=False,
+                    server_header=False,
+                    timeout_graceful_shutdown=_STOP_S,
+                )
+            )
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(events.run)
+                tasks.start_soon(server.stop_at_signal)
+                tell_ticket(door.ticket)
+                await server.serve(sockets=[listener])
+                tasks.cancel_scope.cancel()
+    if signal.SIGINT in server.signals:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _listening(port: int) -> Iterator[socket.socket]:
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((_ADDRESS, port))
+        except (OSError, OverflowError) as error:
+            words = f"a port that nothing listens at, or 0 for any free port ({error})"
+            raise BadInput("--port", port, words) from None
+        listener.listen(128)
+        yield listener
+
+
+def _write_private(path: Path, text: str) -> None:
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write(text)

@@ -1,0 +1,378 @@
+"""`headrace web` from outside: every endpoint over HTTP, who is let in, streams, and what remains when it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import jsonschema
+import psutil
+import pytest
+
+from headrace_web.api.endpoint import PREFIX
+from headrace_web.api.table import ENDPOINTS
+from headrace_web.app import OPENAPI_FILE
+from tests.support.effort import few_or_many
+from tests.support.headrace_up import Up
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "http-api.md"
+DESCRIBED: dict[str, Any] = json.loads(OPENAPI_FILE.read_text(encoding="utf-8"))
+
+
+class Web:
+    """A running `headrace web`, and requests of a program to it. Every answer is compared with the description of the API."""
+
+    def __init__(self, up: Up, *options: str) -> None:
+        self.process = up.begin("web", "--port", "0", "--json", *options)
+        assert self.process.stdout is not None
+        self.told: dict[str, str] = json.loads(self.process.stdout.readline())
+        self.header_file = Path(self.told["header_file"])
+        name, _, value = self.header_file.read_text(encoding="ascii").strip().partition(": ")
+        self.client = httpx.Client(base_url=self.told["api"], headers={name: value}, timeout=30)
+        self.origin = self.told["api"].removesuffix(PREFIX)
+        #: Names of the endpoints that were asked.
+        self.asked: set[str] = set()
+
+    def ask(self, method: str, path: str, body: object = None, *, expect: int = 200, **query: Any) -> Any:
+        answer = self.client.request(method, path, json=body, params=query)
+        assert answer.status_code == expect, answer.text
+        found = answer.json()
+        template = self._template(method, path)
+        described = DESCRIBED["paths"][PREFIX + template][method.lower()]["responses"][str(expect)]
+        if "$ref" in described:
+            described = DESCRIBED["components"]["responses"][described["$ref"].rpartition("/")[2]]
+        (content,) = described["content"].items()
+        assert answer.headers["content-type"] == content[0]
+        schema = {"$ref": "#/x", "x": content[1]["schema"], "components": DESCRIBED["components"]}
+        jsonschema.Draft202012Validator(schema).validate(found)
+        return found
+
+    def events(self, path: str, *, last_event_id: str = "", **query: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """The kind, the id and the data of each event, until the stream ends or the reader has enough."""
+        self._template("GET", path)
+        headers = {"last-event-id": last_event_id} if last_event_id else {}
+        with self.client.stream("GET", path, params=query, headers=headers) as answer:
+            assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+            event: dict[str, str] = {}
+            for line in answer.iter_lines():
+                name, _, value = line.partition(": ")
+                if line and name:
+                    event[name] = value
+                elif event:
+                    yield event["event"], event.get("id", ""), json.loads(event["data"])
+                    event = {}
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.client.close()
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+    def _template(self, method: str, path: str) -> str:
+        parts = path.split("/")
+        for endpoint in ENDPOINTS:
+            known = endpoint.path.split("/")
+            fits = len(known) == len(parts) and all(a == b or a[:1] == "{" for a, b in zip(known, parts, strict=True))
+            if endpoint.method == method and fits:
+                self.asked.add(endpoint.name)
+                return endpoint.path
+        raise AssertionError(f"no endpoint {method} {path}")
+
+
+@contextmanager
+def a_web(up: Up, *options: str) -> Iterator[Web]:
+    web = Web(up, *options)
+    try:
+        yield web
+    finally:
+        web.client.close()
+        if web.process.poll() is None:
+            web.end(signal.SIGKILL)
+        for stream in (web.process.stdout, web.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+@pytest.fixture(scope="module")
+def up() -> Iterator[Up]:
+    with Up() as up:
+        yield up
+
+
+def start(web: Web, name: str, *argv: str, **options: Any) -> Mapping[str, Any]:
+    body = {"argv": list(argv), "operation": name, "pool": "research", **options}
+    found: Mapping[str, Any] = web.ask("POST", "/operations", body, expect=201)
+    return found
+
+
+def test_a_person_can_do_everything_over_http(up: Up) -> None:
+    with a_web(up) as web:
+        _operations(web)
+        _pools_and_trees(web)
+        _nodes_groups_and_usage(web)
+        assert {endpoint.name for endpoint in ENDPOINTS} - web.asked == set()
+        assert web.end() == 0
+        assert not web.header_file.parent.exists()
+
+
+def _operations(web: Web) -> None:
+    planned = web.ask("POST", "/operations/plan", {"argv": ["true"], "pool": "research"})
+    assert planned["places"][0]["pool"] == "research"
+    words = ("sh", "-c", "echo one; echo two >&2; sleep 0.2; echo three")
+    told = start(web, "first", *words, title="a <b>", memory="16M")
+    assert (told["operation"], told["repeated"], told["ephemeral_pool"]) == ("first", False, True)
+    lines = list(web.events("/operations/first/logs", follow=True, stream="both"))
+    assert {(each["text"], each["stream"]) for kind, _, each in lines if kind == "line"} == {
+        ("one", "stdout"), ("two", "stderr"), ("three", "stdout"),
+    }  # fmt: skip
+    assert lines[-1][0] == "end"
+    assert start(web, "first", *words, title="a <b>", memory="16M")["repeated"] is True
+    other = {"argv": ["true"], "operation": "first", "pool": "research"}
+    assert web.ask("POST", "/operations", other, expect=409)["type"] == "urn:headrace:exists"
+    assert web.ask("GET", "/operations/first")["state"] == "completed"
+    history = [each["happened"] for _, _, each in web.events("/operations/first/history") if each]
+    assert history == ["operation", "job_ended", "operation"]
+
+    start(web, "second", "sleep", "60", jobs=3)
+    page = web.ask("GET", "/operations", limit=1)
+    assert ([each["operation"] for each in page["operations"]], page["next"]) == (["second"], "second")
+    page = web.ask("GET", "/operations", limit=1, cursor="second", pool="/research")
+    assert ([each["operation"] for each in page["operations"]], page["next"]) == (["first"], None)
+    jobs = web.ask("GET", "/operations/second/jobs", limit=2)
+    assert ([each["slot"]["index"] for each in jobs["jobs"]], jobs["next"]) == ([0, 1], 2)
+    assert [each["slot"]["index"] for each in web.ask("GET", "/operations/second/jobs", cursor=2)["jobs"]] == [2]
+    assert web.ask("GET", "/operations/second/places")["operation"] == "second"
+    assert web.ask("GET", "/operations/second/explanation")["limits"]["view"]["operation"] == "second"
+    assert web.ask("PATCH", "/operations/second", {"weight": 2.5})["spec"]["weight"] == 2.5
+    assert web.ask("POST", "/operations/second/suspend")["suspended"] is True
+    assert web.ask("POST", "/operations/second/resume")["suspended"] is False
+    assert web.ask("POST", "/operations/second/abort", {"reason": "enough"})["reason"].endswith("enough")
+    start(web, "third", "sleep", "60")
+    assert web.ask("POST", "/operations/third/complete")["state"] in ("completing", "completed")
+
+    unknown = web.ask("GET", "/operations/firs", expect=404)
+    assert unknown["near"] == ["first"]
+    assert web.ask("GET", "/operations/firs/logs", expect=404)["type"] == "urn:headrace:not_found"
+    assert web.ask("POST", "/operations/first/resume", expect=409)["type"] == "urn:headrace:wrong_state"
+    wrong = web.ask("POST", "/operations", {"argv": ["x"], "memory": "8 sheep"}, expect=400)
+    assert (wrong["place"], "8 sheep" in wrong["detail"]) == ("memory", True)
+
+
+def _pools_and_trees(web: Web) -> None:
+    made = {"changes": [{"change": "create", "pool": "vision", "attributes": {"weight": 2}}]}
+    assert web.ask("POST", "/pools/changes", made | {"dry_run": True})["created"][0]["name"] == "vision"
+    assert web.ask("GET", "/pools/vision", expect=404)["type"] == "urn:headrace:not_found"
+    revision = web.ask("POST", "/pools/changes", made)["revision"]
+    changed = {"changes": [{"change": "set", "pool": "vision", "attributes": {"weight": 3}}]}
+    stale = web.ask("POST", "/pools/changes", changed | {"expected_revision": revision + 1}, expect=409)
+    assert stale["type"] == "urn:headrace:wrong_state"
+    supposed = web.ask("POST", "/pools/what-if", changed | {"nodes": [{"count": 1, "resources": {"cpu": 4}}]})
+    assert supposed["plan"]["changed"][0]["name"] == "vision"
+    assert web.ask("POST", "/pools/changes", changed | {"expected_revision": revision})["changed"]
+    broken = {"changes": [{"change": "set", "pool": "vision", "attributes": {"weight": -1}}]}
+    assert web.ask("POST", "/pools/changes", broken, expect=400)["place"]
+    first = web.ask("GET", "/pools", limit=1)
+    assert ([each["name"] for each in first["pools"]], first["next"]) == (["<Root>"], 1)
+    rest = web.ask("GET", "/pools", cursor=1)
+    assert ("vision" in [each["name"] for each in rest["pools"]], rest["next"]) == (True, None)
+    assert web.ask("GET", "/pools/vision")["pool"]["path"] == "/vision"
+    assert web.ask("GET", "/pools/vision/explanation")["steps"][-1]["pool"] == "vision"
+    period = {"since_ms": 0, "until_ms": 4_000_000_000_000}
+    assert web.ask("GET", "/pools/%3CRoot%3E/history", from_oldest=True, **period)["known"] is True
+    assert web.ask("GET", "/pools/vision/lost-work", **period)["kept_since_ms"] >= 0
+    assert web.ask("GET", "/pools/vision/preemptions")["observed"] == []
+
+    assert [each["tree"] for each in web.ask("GET", "/trees")["trees"]] == ["default"]
+    assert web.ask("POST", "/trees/gpu", {"options": {}}, expect=201)["tree"] == "gpu"
+    assert (
+        web.ask("PATCH", "/trees/gpu", {"options": {"default_parent_pool": None}, "dry_run": True})["dry_run"] is True
+    )
+    moved = web.ask("POST", "/pools/vision/move-to-tree", {"to_tree": "gpu", "dry_run": True})
+    assert moved["dry_run"] is True
+    assert web.ask("GET", "/trees/gpu")["tree"] == "gpu"
+    assert web.ask("DELETE", "/trees/gpu")["tree"] == "gpu"
+
+
+def _nodes_groups_and_usage(web: Web) -> None:
+    nodes = web.ask("GET", "/nodes")
+    assert ([each["node"] for each in nodes["nodes"]], nodes["next"]) == (["alpha"], None)
+    assert web.ask("POST", "/nodes/alpha/drain", {"reason": "a new disk"})["drain"]["reason"] == "a new disk"
+    assert web.ask("GET", "/nodes/alpha")["drain"]["reason"] == "a new disk"
+    assert web.ask("POST", "/nodes/alpha/undrain")["drain"] is None
+    assert web.ask("POST", "/nodes/beta/shut-out", expect=404)["type"] == "urn:headrace:not_found"
+    assert web.ask("DELETE", "/nodes/beta", expect=404)["type"] == "urn:headrace:not_found"
+    assert {each["service"] for each in web.ask("GET", "/services")["services"]} >= {"admission", "allocator"}
+
+    assert list(web.ask("POST", "/groups/ml", {"members": ["anna"]}, expect=201)["members"]) == ["anna"]
+    assert set(web.ask("POST", "/groups/ml/add", {"members": ["ben"]})["members"]) == {"anna", "ben"}
+    assert set(web.ask("POST", "/groups/ml/remove", {"members": ["anna"]})["members"]) == {"ben"}
+    assert [each["name"] for each in web.ask("GET", "/groups")["groups"]] == ["ml"]
+    assert set(web.ask("GET", "/groups/ml")["members"]) == {"ben"}
+    assert web.ask("DELETE", "/groups/ml")["name"] == "ml"
+    assert web.ask("GET", "/me")["user"] == web.told["user"]
+    assert web.ask("GET", "/me", pool="vision")["pools"]
+    used = web.ask("GET", "/usage", since="2026-01-01", until="2100-01-01", by="user,pool")
+    assert [each["pool"] for each in used["lines"]] == ["/research"]
+    assert web.ask("GET", "/usage", since="2026-01-01", until="2100-01-01", by="owner", expect=400)["place"] == "by[0]"
+    _events(web)
+
+
+def _events(web: Web) -> None:
+    """Follow events, leave, and come back."""
+    first_id = ""
+    for kind, number, data in web.events("/events", pool="research"):
+        if kind == "following":
+            start(web, "followed", "true")
+        first_id = first_id or number
+        if data.get("state") == "completed":
+            assert (kind, data["operation"]) == ("operation", "followed")
+            break
+    start(web, "unseen", "true")
+    while web.ask("GET", "/operations/unseen")["state"] != "completed":
+        pass
+    came = []
+    for kind, _, data in web.events("/events", last_event_id=first_id):
+        if kind == "operation":
+            came.append((data["operation"], data["state"]))
+        if came[-1:] == [("unseen", "completed")]:
+            break
+    assert came == [("followed", "completed"), ("unseen", "running"), ("unseen", "completed")]
+
+
+def test_nobody_else_gets_in(up: Up) -> None:
+    with a_web(up, "--read-only") as web, httpx.Client(timeout=30) as plain:
+        api = web.told["api"]
+        assert plain.get(f"{api}/me").status_code == 401
+        assert plain.get(f"{api}/openapi.json").status_code == 401
+        assert plain.get(f"{api}/events").status_code == 401
+        assert web.client.get("/me", headers={"host": "evil.example"}).status_code == 421
+        assert web.client.get("/me", headers={"origin": "http://evil.example"}).status_code == 403
+        assert web.client.get("/events", headers={"sec-fetch-site": "cross-site"}).status_code == 403
+        assert web.ask("POST", "/operations", {"argv": ["true"]}, expect=403)["type"] == "urn:headrace:read_only"
+        assert web.header_file.stat().st_mode & 0o777 == 0o600
+        assert web.header_file.parent.stat().st_mode & 0o777 == 0o700
+        # Another account sees the arguments of all processes.
+        assert not set(psutil.Process(web.process.pid).cmdline()) & {
+            web.told["url"],
+            web.client.headers["authorization"],
+        }
+        wrong = web.client.get("/nowhere")
+        assert (wrong.status_code, wrong.headers["content-type"]) == (404, "application/problem+json")
+        assert web.client.get("/openapi.json").json() == DESCRIBED
+
+
+def test_a_browser_enters_once_with_its_ticket(up: Up) -> None:
+    with a_web(up) as web, httpx.Client(timeout=30, headers={"origin": web.origin}) as browser:
+        browser.base_url = httpx.URL(web.origin)
+        page = browser.get("/")
+        assert page.status_code == 200
+        assert page.headers["content-security-policy"].startswith("default-src 'self'; frame-ancestors 'none'")
+        assert browser.get("/static/now.js").headers["content-type"].startswith("text/javascript")
+        assert browser.get("/static/../server.py").status_code == 404
+        ticket = web.told["url"].partition("#ticket=")[2]
+        form = {"content-type": "text/plain"}
+        assert browser.post("/session", content=json.dumps({"ticket": ticket}), headers=form).status_code == 400
+        evil = {"origin": "http://evil.example"}
+        assert browser.post("/session", json={"ticket": ticket}, headers=evil).status_code == 403
+        entered = browser.post("/session", json={"ticket": ticket})
+        cookie = entered.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        token = {"x-headrace-token": entered.json()["token"]}
+        assert browser.get("/api/v1/me", headers=token).json()["user"] == web.told["user"]
+        assert browser.get("/api/v1/me").status_code == 401
+        assert httpx.get(f"{web.origin}/api/v1/me", headers=token).status_code == 401
+        assert httpx.post(f"{web.origin}/session", json={"ticket": ticket}).status_code == 403
+        assert web.process.stdout is not None
+        again = json.loads(web.process.stdout.readline())["url"]
+        assert httpx.post(f"{web.origin}/session", json={"ticket": again.partition("#ticket=")[2]}).status_code == 200
+
+
+def test_ctrl_c_ends_it_although_a_stream_is_open(up: Up) -> None:
+    with a_web(up) as web:
+        events = web.events("/events")
+        assert next(events)[0] == "following"
+        web.process.send_signal(signal.SIGINT)
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(events)
+        assert web.process.wait(20) == 130
+
+
+def test_a_large_or_damaged_request_does_no_harm(up: Up) -> None:
+    with a_web(up) as web:
+        assert web.client.put("/operations", json={}).status_code == 405
+        large = json.dumps({"argv": ["x" * 2_000_000]})
+        as_json = {"content-type": "application/json"}
+        answers = [
+            web.client.post("/operations", content=large, headers=as_json),
+            web.client.post("/operations", content=b"{" * 500_000, headers=as_json),
+            web.client.post("/operations", content=b"\xff\x00", headers=as_json),
+            web.client.post("/operations", json={"argv": ["x" * 600_000]}),
+            web.client.get("/operations/%00%0d%0a"),
+            web.client.get("/operations", params={"pool": "\x00" * 1000}),
+        ]
+        assert [answer.status_code for answer in answers] == [413, 400, 400, 413, 404, 200]
+        assert {answer.headers["content-type"] for answer in answers[:5]} == {"application/problem+json"}
+        assert web.ask("GET", "/me")["user"] == web.told["user"]
+
+
+def test_a_killed_service_is_told_and_comes_back(up: Up) -> None:
+    with a_web(up) as web:
+        before = {each["service"]: each["pid"] for each in web.ask("GET", "/services")["services"]}
+        os.kill(before["admission"], signal.SIGKILL)
+        statuses = [web.client.get("/operations/first").status_code]
+        deadline_s = time.monotonic() + 60
+        while statuses[-1] != 200:
+            assert time.monotonic() < deadline_s
+            statuses.append(web.client.get("/operations/first").status_code)
+        assert set(statuses) <= {200, 503, 504}
+        after = {each["service"]: each["pid"] for each in web.ask("GET", "/services")["services"]}
+        assert after["admission"] != before["admission"]
+
+
+@pytest.mark.long
+def test_the_script_of_the_page_starts_an_operation_and_reads_its_output(up: Up) -> None:
+    (script,) = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    with a_web(up) as web:
+        script = re.sub(r"(?m)^api=.*", f"api={web.told['api']}", script)
+        script = re.sub(r"(?m)^header=.*", f"header=@{web.header_file}", script)
+        said = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, check=True, timeout=60).stdout
+    started, *streamed, view = [line for line in said.splitlines() if line]
+    assert json.loads(started.partition("}")[0] + "}")["operation"] == "hello-1"
+    assert [json.loads(line[6:]).get("text") for line in streamed if line.startswith("data: ")] == [
+        "hello",
+        "bye",
+        None,
+    ]
+    assert json.loads(view)["state"] == "completed"
+
+
+@pytest.mark.long
+def test_random_requests_find_no_fault_and_no_undocumented_answer(up: Up, tmp_path: Path) -> None:
+    # Random commands are not started, the node stays, and streams without an end are left out.
+    left_out = ("start_operation", "remove_node", "follow_events", "read_logs")
+    checks = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+    with a_web(up) as web:
+        argv = [sys.executable, "-m", "schemathesis.cli", "run", str(OPENAPI_FILE), "--url", web.origin]
+        argv += ["-H", web.header_file.read_text(encoding="ascii").strip(), "--checks", checks, "--seed", "1"]
+        argv += [
+            "--phases",
+            "fuzzing",
+            "--max-examples",
+            str(few_or_many(3, 18)),
+            "--continue-on-failure",
+            "--no-color",
+        ]
+        argv += [word for name in left_out for word in ("--exclude-operation-id", name)]
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=tmp_path, timeout=800)
+        assert done.returncode == 0, done.stdout[-5000:]
+        assert web.ask("GET", "/me")["user"] == web.told["user"]
