@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -127,7 +127,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Callable[[Request], Awaita
             answer = await endpoint.function(context, asked)
         except HeadraceError as error:
             return _problem(problem_of(error))
-        return EventStream(answer) if isinstance(answer, AsyncGenerator) else _json(answer, endpoint.status)
+        return EventStream(answer) if endpoint.is_stream else _json(answer, endpoint.status)
 
     return handle
 

@@ -48,6 +48,7 @@ ALLOWED: dict[str, dict[str, str]] = {
         f"headrace.joblib.backend:HeadraceBackend.{name}": "joblib calls it"
         for name in ("retrieve_result_callback", "abort_everything")
     }
+    | {"headrace_web.server:_Server.capture_signals": "uvicorn calls it"}
     | {f"headrace.checkpoint:{name}": "jobs of people call it" for name in ("seconds_left", "tell_progress")},
 }
 

@@ -19,8 +19,8 @@ def test_a_new_service_is_put_under_the_contracts() -> None:
     assert sorted(shared["forbidden_modules"]) == SERVICES
 
 
-#: Programs of people, which serve nobody.
-PROGRAMS = ("headrace_cli", "headrace_replay")
+#: Programs of one person, without a role.
+PROGRAMS = ("headrace_cli", "headrace_replay", "headrace_web")
 
 
 @pytest.mark.parametrize("service", [name for name in SERVICES if name not in PROGRAMS])
