@@ -42,7 +42,7 @@ class OperationNews:
     """The operations that a report of the ledger changed."""
 
     def __init__(self) -> None:
-        #: In the order of the first change. Some of the operations may be over by now.
+        #: The changed operations, in the order of their first change. Some of them may be over by now.
         self.changed: dict[OperationId, None] = {}
         #: Nodes that hold an allocation or a job that must be taken back.
         self.holders: set[NodeName] = set()
@@ -90,7 +90,7 @@ def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
 
 
 def drawing_terms(events: Iterable[Event], tree: TreeName) -> Iterator[int]:
-    """Yield the terms of the tree's allocators for which the log shows leased indexes, or that may lease from now on."""
+    """Yield the terms in these events: of the tree's allocators that leased indexes, or that may lease indexes from now on."""
     for event in events:
         if isinstance(event, AllocatorAttached) and event.tree == tree:
             yield event.term
@@ -172,7 +172,7 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
         operation.slots.share(event.below, event.runs if is_ours else (), event.free)
         operation.drawing &= not is_ours
     elif is_ours and not event.runs:
-        # If the tree released all indexes that it had, the operation has ended here.
+        # The event has no indexes: this tree has released all that it had, so the operation has ended here.
         _forget(facts, operation, news)
         return
     else:
