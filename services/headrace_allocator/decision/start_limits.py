@@ -1,6 +1,6 @@
 """The rules by which an operation is held back: what keeps it out of the scheduling order now.
 
-The same functions decide and explain, so that the reason shown is the reason that held.
+The same functions decide and explain, so that a person is shown the very reason of the decision.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def pool_limits_reached(
 
 
 def _exceeded(needed: Resources, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
-    """Return each resource of which one more job would exceed the limits, beside what is used."""
+    """Return each resource of which `used` and one more job together would exceed the limit."""
     figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), needed.as_tuple(), strict=True)
     return tuple(
         Exceeded(name, there, most, more)

@@ -1,4 +1,4 @@
-"""Preemption for no other operation: graceful requests, overcommitted nodes, and operations or pools above their limits. Pure."""
+"""Preemption without a beneficiary: graceful requests, overcommitted nodes, and operations or pools above their limits. Pure."""
 
 from __future__ import annotations
 
