@@ -174,8 +174,9 @@ class HeartbeatAnswers:
         return overlay
 
     def make_room(self, taken: Taken, now: Moment) -> list[NodeName]:
-        """Book the allocations of a gang and preempt all victims. Return the nodes of these allocations; they get their orders with their
-        next answers.
+        """Book the allocations of a gang and preempt all victims. Return the nodes of these allocations.
+
+        Each node gets its orders with its next answer.
         """
         facts, gang, longest_ms = self._facts, taken.gang, 0
         going = [*taken.victims()]

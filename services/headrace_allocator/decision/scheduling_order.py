@@ -1,7 +1,7 @@
 """Scheduling order: the order in which the operations would be served if each were served once.
 
-If the tree has the option `batch_operation_scheduling`, this order is divided into batches: regular stages consider the operations of one
-batch after those of another. Each snapshot of shares makes the order anew.
+If the tree has the option `batch_operation_scheduling`, this order is divided into batches: regular stages consider one batch of
+operations after another. Each snapshot of shares makes the order anew.
 
 Source: sections 8.2 to 8.4 of the specification of allocation and preemption.
 """

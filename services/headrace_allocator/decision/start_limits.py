@@ -68,7 +68,7 @@ def held_back(
 
 
 def only_by_preemption(operation: Operation) -> bool:
-    """True if the operation is at its own limits, so that only a preemptive stage, which adds their tolerance, may start a job."""
+    """True if the operation is at its own limits. Then only a preemptive stage, which adds the tolerance of the limits, may start a job."""
     return own_limit_reached(operation, operation.held) is not None
 
 

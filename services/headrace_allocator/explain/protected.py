@@ -1,7 +1,7 @@
 """Protected allocations: why a preemptive stage left the allocations of other operations on a node. Computed on request.
 
-The heartbeat path stores nothing for this. The rules are those of `victims.candidates`; a property test compares the two. Source:
-sections 6.4, 6.5, 6.9, 9.2 and 9.3 of the specification of allocation and preemption.
+The heartbeat path stores nothing for this. The rules are the rules of `victims.candidates`; a property test compares the two modules.
+Source: sections 6.4, 6.5, 6.9, 9.2 and 9.3 of the specification of allocation and preemption.
 """
 
 from __future__ import annotations

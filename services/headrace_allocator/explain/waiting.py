@@ -58,7 +58,7 @@ _MOST_POOLS: Final = 5
 #: Upper bound of the held back nodes (nodes on which jobs fail) that are examined.
 _MOST_HELD: Final = 64
 _MOST_AHEAD: Final = 3
-#: Upper bound of the nodes whose preemptive stages are examined: those with the newest heartbeats.
+#: Upper bound of the nodes whose preemptive stages are examined. The nodes with the newest heartbeats are chosen.
 MOST_TRIED: Final = 500
 
 

@@ -73,7 +73,7 @@ class Allowed(msgspec.Struct, frozen=True):
     avoided: Collection[OperationId] = ()
     #: Operations of which one allocation at most may start.
     once: Collection[OperationId] = ()
-    #: Ready jobs by operation that may not start here, because they failed here.
+    #: By operation, indexes of ready jobs that may not start on the node, because their last attempt failed there.
     elsewhere: Mapping[OperationId, Collection[int]] = {}
 
     def one_job_of(self, operation: OperationId) -> bool:
@@ -251,7 +251,7 @@ class FailingNodes:
         return pair is not None and pair.turn(self.now_s) is Turn.NONE and self._may_go_elsewhere(node, operation)
 
     def kept_from(self, node: Node, operation: Operation) -> Collection[int]:
-        """Return the jobs of an operation that may not start on a node, because they failed there."""
+        """Return the indexes of an operation's ready jobs that may not start on a node, because their last attempt failed there."""
         pair = None if node.failures is None else node.failures.pairs.get(operation.id)
         if pair is None or not pair.retries or not self._may_go_elsewhere(node, operation):
             return ()

@@ -227,7 +227,7 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
 def _update_owners(operation: Operation, live: LiveOperation) -> None:
     """Take over from the ledger's full state which indexes are this tree's.
 
-    Indexes that this tree is releasing are not its own while the ledger may still accept the release.
+    Indexes that this tree is releasing do not count as its own while the ledger may still accept the release.
     """
     slots, returning = operation.slots, operation.returning
     not_ours = [index for index in range(live.block) if live.done[index >> 3] >> (index & 7) & 1]

@@ -201,7 +201,7 @@ class GangStarts:
         self._enter(operation, GangPhase.STARTING, now.steady_s + _START_S)
 
     def _release_spare_nodes(self, operation: Operation) -> None:
-        """Keep one reservation for each job of a gang without resources, and end the others: those that are expected to take longest."""
+        """Keep one reservation for each job of a gang without resources. The reservations that are expected to take longest are ended."""
         book = self._facts.reservations
         there = sorted(book.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
         for reservation in there[operation.slots.ready_count :]:

@@ -62,8 +62,8 @@ class Candidates(msgspec.Struct, frozen=True):
     free: list[Allocation]
     #: By shielded pool, allocations that may be preempted only for operations below the pool (older victim rules).
     held: dict[PoolName, list[Allocation]]
-    #: Allocations whose jobs are too young to be preempted for a start, with the milliseconds until they may be. Repairs may preempt
-    #: them.
+    #: Allocations whose jobs are too young to be preempted for a start, each with the milliseconds until it may be preempted. Repairs may
+    #: preempt these allocations, too.
     exempt: dict[Allocation, int]
     #: The group of each allocation before anything was preempted.
     groups: dict[Allocation, Group]

@@ -30,7 +30,7 @@ class PreemptionAlarms:
         self._times: dict[OperationId, Counter[int]] = {}
         #: Number of preemptions of jobs that had already been preempted within the hour before.
         self.repeated = 0
-        #: Number of alarms that were raised about such jobs.
+        #: Number of alarms about jobs that were preempted `_OFTEN` times within an hour.
         self.alarmed = 0
         self._shares_old = False
 

@@ -36,7 +36,7 @@ class Plans:
     def __init__(self) -> None:
         self._of: dict[NodeName, list[Plan]] = {}
         self._marked: dict[Allocation, Resources] = {}
-        #: By operation, the total usage of those of its allocations that are victims of plans.
+        #: By operation, the total usage of its allocations that are victims of plans.
         self._taken: dict[OperationId, Resources] = {}
         self.counts: Counter[str] = Counter()
 
