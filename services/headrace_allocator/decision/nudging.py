@@ -19,7 +19,7 @@ from headrace_allocator.facts.operations import Operation
 _MOST_NUDGES: Final = 200
 #: Upper bound of the operations that are considered when limits stop blocking jobs.
 _MOST_ASKED: Final = 200
-#: Upper bound of the considered operations from one list of a pool, since their jobs have nearly the same size.
+#: Upper bound of the operations that are considered from one list of a pool. Their jobs have nearly the same size, so a few are enough.
 _MOST_ALIKE: Final = 8
 #: Upper bound of the considered operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat
 #: waits for it.

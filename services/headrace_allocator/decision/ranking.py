@@ -30,7 +30,7 @@ from headrace_allocator.facts.operations import Operation, take_usage, wants_nod
 from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, fitting_sizes, jobs_at_once, judge_size
 
-#: Names of the reasons in an operation itself that may hold it back.
+#: Names of the reasons by which an operation's own state or limits may hold it back.
 _HELD_BACK: Final = {
     why: str(why.__struct_config__.tag)
     for why in (
@@ -58,7 +58,7 @@ class Ranking:
         self.batches = Batches(facts, self.order)
         #: Operations to be repositioned; the value is True if more than the operation's shares changed.
         self._marked: dict[OperationId, bool] = {}
-        #: True if all operations are still to be marked with True.
+        #: True if `mark_all` was called and the operations are not marked yet.
         self._all_marked = False
         #: The newest shares. An operation takes over its share when its position is computed.
         self._shares: Mapping[str, ShareItem] = {}

@@ -124,8 +124,8 @@ def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
     share = operation.share
     if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
         return None
-    # If no job was pending at the snapshot, or if the operation was owed something, the count says nothing about the operation. A job
-    # that was requeued since then may start.
+    # If no job was pending at the snapshot, or if the operation was owed something, the operation was not left out because of the count. A
+    # job that was requeued since then may start.
     if share.demand_share == share.usage_share or max(operation.fair_share) > EPS:
         return None
     return FifoCountReached()

@@ -105,7 +105,7 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
             break
         below = orders[entry[4]]
         if not fitting & below.classes:
-            # The counter is written here and not in a function, since most of many pools are passed over here.
+            # Most of the child pools are passed over here, so the counter is raised without a call.
             overlay.leafless += 1
             continue
         found = _pool(overlay, entry, below, fitting)

@@ -175,7 +175,7 @@ class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
 
 
 class MatchingNodesShared(msgspec.Struct, frozen=True, tag="matching_nodes_shared"):
-    """The operation is owed a part of the nodes that match its tag filters. Operations that can run nowhere else are owed the rest."""
+    """The operation is owed a part of the nodes that match its tag filters. Operations that can run nowhere else are owed all else."""
 
     filters: tuple[str, ...]
     resource: str

@@ -247,8 +247,8 @@ def _update_owners(operation: Operation, live: LiveOperation) -> None:
 def _is_known(operation: Operation, one: LoggedEnd) -> bool:
     """True if the end of a run changes nothing here.
 
-    Always False for a gang, which goes on only by what the ledger records. Always False for an operation that is ending, since its last
-    end may release it. Always False for an operation of several trees, since an end may let other trees run jobs.
+    Always False for a gang, since its phases follow what the ledger has recorded. Always False for an operation that is ending, since its
+    last end may release it. Always False for an operation of several trees, since an end may let other trees run jobs.
     """
     if one.retry is not None or operation.gang is not None or operation.ending or operation.slots.free is not None:
         return False

@@ -165,7 +165,7 @@ class Operation:
     def set_share(self, item: ShareItem, total: Resources) -> None:
         """Take over the operation's item in a snapshot of shares. The shares are fractions of `total`."""
         if item.demand_share != self.demand_share or total is not self.total:
-            # It is computed again only when it is needed. It does not depend on the fair share, which is all that most snapshots change.
+            # `most_held` is computed again only when it is needed. Most snapshots change only the fair share, on which it does not depend.
             self._most_held = None
         self.share = item
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
@@ -334,7 +334,7 @@ def pending_resources(operation: Operation) -> Resources:
 
 
 def charge_doubt(operation: Operation) -> Resources:
-    """Charge limits for the jobs of an operation that are unconfirmed now. Returns the resources that are charged in addition."""
+    """Count the present unconfirmed jobs of an operation under limits. Returns the resources that are counted more than before."""
     spec, slots, before = operation.spec, operation.slots, operation.in_doubt
     operation.charged_doubt = slots.in_doubt_count
     of_tasks = (task.resources * slots.in_doubt_of(number) for number, task in enumerate(spec.tasks))

@@ -23,7 +23,7 @@ class Left(enum.StrEnum):
     """A state in which normal preemption should leave no operation and no pool."""
 
     OPERATION_BELOW_FAIR_SHARE = "operation_below_fair_share"
-    #: It is no fault if one operation of the pool is above its fair share while another operation of the pool waits below its fair share.
+    #: Not always a fault: one operation of the pool may be above its fair share while another operation of the pool waits below its own.
     POOL_BELOW_GUARANTEE = "pool_below_guarantee"
 
 
