@@ -88,16 +88,14 @@ class Operation:
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Term of the allocator that last leased indexes, if the ledger has reported it; 0 for an operation of several trees, since
-        #: each tree has terms of its own.
+        #: Term of the allocator that last leased indexes, as the ledger reported it; 0 in several trees, since each tree has its own terms.
         self.block_term = live.block_term if live.free is None else 0
         #: `held`: all that the operation holds on nodes; `in_doubt`: the most that the jobs counted in `charged_doubt` may hold;
         #: `total`: the cluster total that the shares of the snapshot are fractions of.
         self.held = self.in_doubt = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
-        #: `charged_doubt`: number of unconfirmed jobs that count under limits, since they may run; `running_jobs`: number of allocations
-        #: that run a job.
+        #: `charged_doubt`: number of unconfirmed jobs that count under limits; `running_jobs`: number of allocations that run a job.
         self.charged_doubt = self.running_jobs = 0
         #: Number of running jobs that report progress, and the sum of their progress in thousandths.
         self.progress = (0, 0)
