@@ -1,7 +1,7 @@
 """Everything that is decided on one heartbeat: graceful requests, regular starts, preemptive stages and overcommit repair, in this order.
 
-The decision is made over an overlay and changes no facts. The caller that applies the decision changes the facts. Source: section 8.1 of
-the specification of allocation and preemption.
+The decision is written to an overlay over the facts. The facts themselves change only when the caller applies the decision. Source: section
+8.1 of the specification of allocation and preemption.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class DueSteps(msgspec.Struct, frozen=True):
     preempt: bool = True
     #: True if the backoff since the last preemptive stages on the node is over.
     preemptive_stages: bool = True
-    #: Plans of a YARN policy, which are carried out even while an allocation on the node waits for free resources.
+    #: Preemption plans of a YARN policy for this node. They are carried out even while an allocation on the node waits for free resources.
     plans: Sequence[Plan] = ()
     #: True if the node has been overcommitted for longer than is allowed.
     repair_overcommit: bool = False
 
     @property
     def stages(self) -> bool:
-        """True if preemptive stages run."""
+        """True if preemptive stages may run on this heartbeat."""
         return self.start and self.preempt and self.preemptive_stages
 
     def some_change(self, *, has_room: bool, stages_have_work: bool) -> bool:
@@ -68,11 +68,11 @@ class HeartbeatDecision(msgspec.Struct):
     preemptions: list[Preemption] = []
     #: Further preemptions that would happen if pools with `preemption=observe` allowed preemption.
     observed: list[Preemption] = []
-    #: Operations of which no job fitted, although some job would have fitted if only one resource counted, for each of the resources.
+    #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
     refused: set[OperationId] = set()
-    #: The reason for which no further job starts in the free resources; None if nothing may start or too little is left.
+    #: The reason why no further job starts in the free resources; None if nothing may start or too little is free for any job.
     room_left: RoomLeft | None = None
-    #: The classes of jobs that the decision passed over; None if there are none.
+    #: Counts of what the decision passed over, by reason; None if nothing was counted.
     deactivations: Deactivations | None = None
     #: True if more jobs could start on the node but wait for its next heartbeat, since the limit of starts per heartbeat is reached.
     is_cut_short: bool = False

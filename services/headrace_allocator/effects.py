@@ -101,12 +101,12 @@ class SuspectNode(msgspec.Struct, frozen=True):
     is_suspect: bool
     #: How jobs fail on the node; empty if it is suspect no more.
     words: str
-    #: Operations whose jobs failed there in a row.
+    #: Operations whose jobs failed on the node in a row.
     operations: list[OperationId]
 
 
 class LowerLease(msgspec.Struct, frozen=True):
-    """Record that no node knows a lease longer than this. If recording fails, nothing is wrong."""
+    """Record `lease_ms` as the longest lease that a node may know. If that fails, the next allocator only waits longer than necessary."""
 
     lease_ms: int
 
@@ -121,7 +121,7 @@ class RecordEmptyNodes(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """A node knows a higher term. This process ends if that term was really taken."""
+    """A node knows a higher term than this allocator's. This process ends if another process really took the higher term."""
 
     term: Term
 

@@ -67,16 +67,16 @@ from headrace_allocator.usage_changes import UsageChanges, UsageCollector
 
 #: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
 _MOST_RELEASED: Final = 4_000
-#: Upper bound of the bytes in the record of a stopping allocator for the jobs that were not given out.
+#: Upper bound of the bytes that the jobs which were not given out may take in the record of a stopping allocator.
 _MOST_LEFT_BYTES: Final = 160 * 1024
-#: Bytes in that record for one run of such jobs.
+#: Bytes that a run of consecutive job indexes takes in the record of a stopping allocator.
 _BYTES_OF_A_RUN: Final = 24
-#: Number of operations that are settled together with a message. The rest follows with `on_refresh_due`.
+#: Upper bound of the operations that are settled while one message is handled. `on_refresh_due` settles the remaining operations.
 _SETTLED_AT_ONCE: Final = 64
 
 
 class AllocatorEngine:
-    """The allocator of one tree in one term. With term 0 it follows another allocator and gives nothing out until `on_leading`."""
+    """The allocator of one tree in one term. With term 0 it is a standby and gives out no job until `on_leading`."""
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.facts = Facts(tree, term, timing)
@@ -107,7 +107,8 @@ class AllocatorEngine:
     def on_leading(self, term: int, timing: Timing, now: Moment) -> Outcome[None, Effect]:
         """Begin to lead with this term, once the ledger knows the term and this engine knows everything that the ledger recorded before.
 
-        Jobs whose indexes were leased before stay unconfirmed, except jobs of operations that were started since.
+        Jobs stay unconfirmed if their indexes may have been leased to an earlier term. Operations that started after the ledger learned
+        this term have indexes of this term only, and their jobs become ready.
         """
         self.facts.lead(term, timing)
         known = list(self.facts.operations.values())
@@ -122,10 +123,9 @@ class AllocatorEngine:
         return Outcome(None, effects + self._settle_gangs(now))
 
     def on_left(self, left: LongestLeaseRecord, now: Moment) -> Outcome[None, Effect]:
-        """Take over what the previous allocator left. Call it after `on_leading` and before `on_nodes`, once the record carries this
-        term.
+        """Take over the record of the previous allocator: the nodes that run nothing, and the jobs that were never given out.
 
-        Jobs that the previous allocator never gave out become ready.
+        Jobs that were never given out become ready. Call it after `on_leading` and before `on_nodes`, once the record carries this term.
         """
         self.facts.empty_nodes.begin(left.empty_nodes)
         for name, runs in left.not_given_out.items():
@@ -138,7 +138,7 @@ class AllocatorEngine:
         return Outcome(None, self._settle_gangs(now))
 
     def on_stopping(self, now: Moment) -> Outcome[dict[OperationId, list[IndexRun]], Effect]:
-        """Answer with the jobs that no node has, as many as the record can hold. Nothing may be given out afterwards."""
+        """Stop giving out jobs. The answer: by operation, the jobs that no node has, as many as the record can hold."""
         self.facts.superseded = True
         told: dict[OperationId, list[IndexRun]] = {}
         left = _MOST_LEFT_BYTES
@@ -159,7 +159,7 @@ class AllocatorEngine:
 
     def on_more_operations(self, page: Collection[LiveOperation], now: Moment) -> Outcome[None, Effect]:
         """Take a page of all live operations. A known operation keeps its slots."""
-        # The terms of other trees are independent of this one.
+        # Operations of other trees are left out: terms of another tree's allocators cannot be compared with this term.
         effects = self._judge_term(each.block_term for each in page if each.spec.tree == self.facts.tree)
         effects += self._follow(learn_live(self.facts, page))
         return Outcome(None, effects + self._settle_gangs(now))
@@ -176,13 +176,13 @@ class AllocatorEngine:
         return Outcome(None, effects + self._settle_gangs(now))
 
     def on_drawn(self, operation: OperationId, answer: DrawAnswer | None, now: Moment) -> Outcome[None, Effect]:
-        """Apply the ledger's answer to a `Draw`. If it is None, the lease is requested again on the next occasion."""
+        """Apply the ledger's answer to a `Draw`. If it is None, a later tick requests the lease again."""
         known = self.facts.operations.get(operation)
         if known is None:
             return Outcome(None)
         if known.slots.free is not None:
-            # The log tells which indexes were leased, in order with the leases of other trees. If none was leased, the next tick asks
-            # again.
+            # The operation runs in several trees. Events of the log say which indexes each tree has leased, in one order for all trees. If
+            # no index was leased, the next tick asks again.
             if answer is None or not answer.drawn:
                 known.drawing, known.yields = False, True
                 self.facts.unsettled.note(operation)
@@ -202,7 +202,7 @@ class AllocatorEngine:
         return Outcome(None, pending_returns(returned))
 
     def on_recorded(self, ends: Iterable[ReportedEnd], now: Moment) -> Outcome[None, Effect]:
-        """The ledger has recorded these ends. The next answers let their nodes forget them."""
+        """Note that the ledger has recorded these ends. The next answer to each node says which of its ends it may forget."""
         for one in ends:
             node = self.facts.nodes.get(one.node)
             self.facts.recovery.unrecorded_losses.discard(one.end.key)
@@ -230,8 +230,9 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_refresh_due(self, most: int, now: Moment) -> Outcome[bool, Effect]:
-        """Settle a few nodes and up to `most` operations, and place these operations in the order. The answer is True while more are
-        to be settled.
+        """Process a few nodes, settle up to `most` operations, and update the position of up to `most` operations in the order.
+
+        The answer is True while more nodes or operations are to be processed.
         """
         effects = self._settle(most, now)
         self.gangs.judge_anew()
@@ -250,7 +251,7 @@ class AllocatorEngine:
     def on_nodes(self, changed: Mapping[NodeName, NodeRecord | None], now: Moment) -> Outcome[None, Effect]:
         """Apply changes of this tree's enrolled nodes; None stands for a removed node. The first call has all enrolled nodes."""
         if not self.facts.term:
-            # The leases of nodes count from the time at which this allocator leads and listens.
+            # A standby ignores nodes: their leases count from the time at which this allocator leads and receives heartbeats.
             return Outcome(None)
         effects: list[Effect] = []
         room_changed = False
@@ -290,7 +291,7 @@ class AllocatorEngine:
         return Outcome(None)
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: Moment) -> Outcome[Orders | None, Effect]:
-        """Answer a heartbeat. A void heartbeat gets no answer."""
+        """Answer a heartbeat. It gets no answer if it is void: repeated, overtaken, or sent by a former process of the agent."""
         facts = self.facts
         if heartbeat.term > facts.term:
             return Outcome(None, [StepDown(heartbeat.term)])
@@ -373,7 +374,7 @@ class AllocatorEngine:
     def on_usage_due(self, most: int, now: Moment) -> Outcome[UsageChanges | None, Effect]:
         """Collect the usage of up to `most` operations.
 
-        The answer is everything changed since the last answer, or None while there is more.
+        The answer is None while changed operations are left to collect, and then all changes since the previous publication.
         """
         return Outcome(self._cutting.slice(most))
 
@@ -423,7 +424,7 @@ class AllocatorEngine:
         ]
 
     def _note_emptiness(self, node: Node, heartbeat: Heartbeat) -> list[Effect]:
-        """Record a stopping node without jobs as empty at once, and take a node that has come back out of the record."""
+        """Record a stopping node as empty at once if it runs nothing. Remove a node from the record once it is no longer stopping."""
         name, empty = node.record.node, self.facts.empty_nodes
         if node.state is not NodeState.STOPPING:
             empty.discard(name)
@@ -445,7 +446,7 @@ class AllocatorEngine:
     # --- what follows from a change -------------------------------------------------------------------------------
 
     def _tell(self, node: Node, findings: Findings, now: Moment) -> list[Effect]:
-        """Return the effects that publish the changes of a heartbeat."""
+        """Return the effects that report what a heartbeat showed: ends of jobs, and claims of the node that are logged or alarmed."""
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
         effects = report_of(ends + ends_of_lost(findings.lost, now))
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
@@ -492,7 +493,8 @@ class AllocatorEngine:
         return [draw]
 
     def _nudges(self, operation: Operation) -> list[Effect]:
-        # Under load nodes send heartbeats at the pace only: a nudge would cut short even the pause of a node whose heartbeat was lost.
+        # Under load no node is nudged. A nudge makes a node send a heartbeat at once, even while the node pauses because its last heartbeat
+        # got no answer. These heartbeats would add to the load.
         is_in_order = not self.pace.is_late and operation.id in self.ranking.order
         return [NudgeNode(node.record.node) for node in nudge_for(operation, self.facts)] if is_in_order else []
 

@@ -1,4 +1,4 @@
-"""Answers to heartbeats: each is a decision over a view that is applied to the facts and sent as orders.
+"""Answers to heartbeats. For each heartbeat a decision is made over a view of the facts, applied to the facts, and sent as orders.
 
 Orders to take back come first, then more jobs for existing allocations, then starts in free resources.
 """
@@ -59,14 +59,14 @@ from headrace_allocator.reserving.node_reservations import NodeReservations
 
 #: Milliseconds until the next heartbeat of a node that the recovering allocator still waits for.
 _RECOVERING_PACE_MS: Final = 50
-#: Milliseconds until the heartbeat that confirms a start, while nodes may send one each second. With a longer pace the allocator has no
-#: time for it: one more heartbeat for each start would make a third of all heartbeats.
+#: Milliseconds until the heartbeat that confirms a start, while the pace is the shortest one. With a longer pace the allocator has no time
+#: for an extra heartbeat after each start: such heartbeats would be a third of all heartbeats.
 _CONFIRM_PACE_MS: Final = 100
 #: Reasons for taking an allocation back that may disappear before the node obeys. Then the allocation stays.
 _WHILE_IT_HOLDS: Final = frozenset(
     {TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG, TakeBackReason.NODE_DRAINED}
 )
-#: This object and the one below are shared by most heartbeats, so nothing may be added to them.
+#: `_NO_NEWS` and `_NOTHING_DECIDED` are shared by most heartbeats, so they must never be changed.
 _NO_NEWS: Final = Findings()
 _NOTHING_DECIDED: Final = HeartbeatDecision()
 
@@ -125,7 +125,8 @@ class HeartbeatAnswers:
         starts = self._starts_of_gangs(node, budget, now)
         started, whole = self._starts(node, decided.placements, budget, now)
         starts += started
-        # Each stage assumed that everything decided before it happens. If a stage does not fit into the answer, it counts as not run.
+        # Each stage was decided on the assumption that everything decided before it happens. So once a start or a stage does not fit into
+        # the answer, all later stages are dropped.
         for stage in decided.stages:
             carried_out = self._carry_out(node, stage, budget, now) if whole else None
             if carried_out is None:
@@ -173,7 +174,10 @@ class HeartbeatAnswers:
         return overlay
 
     def make_room(self, taken: Taken, now: Moment) -> list[NodeName]:
-        """Book the allocations of a gang and preempt all victims. Return the nodes, which get their orders with their next answers."""
+        """Book the allocations of a gang and preempt all victims. Return the nodes of these allocations.
+
+        Each node gets its orders with its next answer.
+        """
         facts, gang, longest_ms = self._facts, taken.gang, 0
         going = [*taken.victims()]
         groups = {one: facts.operations[one.operation].cut_groups(facts.pools).group(one) for one in going}
@@ -272,10 +276,10 @@ class HeartbeatAnswers:
             start=(
                 gives_out and facts.pools.limits_known and allowed.most_starts != 0 and not waits_for_room(restless)
             ),
-            # Nothing is preempted while usage is incomplete or fair_share is away, because shares may not be judged then.
+            # Nothing is preempted while usage is incomplete or fair_share is away: usage cannot be compared with shares then.
             preempt=may_preempt,
             plans=self._plans.take(node.record.node) if carries_out else (),
-            # Nothing is preempted on a node that is held back, since a job is only tried there.
+            # A node that is held back gets single jobs, to see whether they fail. Nothing is preempted for such a trial.
             preemptive_stages=not allowed.is_held and (ran_s is None or now.steady_s > ran_s + backoff_s),
             repair_overcommit=(
                 is_used and over_since_s is not None and now.steady_s > over_since_s + facts.timing.allowed_overcommit_s
@@ -311,7 +315,7 @@ class HeartbeatAnswers:
             self._room_left[why] += 1
 
     def _take_back(self, node: Node, restless: Iterable[Allocation], budget: AnswerBudget) -> list[TakeBack]:
-        """Return the orders for allocations that are to be taken back already.
+        """Return the orders for allocations that must be taken back whatever is decided now, for example because their operation has ended.
 
         The orders are repeated until the node shows the allocations closing.
         """
@@ -440,8 +444,8 @@ class HeartbeatAnswers:
         facts = self._facts
         if facts.recovery.awaits(node.record.node):
             return _RECOVERING_PACE_MS
-        # A start is confirmed soon if the pace allows it, or for a gang, which is taken back if some of its nodes do not confirm their
-        # starts in time.
+        # Starts are confirmed soon if the pace allows it. Starts of a gang are always confirmed soon, because the gang is taken back if a
+        # node does not confirm its start in time.
         is_soon = pace_ms <= facts.timing.shortest_pace_ms
         is_shown_soon = starts and (is_soon or any(one.operation in facts.gangs.of for one in starts))
         if is_shown_soon or self.decided.is_cut_short:

@@ -39,7 +39,7 @@ Item = TypeVar("Item")
 
 
 class AnswerBudget:
-    """The bytes that an answer may still take, and that the next node reports may grow by.
+    """The bytes that an answer may still take, and the bytes by which the next node reports may still grow.
 
     Orders that do not fit are left for the next answer.
     """
@@ -53,14 +53,17 @@ class AnswerBudget:
         self._added_picture_bytes = 0
 
     def fits(self, more_bytes: int) -> bool:
-        """True if an order fits that is `more_bytes` larger than the basic size of an order. Its bytes are then taken from the budget."""
+        """True if an order of the basic size plus `more_bytes` fits. Its bytes are then taken from the budget."""
         fits = _ORDER_BYTES + more_bytes <= self._left_bytes
         self._left_bytes -= _ORDER_BYTES + more_bytes if fits else 0
         self.is_short |= not fits
         return fits
 
     def fits_jobs(self, jobs: int, *, allocations: int = 0, more_bytes: int = 0) -> bool:
-        """True if an order of so many jobs fits and the node can report all its jobs. Its bytes are then taken from the budget."""
+        """True if an order with this number of jobs fits, and later node reports with these jobs fit, too.
+
+        The bytes of the order are then taken from the budget.
+        """
         added_bytes = self._added_picture_bytes + picture_bytes(allocations, jobs)
         if not self._can_tell(added_bytes) or not self.fits(jobs * _SLOT_BYTES + more_bytes):
             self.is_short = True
@@ -71,7 +74,7 @@ class AnswerBudget:
     def _can_tell(self, added_bytes: int) -> bool:
         """True if the node report may grow by this number of bytes."""
         left_bytes, held = LARGEST_PICTURE_BYTES - added_bytes, len(self._heartbeat.allocations)
-        # Most reports have room for the largest number of slots in every allocation. Then the actual slots need not be counted.
+        # Most reports would fit even if every allocation had the largest number of slots. Then the actual slots need not be counted.
         return picture_bytes(held, LARGEST_ALLOCATION_JOBS * held) <= left_bytes or self._held_bytes <= left_bytes
 
     @cached_property
@@ -89,15 +92,15 @@ class AnswerBudget:
 def start_record(
     allocation: Allocation, operation: Operation, pools: PoolStates, stage: StartStage, taken: int
 ) -> StartRecord:
-    """Return the record of an allocation that is already counted in what its operation holds."""
+    """Return the record of an allocation's start. `operation.held` must already include the allocation."""
     before = (operation.held - allocation.resources).share_of(pools.total)
     return StartRecord(stage, _short(before), _short_fair_share(operation.fair_share), taken)
 
 
 def _short(share: Share) -> Share:
-    """Return the same share with whole zeros.
+    """Return the same share with the int 0 in place of 0.0.
 
-    A whole 0 takes one byte on the wire and a float nine, and the log has the record for each job.
+    On the wire the int takes one byte and the float nine, and the log has such a record for each job.
     """
     slots, cpu, gpu, memory, network = share
     return slots or 0, cpu or 0, gpu or 0, memory or 0, network or 0

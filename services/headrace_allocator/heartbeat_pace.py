@@ -34,7 +34,8 @@ _SHRINKAGE: Final = 0.95
 _MOST_STRETCH: Final = 15.0
 #: Number of heartbeats that may be lost before a node counts as offline.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
-#: Lower bound of the time until a node's next point in time, as a fraction of the pace, so that an answer may be late.
+#: Shortest time until a node's next heartbeat, as a fraction of the pace. After a late answer the node's next point in time may be nearer;
+#: it is then skipped.
 _SOONEST_PART: Final = 0.5
 #: A constant, because looking up an enumeration member costs as much as ten comparisons.
 _PERIOD: Final = HeartbeatReason.PERIOD
@@ -71,8 +72,9 @@ class Pace:
         away. If the pace is long because there are many nodes, an unscheduled heartbeat replaces the next one, which is then skipped:
         otherwise the heartbeats that report ends would come on top of all others and exceed the capacity.
 
-        Example: 1,000 nodes with a pace of 1,000 ms are all answered at once. From 500 ms on one of them sends a heartbeat each
-        millisecond. With a pace of 5,000 ms, a node that reports an end 1,000 ms before its point in time is due in 6,000 ms.
+        Example: 1,000 nodes with a pace of 1,000 ms are all answered at once. From 500 ms after the answers, one node sends its
+        heartbeat in each millisecond. With a pace of 5,000 ms, a node that reports an end 1,000 ms before its point in time is due in 6,000
+        ms.
         """
         own_ms = pace_ms * zlib.crc32(node.encode()) >> 32
         takes_place = why is not _PERIOD and pace_ms > timing.shortest_pace_ms
@@ -91,8 +93,8 @@ class Pace:
     def on_late(self, node: NodeName, now: Moment) -> Outcome[None, Effect]:
         """Record that a node is alive, from a heartbeat that waited so long that the agent no longer expects the answer.
 
-        Nothing else of the heartbeat counts. Without this, nodes would go offline and come back under load, and all shares would change
-        with them, which adds to the load.
+        Nothing else of the heartbeat counts. Without this record, nodes would go offline and come back under load, and all shares would
+        change with them, which adds to the load.
         """
         self._last_heard.note_late(node, now)
         return Outcome(None)

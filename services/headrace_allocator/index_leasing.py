@@ -16,15 +16,15 @@ from headrace_allocator.facts.operations import Operation, Returning
 
 #: If fewer jobs than this can be given out at once, more indexes are leased.
 _LOW_BLOCK: Final = 128
-#: For operations of several trees, more indexes are leased if fewer jobs are ready than the number of indexes that no tree has, divided
-#: by this. So the last indexes go to trees that run them at once.
+#: Divisor for operations of several trees: a tree leases more indexes if it has at most (number of indexes that no tree has) / `_LOW_PART`
+#: ready jobs. The fewer indexes are left, the fewer a tree keeps ready. So the last indexes go to trees that run them at once.
 _LOW_PART: Final = 8
 #: Upper bound of the indexes that one lease adds: when another allocator takes over, all leased jobs that have not ended are unconfirmed
 #: for a while.
 _MOST_DRAWN: Final = 16_384
 #: Upper bound of the operations in one message to other trees.
 _MOST_WANTED: Final = 4_000
-#: Upper bound of the runs of indexes in one release.
+#: Upper bound of the indexes in one release, and so of its runs of consecutive indexes.
 _MOST_RETURNED: Final = 4_000
 
 
@@ -33,7 +33,8 @@ def next_lease(operation: Operation) -> Draw | None:
     slots = operation.slots
     if not operation.schedulable or operation.drawing:
         return None
-    # A gang starts no job before all its indexes are leased. In an operation with tasks, the last task may be the only one that fits.
+    # All indexes are leased for a gang, since it starts no job before, and for an operation with tasks, since perhaps only jobs of its
+    # last task fit.
     leases_all = operation.gang is not None or bool(operation.spec.tasks)
     enough_ready = slots.ready_count >= _LOW_BLOCK and not leases_all
     if slots.free is None and (enough_ready or slots.block >= operation.spec.job_count):
@@ -47,7 +48,9 @@ def next_lease(operation: Operation) -> Draw | None:
 
 
 def wants(facts: Facts) -> list[Effect]:
-    """Ask other trees for jobs of operations that could start more here, but have no job to give out and no free index."""
+    """Return a request to other trees for jobs of operations that could start a job in this tree, but have no ready job and no index
+    to lease.
+    """
     if facts.starts_paused or facts.superseded:
         return []
     shared = [each for each in facts.of_several_trees.values() if each.spec.after_each is None]
@@ -56,7 +59,7 @@ def wants(facts: Facts) -> list[Effect]:
 
 
 def set_aside_to_return(operation: Operation) -> bool:
-    """Set aside half of the ready jobs to be released, or a single one. Return False if there is none."""
+    """Set aside half of an operation's ready jobs, rounded up, to be released. Return False if no job can be released now."""
     ready = operation.slots.ready_count
     if operation.slots.free is None or operation.returning is not None or not ready:
         return False

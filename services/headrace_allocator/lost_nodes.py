@@ -21,21 +21,22 @@ from headrace_allocator.facts.nodes import Node
 
 #: Number of nodes that are processed at once: the jobs of one node, some twenty, take half a millisecond.
 _AT_ONCE: Final = 5
-#: Upper bound of the pools with counts, since ephemeral pools come and go. Beyond it, the pool that lost a job first is forgotten.
+#: Upper bound of the pools with counts, since ephemeral pools come and go. If there are more, the pool whose first lost job is the oldest
+#: is forgotten.
 _MOST_POOLS: Final = 10_000
 
 
 def runs_nothing(facts: Facts, node: Node) -> bool:
-    """True if nothing runs on a node or can begin there before this allocator orders it, so that it may be recorded as empty.
+    """True if a node runs nothing and can start nothing without a new order, so that it may be recorded as empty.
 
-    This allocator has heard the node in this term or its lease is over, it has no allocations, and the ledger has all ends of its jobs.
-    An order that the node may still obey has an allocation in the books (`Node.check`).
+    The conditions: the node has reported in this term or its lease is over, it has no allocations, and the ledger has recorded all ends
+    of its jobs. Earlier orders need not be checked: an order that the node may still obey has a booked allocation (`Node.check`).
     """
     recovery, name = facts.recovery, node.record.node
     if recovery.awaits(name) or node.allocations or node.holds or node.reporting:
         return False
     if name in recovery.lost_nodes:
-        # While some job is unconfirmed, it may have run on this node.
+        # An unconfirmed job may have run on this node, and then the ledger lacks its end.
         return not (facts.doubtful or recovery.unrecorded_losses)
     return node.enrolled and node.incarnation is not None
 
@@ -122,7 +123,7 @@ class LostNodes:
         self._lost[pool] += 1
 
     def kept_from(self, node: Node, machine: str, now: Moment) -> WrongState | None:
-        """Refuse to give a node's name to another machine while jobs may run on the machine that has the name."""
+        """Return a refusal to give a node's name to another machine, if jobs may still run on the machine that has the name; else None."""
         name, facts = node.record.node, self._facts
         if node.may_change_machine(facts.timing, now) and not facts.recovery.awaits(name):
             return None

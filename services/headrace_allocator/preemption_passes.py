@@ -1,6 +1,7 @@
 """The shell of preemption under a YARN policy.
 
-It runs each pass in several turns of the event loop, and records how long the pass took.
+A pass examines the tree and plans preemptions (`preemption/yarn/passes`). This module runs each pass in several turns of the event loop,
+and records how long the pass took.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class DecisionsMade:
         self._suspects.append(NodeSuspected(now.wall_ms, self._tree, one.node, *what))
 
     def note_observed(self, observed: Iterable[ObservedPreemption]) -> None:
-        """Queue preemptions that would happen if the pools did not only observe preemption."""
+        """Queue preemptions that did not happen, because their pools only observe preemption (`preemption=observe`)."""
         for one in observed:
             lost = one.operation, one.pool, one.node, one.allocation
             self._note(AllocationPreempted(self._tree, *lost, None, one.record))

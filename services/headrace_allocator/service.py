@@ -72,7 +72,7 @@ from headrace_allocator.preemption_passes import PreemptionPasses
 from headrace_allocator.settings import AllocatorSettings
 
 A = TypeVar("A")
-#: Takes the entries of a bucket, and the keys of the changed entries.
+#: Function that is given all entries of a bucket, and the keys of the changed entries.
 Reader = Callable[[Mapping[str, Entry], frozenset[str]], None]
 
 _TICK_S: Final = 1.0
@@ -82,7 +82,7 @@ _HAND_OVER_S: Final = 2.0
 _REFRESH_SLICE: Final = 50
 #: Number of operations or events that are processed between two turns of the event loop; 16 take some 3 ms.
 _LEARNT_SLICE: Final = 16
-#: Seconds without shares until they are requested again: three periods.
+#: Seconds without shares until they are requested again: three of the periods (1 s) in which fair_share updates a large tree.
 _SILENCE_S: Final = 3.0
 #: Index of the node's name among the parts of a heartbeat's subject.
 _NODE_AT: Final = 4
@@ -94,7 +94,7 @@ _HEARTBEAT_WAIT_S: Final = 1.0
 
 
 async def serve(runtime: Runtime[AllocatorSettings]) -> None:
-    """Follow a tree as a standby, and be its allocator from the lease on, until the process is asked to stop."""
+    """Follow a tree as a standby until this process has the lease. Then be the tree's allocator until the process is asked to stop."""
     tree = TreeName(runtime.settings.tree)
     service = AllocatorService(runtime, tree)
     service.follow()
@@ -282,9 +282,7 @@ class AllocatorService:
         self._places_changed.set()
 
     async def _know_nodes_and_options(self) -> None:
-        """Wait until all nodes and options are known. Otherwise the allocator would not wait for some enrolled nodes, since it would
-        not know them.
-        """
+        """Wait until all enrolled nodes and all options are known. An allocator that did not know a node would not wait for its report."""
         nodes = await CopiedBucket.open(self._runtime.bus, subjects.NODES_BUCKET, kind=NodeRecord)
         await nodes.write_lost_again()
         await self._nodes_known.wait()
@@ -402,7 +400,7 @@ class AllocatorService:
         self._take(self.engine.on_empty_nodes_recorded(durable=is_durable, now=self._shell.now()))
 
     async def _tell(self, subject: str, message: msgspec.Struct, bus: Bus | None = None) -> None:
-        """Publish a message that is repeated if it is lost, or that nothing depends on."""
+        """Publish a message. A failure is only logged, because the message is repeated later, or nothing depends on it."""
         try:
             await (bus or self._runtime.bus).publish(subject, encode(message))
         except BusError as error:

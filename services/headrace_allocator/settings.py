@@ -11,7 +11,7 @@ from headrace_allocator.facts.nodes import Timing
 
 
 class AllocatorSettings(CommonSettings, frozen=True, kw_only=True):
-    """Decides on every node's heartbeat what starts on the node."""
+    """Settings of the allocator, which decides on every node's heartbeat what starts on the node."""
 
     #: Time without a heartbeat after which a node is offline and its resources leave the total.
     node_heartbeat_timeout_ms: int = 60_000

@@ -1,7 +1,7 @@
 """Watchdog over starts: find jobs that fit into free resources and that nothing holds back, but of which none starts.
 
-There should be none. Operations that want more are examined in turn, a few each second. An operation that nothing holds back is examined
-again until a job of it starts or something holds it back.
+There should be no such jobs. Operations that want more are examined in turn, a few each second. An operation that nothing holds back is
+examined again until a job of it starts or something holds it back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace_allocator.facts.operations import Operation
 
 #: The largest amount of each resource that a message can carry.
 _MOST_TOLD: Final = Resources(*[LARGEST_SUM] * len(RESOURCE_NAMES))
-#: Seconds for which a job may wait without a reason before that is reported: some heartbeats, even under load.
+#: Seconds for which a job may wait without a reason before that is reported. Several heartbeats come in this time even under load.
 _LONG_S: Final = 30.0
 #: Upper bound of the operations that are examined for the first time with each tick.
 _MOST_NEW: Final = 4
@@ -30,9 +30,11 @@ _MOST_WATCHED: Final = 16
 
 
 class Watchdog:
-    """The operations that nothing holds back, since when, and how many allocations and pending jobs they had then."""
+    """Finds stuck operations: nothing holds them back, and still none of their jobs has started for half a minute."""
 
     def __init__(self) -> None:
+        #: Operations that nothing holds back, each with the time since then (steady-clock seconds) and its numbers of allocations and
+        #: pending jobs at that time.
         self._watched: dict[OperationId, tuple[float, tuple[int, int]]] = {}
         self._stuck: set[OperationId] = set()
         #: Operations that are still to be examined in this round.
@@ -42,7 +44,7 @@ class Watchdog:
         self._too_much_of = ""
 
     def on_tick(self, facts: Facts, order: LeastSatisfied, now: Moment) -> list[Alarm]:
-        """Examine some operations, and examine those again that nothing held back.
+        """Examine some operations, and again the operations that nothing held back at the last tick.
 
         Return alarms for stuck operations and for amounts that are too large.
         """
@@ -82,7 +84,7 @@ class Watchdog:
         return f"jobs of {first}{others} fit into free resources, and none has started for {_LONG_S:.0f} s: headrace op explain {first}"
 
     def figures(self) -> list[Figure]:
-        """Return the metrics of operations that are stuck now, and of how often one became stuck."""
+        """Return the metrics of the operations that are stuck now, and of the number of times that an operation became stuck."""
         says = "Operations whose jobs fit into free resources and of which no job has started for half a minute."
         return [
             gauge("stuck_operations", "operations", len(self._stuck), says),

@@ -1,7 +1,7 @@
 """Watch guarantees: find pools that stay below their strong guarantee although a pending job below them would fit into it.
 
 A pool starves for its guarantee once it has been below it for `min_share_preemption_timeout`. From then on preemption and reservations
-should serve it within a heartbeat or the length of a job. Each second examines some pools, and again the pools that it found before.
+should serve it within a heartbeat or the length of a job. Each second some pools are examined, and again the pools that were found before.
 """
 
 from __future__ import annotations

@@ -14,7 +14,10 @@ from headrace_allocator.facts.operations import Operation, can_ever_start, pendi
 
 
 class UsageChanges(msgspec.Struct, frozen=True):
-    """The changes since the previous publication. `gone` has the keys of removed items: of operations, and of nodes with the same tags."""
+    """The changes since the previous publication. `gone` has the keys of the items that no longer exist.
+
+    An item is about an operation, or about all nodes with the same tags.
+    """
 
     frame: UsageFrame
     items: list[UsageItem]

@@ -44,7 +44,7 @@ def connect(
 
 
 def __getattr__(name: str) -> object:
-    # Both use the bus, as `connect` does.
+    # Imported only when used, as in `connect`: both classes use the bus.
     match name:
         case "Client":
             from headrace.client.blocking import Client

@@ -28,7 +28,7 @@ _LARGEST_HEADERS_BYTES: Final = 64 * 1024 * 1024
 _LARGEST_RECORDS_BYTES: Final = 16 * 1024
 #: Upper bound of the number of pax records of one file.
 _MOST_RECORDS: Final = 100
-#: Records that make the content after them something other than a plain file; the archive is then refused.
+#: Beginnings of the keywords of pax records that change how the content after them is read. An archive with such a record is refused.
 _REFUSED_RECORDS: Final = (b"size", b"GNU.sparse")
 #: `TarInfo.isreg` also accepts sparse files, so the plain types are listed here.
 _PLAIN_FILES: Final = (tarfile.REGTYPE, tarfile.AREGTYPE)
@@ -220,7 +220,7 @@ class _Reader:
         return data
 
     def _some(self, most_bytes: int) -> bytes:
-        """Read at least one byte and at most `most_bytes`, or no bytes at the end."""
+        """Return the next 1 to `most_bytes` bytes, or no bytes at the end of the archive."""
         if self._at == len(self._unpacked):
             self._unpacked, self._at = self._inflated(), 0
         data = self._unpacked[self._at : self._at + most_bytes]

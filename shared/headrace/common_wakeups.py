@@ -9,12 +9,12 @@ from typing import Final
 
 import anyio
 
-#: Shortest sleep, as a fraction of a period. A call with less time left before a beat waits for the beat after it.
+#: Shortest sleep, as a fraction of a period. If the next beat is sooner, `until_beat` waits for the beat after it.
 _SHORTEST: Final = 0.1
 
 
 async def until_beat(period_s: float) -> float:
-    """Sleep until the loop's clock shows a multiple of the period. Return the time (s) for which the end of the sleep was planned.
+    """Sleep until the loop's clock shows a multiple of the period. Return the time (s) at which the sleep was to end.
 
     The loop's clock is the same for all processes of a host. The sleep takes at least a tenth of a period and at most 1.1
     periods.

@@ -1,7 +1,7 @@
 """Adding up records of consumption by person, pool, operation and day. Pure.
 
-numpy adds up the rows: a year has hundreds of thousands. It is imported when it is needed, since importing it takes longer than most
-commands.
+A year has hundreds of thousands of rows, so numpy adds them up. Importing numpy takes longer than most commands, so it is imported
+only when it is needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Columns of the keys of a row.
 _TREE, _POOL, _USER, _OPERATION = range(KEYS_OF_ROW)
-#: Column of the pool in the keys of a sum, which are the day, the person, the pool and the operation.
+#: Column of the pool in the keys of a sum. The columns are day, person, pool and operation.
 _POOL_OF_SUM: Final = 2
 #: Column of the allotted core-seconds among the figures of a row.
 _CORE_S: Final = RunSums.__struct_fields__.index("allotted_core_s")
@@ -50,17 +50,17 @@ class By(enum.StrEnum):
 
 
 class Wanted(NamedTuple):
-    """The rows that count. An empty text selects all."""
+    """The rows of consumption that are added up. An empty text selects all rows."""
 
     tree: str
-    #: Name of a pool; its rows are those of the pool and of all pools that were below it.
+    #: Name of a pool. It selects the rows of the pool and of all pools that were below it.
     pool: str = ""
     user: str = ""
     operation: str = ""
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """One sum. A key by which nothing is added up is empty."""
+    """One sum of consumption. The day, user, pool or operation is empty if the sum is not made for each of them separately."""
 
     #: A day (UTC), such as `2026-11-28`.
     day: str
@@ -83,7 +83,9 @@ def checked_keys(keys: Sequence[By], place: str) -> tuple[By, ...]:
 
 
 def periods(since: date, until: date, keys: Sequence[By], wanted: Wanted) -> Iterator[tuple[Level, str]]:
-    """Yield the largest periods that cover the days from `since` to before `until`, each with the level to read."""
+    """Yield the largest years, months and days that together cover the days from `since` to before `until`, each with the level
+    of the records to read.
+    """
     by_operation = By.OPERATION in keys or bool(wanted.operation)
     only = Level.OPERATIONS if by_operation else Level.DAYS if By.DAY in keys else None
     day = since
@@ -106,10 +108,10 @@ class Adding:
     def __init__(self, keys: Sequence[By], wanted: Wanted) -> None:
         self._keys = frozenset(keys)
         self._wanted = wanted
-        #: Texts by which sums are kept apart, each with its number.
+        #: Number of each text (day, user, pool or operation) that occurs in the keys of sums. The keys contain these numbers.
         self._numbers: dict[str, int] = {}
-        #: For each record by its key: the numbers of the day, person, pool and operation of each row that counts, and the figures of
-        #: these rows.
+        #: Selected rows of each record, by the key of the record: for each row the numbers (see `_numbers`) of day, person, pool and
+        #: operation, and its figures.
         self._parts: dict[str, tuple[NDArray[np.int64], NDArray[np.float64]]] = {}
 
     def add(self, record: StoredRecord) -> None:
@@ -138,7 +140,7 @@ class Adding:
         self._parts[record.key] = np.stack(texts, axis=1), figures
 
     def lines(self) -> list[Line]:
-        """Return the sums: in order of days, then of pools with `TREE`, then the largest first."""
+        """Return the sums, ordered by day, then (with `TREE`) by pool, then by allotted core-seconds, the largest first."""
         import numpy as np
 
         if not any(len(part) for part, _ in self._parts.values()):
@@ -152,7 +154,7 @@ class Adding:
         ranks = np.empty(len(names), np.int64)
         ranks[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
         day, user, pool, operation = ranks[keys].T
-        # The last key is the first by which is sorted.
+        # `lexsort` sorts by its last key first.
         largest_first = (operation, user, pool, -sums[:, _CORE_S + 1], -sums[:, _CORE_S])
         order = np.lexsort((*largest_first, *([pool] if By.TREE in self._keys else []), day))
         texts = ([names[number] for number in column] for column in keys[order].T.tolist())
@@ -180,7 +182,7 @@ class Adding:
         return keys, sums[rows]
 
     def _counting(self, names: Sequence[str], keys: NDArray[np.uint32]) -> NDArray[np.bool_]:
-        """Return which rows count."""
+        """Return for each row of `keys` whether `self._wanted` selects the row."""
         import numpy as np
 
         wanted = self._wanted
@@ -194,7 +196,7 @@ class Adding:
         return counted
 
     def _numbered(self, names: Sequence[str], places: NDArray[np.uint32], *, wanted: bool) -> NDArray[np.int64]:
-        """Return the numbers of the texts at these places, or of the empty text if they are not wanted."""
+        """Return the number of `names[place]` for each of `places`; if not `wanted`, the number of the empty text for each."""
         import numpy as np
 
         if not wanted:
@@ -209,12 +211,12 @@ class Adding:
 def _added_up(
     keys: NDArray[np.int64], figures: NDArray[np.float64], names: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return each distinct row of `keys` once, and the sum of the figures of these rows. All keys are below `names`."""
+    """Return each distinct row of `keys` once, with the summed up figures of all rows that equal it. All keys are below `names`."""
     import numpy as np
 
     group, groups = keys[:, 0], keys[:, :1]
     for column in range(1, keys.shape[1]):
-        # Numbers of pairs of texts stay small if each column is added to the groups so far.
+        # Columns are joined one by one, and the groups are numbered anew after each: so the numbers stay small.
         joined = group * names + keys[:, column]
         _, first, group = np.unique(joined, return_index=True, return_inverse=True)
         groups = keys[first, : column + 1]

@@ -21,29 +21,29 @@ _LEAST_MEMORY_STEP: Final = 16 * _MIB
 #: Smallest step to which suggested cores are rounded, in hundredths of a core.
 _CPU_STEP: Final = 50
 
-#: Shortest run time in milliseconds, of all runs together, for which a mean number of cores is told.
+#: Shortest run time in milliseconds, of all runs together, for which a mean number of cores is computed.
 _LEAST_RUN_MS: Final = 1_000
 
 
 class Efficiency(msgspec.Struct, frozen=True):
-    """The usage of the completed runs of an operation's jobs, next to what each job asked for."""
+    """What the jobs of an operation or a task asked for, what their runs used, and what to ask for next time."""
 
     #: Resources that each job asked for.
     asked: Resources
     #: Usage of the measured runs, by their result.
     used: dict[JobResult, RunUsage]
-    #: Mean number of cores that the completed runs used; None if none was measured.
+    #: Mean number of cores that the completed runs used; None if no completed run was measured.
     mean_cores: float | None
-    #: Largest peak memory of the completed runs, in bytes; None if none was measured.
+    #: Largest peak memory of the completed runs, in bytes; None if no completed run was measured.
     max_rss_bytes: int | None
-    #: Core-seconds that all measured runs had and did not use. See `unused`.
+    #: Core-seconds that the measured runs reserved and did not use.
     unused_core_seconds: int
-    #: Byte-seconds of memory that all measured runs had and did not use. See `unused`.
+    #: Byte-seconds of memory that the measured runs reserved and did not use.
     unused_byte_seconds: int
     #: Options of `headrace run` for the next operation of this kind, such as `--memory 3G`. Empty if the request fits the usage.
     suggestions: list[str]
-    #: The same for the jobs of each task whose runs have ended, by the name of the task. The fields above then ask for nothing and suggest
-    #: nothing.
+    #: Efficiency of the jobs of each task with ended runs, by the name of the task. In the efficiency of an operation with tasks,
+    #: `asked` is zero and `suggestions` is empty.
     tasks: dict[str, Efficiency] = {}
 
 
@@ -89,7 +89,10 @@ def mean_cores(usage: RunUsage) -> float | None:
 def unused_of(
     spec: OperationSpec, used: Mapping[JobResult, RunUsage], task_ends: Mapping[int, TaskEnds]
 ) -> tuple[int, int]:
-    """Return what `unused` returns for all jobs of an operation; with tasks, summed up over the tasks."""
+    """Return the core-seconds and the byte-seconds of memory that the measured runs of an operation reserved and did not use.
+
+    In an operation with tasks, the runs of each task are compared with the resources of the task.
+    """
     if not spec.tasks:
         return unused(spec.resources, used)
     by_task = [unused(task.resources, task_ends.get(n, TaskEnds()).used) for n, task in enumerate(spec.tasks)]
@@ -97,7 +100,7 @@ def unused_of(
 
 
 def unused(asked: Resources, used: Mapping[JobResult, RunUsage]) -> tuple[int, int]:
-    """Return the core-seconds and the byte-seconds of memory that the measured runs had and did not use.
+    """Return the core-seconds and the byte-seconds of memory that measured runs reserved and did not use.
 
     Memory counts as used up to the largest peak among the runs with the same result, for the whole time of each run.
     """
@@ -109,9 +112,10 @@ def unused(asked: Resources, used: Mapping[JobResult, RunUsage]) -> tuple[int, i
 
 
 def _suggestions(asked: Resources, used: Mapping[JobResult, RunUsage]) -> list[str]:
-    """Return options with the peaks of all measured runs and some headroom, if they differ from the request by much.
+    """Return options of `headrace run` that ask for the peak of all measured runs plus headroom.
 
-    Failed and preempted runs count too: the next operation must have enough for their peaks, too.
+    An option is left out if the present request is close enough to the peak. Failed and preempted runs count too, because the
+    jobs of the next operation need enough for such peaks as well.
     """
     memory = max(usage.max_rss_bytes for usage in used.values())
     cpu = max(usage.most_cpu for usage in used.values())

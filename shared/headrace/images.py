@@ -11,8 +11,8 @@ from headrace.errors import BadInput, shortened
 #: Container runtimes: the programs of a node that run a command in an image.
 PODMAN: Final = "podman"
 APPTAINER: Final = "apptainer"
-#: Tags by which an agent reports its container runtime, by the runtime. A node may report them even if its token does
-#: not name them.
+#: Tag by which an agent reports each container runtime. A node may report these tags even if the token with which it joined
+#: does not name them.
 RUNTIME_TAGS: Final = {PODMAN: "container:podman", APPTAINER: "container:apptainer"}
 
 _REGISTRY: Final = "docker://"
@@ -23,7 +23,7 @@ _HOST: Final = "[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?(?::[0-9]{1,5})?"
 _NAME: Final = re.compile(
     rf"(?:{_HOST}/)?{_PART}(?:/{_PART})*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{{0,127}})?(?:@sha256:[0-9a-f]{{64}})?"
 )
-#: Paths without the characters with which runtimes separate paths and their options.
+#: Absolute paths without `:` and `,`, because container runtimes separate a path from its options by these characters.
 _PATH: Final = re.compile(r"/[^:,\x00-\x1f\x7f]*")
 _EXPECTED: Final = (
     "a name in a registry such as ubuntu:24.04 or docker://ghcr.io/team/tool:1, or an absolute path of the nodes "
@@ -45,7 +45,7 @@ def parse_image(text: str, *, place: str) -> str:
 
 
 def is_path(image: str) -> bool:
-    """True for a file or a folder of the node."""
+    """True if an image is a file or a folder of the node, and not a name in a registry."""
     return image.startswith("/")
 
 
@@ -56,7 +56,7 @@ def runtimes_of(image: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def nodes_for(image: str) -> str:
-    """Return the formula over tags of the nodes that can run an image; empty if there is no image."""
+    """Return the formula over tags that selects the nodes that can run an image; empty if there is no image."""
     return " | ".join(RUNTIME_TAGS[each] for each in runtimes_of(image)) if image else ""
 
 

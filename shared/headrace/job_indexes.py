@@ -16,8 +16,8 @@ from headrace.errors import BadInput
 #: Largest index. Slurm's arrays end at 4,000,001.
 LARGEST_INDEX: Final = 10**9
 MOST_INDEXES: Final = 1_000_000
-#: Upper bound of the pairs of ranges with overlapping spans that are compared, so that one text cannot occupy a
-#: service: 10,000 pairs take some milliseconds, and a set of a million indexes takes 0.3 s.
+#: Upper bound of the pairs of overlapping ranges that are compared, so that one text cannot occupy a service for long.
+#: 10,000 pairs take some milliseconds; to put a million indexes into a set would take 0.3 s.
 _MOST_PAIRS: Final = 10_000
 _PART: Final = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10})(?::([1-9][0-9]{0,9}))?)?\Z")
 
@@ -27,7 +27,7 @@ class JobIndexes:
 
     def __init__(self, parts: Iterable[range]) -> None:
         self._parts = list(parts)
-        #: Number of indexes before each part, and in all parts.
+        #: For each part the number of indexes before it; the last item is the number of all indexes.
         self._before = [0, *accumulate(map(len, self._parts))]
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ def _share_an_index(one: range, other: range) -> bool:
     apart, odd = divmod(other[0] - one[0], common)
     if odd:
         return False
-    # Two shared numbers follow one another at this distance, counted in steps of `one`.
+    # Distance between successive indexes that are in both ranges, counted in steps of `one`.
     distance = other.step // common
     steps = apart * pow(one.step // common, -1, distance) % distance
     first = one[0] + steps * one.step

@@ -1,4 +1,4 @@
-"""The line of a job in place of `{}` in its command. Pure."""
+"""Replacing `{}` in the command of an operation by the line of a job. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from headrace.errors import BadInput
 
 _BRACES: Final = "{}"
-#: Upper bound of the bytes of a command with its line. `{}` may stand in a command very often, so a start of 100 KB
-#: could otherwise make a command of a gigabyte. The runner keeps the commands of all its jobs, and sends them to its
+#: Upper bound of the bytes of a command with its line. `{}` may stand in a command very often: without the bound a request
+#: of 100 KB could make a command of a gigabyte. The runner keeps the commands of all its jobs, and sends them to its
 #: agent in one message.
 LONGEST_COMMAND_BYTES: Final = 256 * 1024
 

@@ -14,7 +14,7 @@ from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OperationSpec
 from headrace.wire.tasks import LONGEST_TASK_NAME, SEVERAL_TASKS, Task
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-#: Fields that an operation with tasks cannot have, each with what is accepted.
+#: Fields that must be empty in the spec of an operation with tasks, each with the text that says what is accepted.
 _ONE_KIND_ONLY: Final = {
     "is_gang": "no gang: the jobs of an operation with tasks start one by one",
     "terminal": "no terminal: an operation with a terminal has one job",
@@ -42,7 +42,7 @@ def check_size(size: Resources, place: str) -> None:
 
 
 def check_tasks(spec: OperationSpec) -> None:
-    """Check the size of the jobs, or the tasks of an operation that has tasks. Raises `BadInput`."""
+    """Check the tasks of an operation, or the size of its jobs if it has no tasks. Raises `BadInput`."""
     if not spec.tasks:
         check_size(spec.resources, "spec.resources")
         return

@@ -7,7 +7,7 @@ import os
 from typing import Final
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-#: Parameter of `mallopt` in glibc.
+#: Number by which glibc's `mallopt` knows the parameter "largest number of arenas".
 _M_ARENA_MAX: Final = -8
 
 

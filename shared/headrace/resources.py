@@ -111,8 +111,8 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def share_of(self, total: Resources) -> Share:
         """Return each amount divided by the total's amount, or 0 for a resource that the total lacks."""
-        # The components are written out for speed, like the sums above: each heartbeat calls it for every operation
-        # that it touches.
+        # The components are written out for speed, like the sums above: each heartbeat calls this method for every
+        # operation that it touches.
         return (
             self.user_slots / total.user_slots if total.user_slots > 0 else 0.0,
             self.cpu / total.cpu if total.cpu > 0 else 0.0,
@@ -123,8 +123,8 @@ class Resources(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     def part(self, share: Share) -> Resources:
         """Return this share of every component, rounded to the nearest whole number and limited to the bounds of a message."""
-        # The components are written out for speed, like the sums above: it is called for each operation whose share
-        # changed.
+        # The components are written out for speed, like the sums above: this method is called for each operation whose
+        # share changed.
         u, c, g, m, n = share
         return Resources(
             int(u * self.user_slots + 0.5),

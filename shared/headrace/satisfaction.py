@@ -63,14 +63,14 @@ _ALL: Final = _SETS[-1]
 
 @lru_cache(16)
 def divisors(total: Resources) -> tuple[float, ...]:
-    """Return the amounts of a cluster by which usage is divided to give shares. A resource that the cluster lacks has the
-    divisor infinity.
+    """Return the amount of each resource in a cluster; usage divided by it is a share. For a resource that the cluster lacks
+    the divisor is infinity.
     """
     return tuple(whole if whole > 0 else math.inf for whole in total.as_tuple())
 
 
 def unblocked(fair: Share, demand: Share) -> tuple[int, ...]:
-    """Return the indexes of the resources of which more would help: their fair share is below the demand."""
+    """Return the indexes of the resources whose fair share is below the demand, so that more of them would help."""
     bits, bit = 0, 1
     for owed, wanted in zip(fair, demand):  # noqa: B905  # as above
         if owed < wanted:
@@ -82,7 +82,8 @@ def unblocked(fair: Share, demand: Share) -> tuple[int, ...]:
 class Owed(msgspec.Struct, frozen=True, gc=False):
     """The fair share of an element in a cluster of `total`, prepared once for all computations of its satisfaction.
 
-    Each start in a heartbeat computes it several times. The results are equal to those of `local_satisfaction` to the last bit.
+    Each start in a heartbeat computes the satisfaction several times. The results are equal to those of `local_satisfaction` to the last
+    bit.
     """
 
     total: Resources
@@ -93,14 +94,14 @@ class Owed(msgspec.Struct, frozen=True, gc=False):
     more_helps: bool
     #: Indexes of resources with a fair share above 0 and below the demand, so that more of them would help.
     unblocked: tuple[int, ...]
-    #: Indexes of the other resources with a fair share above 0.
+    #: Indexes of resources with a fair share above 0 that covers the demand.
     blocked: tuple[int, ...]
     #: Indexes of resources that the cluster has, but of which the element's fair share is 0.
     not_owed: tuple[int, ...]
 
     @staticmethod
     def of(fair: Share, demand: Share, dominant_resource: str, total: Resources) -> Owed:
-        """Prepare an element with this fair share and this demand."""
+        """Prepare the computation for an element with this fair share and this demand."""
         wholes = divisors(total)
         helping = unblocked(fair, demand)
         more = blocked = not_owed = 0

@@ -1,4 +1,4 @@
-"""Starvation of an element and of the pools above it, for which the element's operations may preempt."""
+"""The starving element for which an operation may preempt: the operation itself, or a pool above it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ _MOST_NAMED: Final = 3
 _SHORTEST_PART: Final = 3
 _SURELY: Final = 0.8
 #: Upper bound of the names that are compared letter by letter, which takes up to 1 ms for names of 100 letters. If
-#: there are more, those are compared that have the most pairs of letters in common with the misspelt name.
+#: there are more names, only the names with the most pairs of letters in common with the misspelt name are compared.
 MOST_COMPARED: Final = 20
 #: Upper bound of the names whose pairs of letters are counted, which takes some microseconds for each name.
 _MOST_COUNTED: Final = 10_000
@@ -21,7 +21,7 @@ _LONGEST_COMPARED: Final = 100
 
 
 def is_misspelt(name: str, names: Iterable[str]) -> bool:
-    """True if `name` surely stands for one of the names: it is very similar, or the first words of one."""
+    """True if `name` surely stands for one of the names: it is very similar to a name, or the first words of a name."""
     known = list(names)
     return any(other.startswith(f"{name}_") for other in known) or bool(_similar(name, known, 1, _SURELY))
 

@@ -1,7 +1,8 @@
 """Comparisons of YARN's FairScheduler: of two amounts, and of siblings that wait for resources. Pure.
 
-Queues with the policies fair and fifo compare memory only. Queues with drf compare the dominant shares: the largest
-part of the cluster, over all resources. Source: sections 1 and 3.6 of the specification of YARN's FairScheduler.
+Queues with the policies fair and fifo compare memory only. Queues with drf compare dominant shares: the
+dominant share of an amount is the largest part of the cluster that it has of any resource. Source: sections 1 and 3.6 of the specification
+of YARN's FairScheduler.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ def _is_needy(usage: Resources, one: ComparedChild, dominant: int) -> bool:
 
 
 def _ratios(one: ComparedChild, total: Resources, dominance: list[int], *, needy: bool) -> list[float]:
-    """Return usage over the minimum share for a needy sibling, else the part of the cluster over the weight, by resource."""
+    """Return a ratio for each resource of `dominance`: usage over minimum share if the sibling is needy (below its minimum
+    share), else its part of the cluster over its weight.
+    """
     if needy:
         usage, least = one.usage.as_tuple(), one.least.as_tuple()
         return [usage[place] / least[place] if least[place] else float("inf") for place in dominance]

@@ -27,13 +27,13 @@ class Extension(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """An allocation that is given back when its running job ends. Its other jobs run elsewhere."""
+    """An allocation that is given back when its running job ends. Its jobs that have not begun run elsewhere."""
 
     allocation: Allocation
 
 
 def extend(overlay: Overlay) -> list[Extension | GiveBack]:
-    """Decide for each allocation of the node whether it gets more jobs or is given back, in the order in which the allocations started."""
+    """Decide whether each allocation of the node gets more jobs or is given back. Allocations that started earlier come first."""
     decided: list[Extension | GiveBack] = []
     operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
     for allocation in overlay.view.restless:
@@ -60,8 +60,8 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
 
 
 def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -> int:
-    """Return how many further jobs the allocation gets: as many as end before the next answer, without those that fit into free
-    resources.
+    """Return the number of further jobs for the allocation: as many as end in two heartbeat round trips, but only jobs that do not fit
+    into the free resources of the tree.
     """
     if overlay.view.allowed.one_job_of(operation.id):
         return 0

@@ -3,7 +3,8 @@
 A class is all jobs of one size, one set of tag filters and one preemption priority. Every class has a number, and a set of classes is an
 integer with one bit per class. So "does anything below this pool fit here" is one `&`.
 
-Neighbouring sizes form a bucket, a quarter of an octave wide in every resource. So a pool with thousands of sizes still has few lists.
+Sizes that differ by less than a fifth in every resource form a bucket, and a pool has one list for each bucket. So a pool with thousands of
+sizes still has few lists.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headrace_allocator.facts.operations import Operation
 ALL_CLASSES: Final = -1
 #: Up to this number of classes, checking the classes one by one is quicker than the table.
 _FEW: Final = 64
-#: Upper bound of the remembered answers. The nodes of a cluster run short of the same resources again and again.
+#: Upper bound of the remembered answers. Answers are used again, because nodes often have the same free resources or the same tags.
 _MOST_KEPT: Final = 512
 _NOWHERE: Final = np.iinfo(np.int64).max
 
@@ -40,7 +41,7 @@ class JobClass(NamedTuple):
     priority: PreemptionPriority = PreemptionPriority.NONE
     #: True while the operation is at its own limits, which only preemptive stages may exceed.
     only_by_preemption: bool = False
-    #: True if the tree serves operations below their promised share first, and this operation is below it.
+    #: True if the tree serves operations below their promised share first, and the operation is below its promised share.
     high: bool = False
     #: True if the operation is a gang that waits until no other gang gathers resources.
     waits_for_a_turn: bool = False
@@ -49,7 +50,7 @@ class JobClass(NamedTuple):
 
 
 class Bucket:
-    """Classes of nearly one size."""
+    """The classes whose sizes are in one bucket: an integer with one bit per class."""
 
     __slots__ = ("classes",)
 
@@ -58,7 +59,7 @@ class Bucket:
 
 
 class JobClasses:
-    """All classes of pending jobs, by number. A class that is no longer used keeps its number until many are unused."""
+    """All classes of pending jobs, by number. A class that is no longer used keeps its number until many classes are unused."""
 
     def __init__(self) -> None:
         self._numbers: dict[JobClass, int] = {}
@@ -228,8 +229,8 @@ def _union(sets: Iterable[int]) -> int:
 
 
 def _corner(job_class: JobClass) -> object:
-    """Return the upper corner of a bucket: 4 log2 of each amount and of the length, rounded up. The sizes in one bucket differ by less
-    than a fifth.
+    """Return the key of a class's bucket: 4 log2 of each amount and of the length, rounded up, and the other fields of the class. The
+    sizes in one bucket differ by less than a fifth.
     """
     size, *others, lasts_ms = job_class
     return (

@@ -2,7 +2,7 @@
 
 A pool's satisfaction is its own, or that of the operation that would be chosen below it, as the pool's options say. Each pool keeps its
 operations in one sorted list per bucket of job sizes, and its child pools in one list. Each pool knows which classes of jobs are pending
-below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these classes is in no list.
+below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these classes is in no list of child pools.
 
 Invariant (`checks`): each operation is in one list, at its position. Each pool counts the classes of the operations below it.
 """
@@ -71,7 +71,8 @@ class _Place(msgspec.Struct, eq=False):
 
     entry: Entry
     pool: PoolOrder
-    #: The values from which the class of the operation's jobs is computed. They include the operation itself if it has limits of its own.
+    #: The values from which the class of the operation's jobs is computed. The class of a gang and of an operation with limits of its own
+    #: depends on more than these values, so it is always computed again.
     made_of: _MadeOf
     job_class: JobClass
     number: int
@@ -86,14 +87,14 @@ class LeastSatisfied:
         self.root = PoolOrder(pools.root.name, None)
         self._facts = pools
         self._pools: dict[PoolName, PoolOrder] = {self.root.name: self.root}
-        #: The same pools, typed with plain text as their key: the walk reads the names of pools from entries.
+        #: The pools of `_pools`, typed with plain text as key: the walk reads the names of pools from entries.
         self.orders: Mapping[str, PoolOrder] = cast("Mapping[str, PoolOrder]", self._pools)
         self._places: dict[OperationId, _Place] = {}
         #: Pools whose position must be computed again.
         self._stale: set[PoolOrder] = set()
-        #: Operations with limits of their own that entered the order. Removed by the code that nudges nodes for them.
+        #: Operations with limits of their own that entered the order. `nudge_below_limits` removes them when it nudges nodes for them.
         self.came_in: dict[OperationId, None] = {}
-        #: By pool, the classes of jobs that the pool's limit stopped holding back. Removed by the code that nudges nodes for them.
+        #: By pool, the classes of jobs that the pool's limit stopped holding back. `nudge_below_limits` removes them.
         self.opened: dict[PoolName, int] = {}
         #: Number of classes held back by limits of pools, summed over the pools.
         self.shut_classes = 0
@@ -157,8 +158,7 @@ class LeastSatisfied:
         self._facts.changed.clear()
         while self._stale:
             self._place(self._stale.pop())
-        # The set is cleared and not emptied one by one: a set that was large keeps its memory until it is cleared, and taking an element
-        # scans that memory.
+        # The set is empty now, but if it was large, it keeps its memory until it is cleared, and the next `pop` would scan that memory.
         self._stale.clear()
 
     @property
@@ -224,7 +224,7 @@ class LeastSatisfied:
         high = self._facts.options.enable_guarantee_priority_scheduling and is_high_priority(operation)
         priority = operation.preemption_priority
         own = only_by_preemption(operation)
-        # In all other trees the length is left out, since it would only make more classes.
+        # In trees without node reservations the length is left out, since it would only make more classes.
         length_ms = lasts_ms(operation) if self._facts.options.node_reservation_time else 0
         return JobClass(operation.min_needed, filters, priority, own, high, waits_for_a_turn(operation), length_ms)
 
@@ -252,7 +252,7 @@ class LeastSatisfied:
     def _move(self, pools: list[PoolOrder]) -> None:
         """Move pools with all that is below them to the parents that the facts give."""
         left: list[PoolOrder] = []
-        # All pools are taken out first, since parent and child may have changed places.
+        # All pools are taken out first, since a pool may now be below its former child.
         for pool in pools:
             self._count_above(pool, -1)
             left += list(pool.path())[1:]

@@ -19,10 +19,10 @@ from headrace_allocator.facts.operations import Operation
 _MOST_NUDGES: Final = 200
 #: Upper bound of the operations that are considered when limits stop blocking jobs.
 _MOST_ASKED: Final = 200
-#: Upper bound of these operations that come from the same list, since their jobs are nearly alike.
+#: Upper bound of the operations that are considered from one list of a pool. Their jobs have nearly the same size, so a few are enough.
 _MOST_ALIKE: Final = 8
-#: Upper bound of these operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat waits for
-#: it.
+#: Upper bound of the considered operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat
+#: waits for it.
 _MOST_LOOKS: Final = 16
 
 
@@ -39,12 +39,12 @@ def nudge_for(operation: Operation, facts: Facts) -> list[Node]:
 def nudge_below_limits(order: LeastSatisfied, facts: Facts, *, is_late: bool) -> list[Node]:
     """Choose the nodes to nudge after limits of operations or pools stopped blocking jobs, and mark them as nudged.
 
-    The node on which a job ended has just been answered, and the pending jobs may fit on other nodes only. Returns no node while
-    heartbeats are late.
+    A limit mostly stops blocking jobs because a job ended. The node of this job has just got its answer, but the pending jobs may fit
+    on other nodes only. Returns no node while heartbeats are late.
     """
     if not (order.came_in or order.opened):
         return []
-    # Positions must be up to date: decisions made meanwhile may have used up the free resources.
+    # Positions must be up to date: decisions made since then may have used up what the limits left.
     order.settle()
     nudged: list[Node] = []
     fruitless: set[int] = set()

@@ -48,10 +48,14 @@ def place(
 ) -> list[Placement]:
     """Decide what starts in the free resources of the node. Returns the placements in the order of decision, one per allocation.
 
-    A preemptive stage passes its `priority`, so that only operations of that priority take part. It passes in `discount` the most that
-    preemption can free for any operation, and in `most` the number of starts after which to stop. If preemption frees less for some
-    operations, `there` returns the resources that are available to an operation, free resources included, and None if the operation may
-    have none of them. After `most_refused` operations with none of them, nothing more is tried.
+    A preemptive stage passes further arguments:
+
+    * `priority`: only operations of this preemption priority take part.
+    * `discount`: the most that preemption can free for any operation.
+    * `there`: a function for stages in which preemption frees less for some operations. It returns the resources that are available to
+      an operation, free resources included; None if the operation may use none of them.
+    * `most`: the number of starts after which to stop.
+    * `most_refused`: the number of operations without a fitting job after which to stop.
 
     Nothing starts while fewer resources than `spare` are available. If `spare` is not given, the tree's minimum applies.
     """
@@ -107,7 +111,8 @@ def _headroom(overlay: Overlay, operation: Operation) -> Resources:
 
 
 def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartStage, task: int | None) -> Placement:
-    # An allocation gets a single job if the next job would not end before the node is needed for its reservation.
+    # On a node that is reserved for another operation an allocation gets a single job: a second job might not end before the node is
+    # needed.
     is_single = overlay.view.allowed.one_job_of(operation.id) or borrows(overlay, operation)
     jobs = 1 if is_single else jobs_ahead(operation, overlay.view.pace_ms)
     if jobs > 1:
@@ -117,7 +122,9 @@ def _start(overlay: Overlay, operation: Operation, job: Resources, stage: StartS
 
 
 def start_regularly(overlay: Overlay) -> list[Placement]:
-    """Decide what starts in free resources without preemption. If the tree uses high priority, operations with it come first."""
+    """Decide what starts in free resources without preemption. If the tree uses high priority, operations with high priority come
+    first.
+    """
     options = overlay.view.pools.options
     if not options.enable_guarantee_priority_scheduling and options.batch_operation_scheduling is None:
         return place(overlay, most=overlay.view.most_starts)

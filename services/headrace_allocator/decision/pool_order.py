@@ -16,10 +16,10 @@ Entry = tuple[float, float, int, int, str]
 
 #: Up to this number of child pools, looking at each pool in turn is quicker than a search by class.
 _FEW_POOLS: Final = 4
-#: With more than this number of wanted classes, looking at each pool in turn is quicker, too.
+#: With more than this number of wanted classes, too, looking at each child pool in turn is quicker than a search by class.
 _MANY_CLASSES: Final = 16
-#: If at least one in this many child pools has a wanted class, walking through all of them in order is quicker than sorting the pools
-#: that have such a class.
+#: If more than 1 / `_LARGE_PART` of the child pools have a wanted class, walking through all child pools in order is quicker than sorting
+#: the child pools that have such a class.
 _LARGE_PART: Final = 4
 
 
@@ -33,7 +33,7 @@ class PoolOrder:
     def __init__(self, name: PoolName, above: PoolOrder | None) -> None:
         self.name = name
         self.above = above
-        #: All child pools in the order.
+        #: All child pools below which an operation is in the order.
         self.below: set[PoolOrder] = set()
         #: Sorted entries of the child pools below which something may start.
         self.children: list[Entry] = []
@@ -88,7 +88,7 @@ class PoolOrder:
     def children_with(self, classes: int) -> Sequence[Entry]:
         """Return the entries of the child pools in their order. Pools without any pending job of these classes may be left out.
 
-        They are left out if few of many pools have such jobs, for example while few operations starve: then it saves time.
+        Leaving them out saves time if few of many child pools have such jobs, for example while few operations starve.
         """
         children, waiting = self.children, classes & self.classes
         if len(children) <= _FEW_POOLS or waiting.bit_count() > _MANY_CLASSES:
@@ -104,7 +104,9 @@ class PoolOrder:
         return sorted(pool.entry for pool in there if pool.entry is not None)
 
     def first(self) -> float:
-        """Return the lowest satisfaction in the pool's lists. In a pool that keeps fifo order it is 0, since entries there carry none."""
+        """Return the lowest satisfaction in the pool's lists. In a pool that keeps fifo order it is 0, since its entries have no
+        satisfaction.
+        """
         lists: list[Sequence[Entry]] = [*self.buckets.values(), self.children]
         return min((entries[0][0] for entries in lists if entries), default=INFINITE_SATISFACTION)
 

@@ -30,7 +30,7 @@ from headrace_allocator.facts.operations import Operation, take_usage, wants_nod
 from headrace_allocator.facts.pool_tree import OtherPlaces
 from headrace_allocator.gangs.fitting import bounds_of_gangs, fitting_sizes, jobs_at_once, judge_size
 
-#: Names of the reasons in an operation itself that may hold it back.
+#: Names of the reasons by which an operation's own state or limits may hold it back.
 _HELD_BACK: Final = {
     why: str(why.__struct_config__.tag)
     for why in (
@@ -58,7 +58,7 @@ class Ranking:
         self.batches = Batches(facts, self.order)
         #: Operations to be repositioned; the value is True if more than the operation's shares changed.
         self._marked: dict[OperationId, bool] = {}
-        #: True if all operations are still to be marked with True.
+        #: True if `mark_all` was called and the operations are not marked yet.
         self._all_marked = False
         #: The newest shares. An operation takes over its share when its position is computed.
         self._shares: Mapping[str, ShareItem] = {}
@@ -101,8 +101,8 @@ class Ranking:
             self.refresh(operation, overlay.entry_applied(operation))
 
     def bring_in(self, operations: Iterable[OperationId]) -> list[Operation]:
-        """Enter the operations that are not in the order. Returns those that were in the order already; they keep their position until
-        a refresh.
+        """Enter the operations that are not in the order. Returns the operations that were in the order already: they keep their old
+        position until they are refreshed.
         """
         left = []
         for name in operations:
@@ -136,7 +136,7 @@ class Ranking:
         self.batches.renew()
 
     def on_other_places(self, other: OtherPlaces) -> None:
-        """Mark what must be repositioned because pools or the cluster total changed, or options of either."""
+        """Mark what must be repositioned because pools, the cluster total or options changed."""
         if other.everywhere:
             self.mark_all()
         for pool in other.in_pools:
@@ -180,8 +180,8 @@ class Ranking:
                     judge_size(self._facts, operation)
                 self.refresh(operation)
                 if some_starve and operation.allocations:
-                    # The groups are computed here. Otherwise the next heartbeat that looks for victims among these allocations would
-                    # compute them.
+                    # The preemption groups are computed here. Otherwise the next heartbeat that looks for victims among these allocations
+                    # would compute them.
                     operation.cut_groups(self._facts.pools).first_preemptible()
                 if was_out and name in self.order:
                     came_in.append(operation)
@@ -200,7 +200,7 @@ class Ranking:
             yield partial(self._check_pool, pool)
 
     def figures(self) -> list[Figure]:
-        """Return metrics of the operations in the order, and of the operations held out of it by reason."""
+        """Return metrics of the operations in the order, and of the operations that are held back, by reason."""
         says = "Operations that want more and may not start jobs, by reason."
         counts = {name: self._count_of[why] for why, name in _HELD_BACK.items()}
         held_back = by_label(gauge("held_back", "operations", 0, says), "held_back", "reason", counts)

@@ -1,6 +1,7 @@
 """Scheduling order: the order in which the operations would be served if each were served once.
 
-Regular stages go through this order in batches if the tree says so. Each snapshot of shares makes the order anew.
+If the tree has the option `batch_operation_scheduling`, this order is divided into batches: regular stages consider one batch of
+operations after another. Each snapshot of shares makes the order anew.
 
 Source: sections 8.2 to 8.4 of the specification of allocation and preemption.
 """
@@ -64,7 +65,7 @@ class Batches:
     def __init__(self, facts: Facts, order: LeastSatisfied) -> None:
         self._facts = facts
         self._order = order
-        #: The batches in force: under True those of operations of high priority, under False all others.
+        #: The batches in force. Key True: batches of the operations of high priority; key False: batches of all other operations.
         self.of_priority: dict[bool, list[Batch]] = {}
         self._left: Iterator[OperationId] | None = None
         self._made: dict[bool, list[OperationId]] = {}

@@ -1,6 +1,6 @@
 """The rules by which an operation is held back: what keeps it out of the scheduling order now.
 
-The same functions decide and explain, so that the reason shown is the reason that held.
+The same functions decide and explain, so that a person is shown the very reason of the decision.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def held_back(
 
 
 def only_by_preemption(operation: Operation) -> bool:
-    """True if the operation is at its own limits, so that only a preemptive stage, which adds their tolerance, may start a job."""
+    """True if the operation is at its own limits. Then only a preemptive stage, which adds the tolerance of the limits, may start a job."""
     return own_limit_reached(operation, operation.held) is not None
 
 
@@ -124,8 +124,8 @@ def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
     share = operation.share
     if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
         return None
-    # If no job was pending at the snapshot, or if the operation was owed something, the count says nothing about the operation. A job
-    # that was requeued since then may start.
+    # If no job was pending at the snapshot, or if the operation was owed something, the operation was not left out because of the count. A
+    # job that was requeued since then may start.
     if share.demand_share == share.usage_share or max(operation.fair_share) > EPS:
         return None
     return FifoCountReached()
@@ -185,7 +185,7 @@ def pool_limits_reached(
 
 
 def _exceeded(needed: Resources, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
-    """Return each resource of which one more job would exceed the limits, beside what is used."""
+    """Return each resource of which `used` and one more job together would exceed the limit."""
     figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), needed.as_tuple(), strict=True)
     return tuple(
         Exceeded(name, there, most, more)

@@ -53,7 +53,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         return list(node.allocations.values())
     ahead_ms = ROUND_TRIPS_AHEAD * pace_ms
     if picture.booked is not None and picture.rests is not None:
-        # Whole operations are left out first: a node has few operations, but too many allocations for the caches of a core.
+        # At first operations are looked at instead of allocations: a node has few operations, but too many allocations for the CPU cache.
         for rest in picture.rests:
             if rest.job_ms < ahead_ms:
                 break
@@ -67,7 +67,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         or one.take_back is not None
         or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
-    # `rests` may exist only while no allocation is about to be taken back, and an allocation that may need an order may be taken back.
+    # `rests` may exist only while no allocation is to be taken back. So it is made only if no allocation may need an order.
     picture.rests = None if stirring or picture.booked is None else rests_of(node.allocations.values())
     return stirring
 
@@ -107,7 +107,8 @@ class View(msgspec.Struct, frozen=True):
     lent_ms: int = 0
     #: Jobs that may start on the node, considering the failures of jobs there.
     allowed: Allowed = ANYTHING
-    #: Batches that regular stages go through, by whether they are of high priority; empty if the tree has no batches.
+    #: Batches of operations that regular stages consider one after another. Key True: operations of high priority; key False: all others.
+    #: Empty if the tree has no batches.
     batches: Mapping[bool, Sequence[Batch]] = {}
 
     @staticmethod
@@ -180,7 +181,10 @@ class _Heads:
 
 
 class _Changed(Generic[Child]):
-    """The children of one pool that the decision changed: operations or pools. The pool's lists have them at earlier positions."""
+    """The children of one pool that the decision changed: operations or pools.
+
+    The pool's lists still have these children at their positions before the decision.
+    """
 
     __slots__ = ("_entries", "_places", "moved")
 
@@ -244,20 +248,21 @@ class Overlay:
         self.observes = False
         #: True if this decision came across an allocation of a pool that only observes preemption.
         self.met_observing_pool = False
-        #: Operations of which no job fitted, although each resource alone would have been enough for some job. Reset when the stage is
-        #: over.
+        #: Operations that are excluded until the stage is over: no job fitted, although the lowest need of each resource among their jobs
+        #: did fit.
         self.refused: set[OperationId] = set()
-        #: `refusals`: number of all refusals in this decision. `leafless`: number of times a walk left a pool without an operation.
+        #: `refusals`: number of all refusals in this decision. `leafless`: number of times that a walk found no operation below a
+        #: pool.
         self.refusals = self.leafless = 0
         #: Number of jobs given out, by operation and number of the task, for operations with tasks.
         self.tasks: Counter[tuple[OperationId, int]] = Counter()
         #: The batch of operations that take part; None if all operations do.
         self.batch: Batch | None = None
-        #: The job classes that do not take part.
+        #: The job classes that do not take part, as a set with one bit per class.
         self.left_out = 0
         #: True if only operations take part that are owed another whole job.
         self.owed_only = False
-        #: The gang whose turn it is from this decision on.
+        #: The gang that gets its turn by this decision; None if no gang does.
         self.gang: OperationId | None = None
         #: The operation for which the node is reserved, until one of its jobs starts here; for a gang, until all its jobs have resources.
         self.reserved = view.reserved
@@ -431,7 +436,7 @@ class Overlay:
         self._touch(operation)
 
     def pass_limits(self, passes: bool, going: Mapping[PoolName, Resources] = _NONE_GOING) -> None:
-        """Set whether limits may be exceeded by their tolerance from now on, and which usage below pools counts as free under them."""
+        """Set whether limits may be exceeded by their tolerance from now on, and, by pool, the usage that limits do not count."""
         self.passes_limits, self.going = passes, going
         for pool in going:
             # A pool at its limit is not listed in its parent, so it is added here.
@@ -464,7 +469,7 @@ class Overlay:
     def _entry(self, operation: Operation) -> Entry | None:
         """Return the operation's position now; None if it may start nothing.
 
-        An operation that could start nothing before still cannot after allocations are freed here: its own jobs or limits hold it back.
+        An operation that is not in the order stays out of it even if allocations are freed here: its own jobs or limits hold it back.
         """
         view, held = self.view, self.held(operation)
         if operation.id not in view.order or operation.id in self.refused:
@@ -476,7 +481,7 @@ class Overlay:
 
     def _earliest(self, pool: PoolState) -> Entry:
         """Return a lower bound of a pool's position. Unless the pool is judged by its own satisfaction, any operation below it may be
-        chosen.
+        chosen, so its satisfaction is taken to be 0.
         """
         entry = self.entry_of_pool(pool)
         return entry if pool.follows_own_satisfaction else (0.0, *entry[1:])

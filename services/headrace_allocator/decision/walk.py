@@ -1,8 +1,8 @@
 """The walk down the order, which finds the operation that gets the next allocation on a node.
 
-It goes from the root to the child that comes first among the children with a job that fits, and so down to an operation. Changes of the
-decision so far are looked at beside the lists, which stay as they are. Cost: for each pool on the way its buckets, and all that the
-decision touched in it.
+It goes from the root to the child that comes first among the children with a job that fits, and so down to an operation. The sorted
+lists stay as they are; what the decision has changed so far is merged in on the way. Cost: for each pool on the way its buckets, and all
+that the decision touched in it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
     """Return the operation whose job comes first and fits into `room` on the node; None if no job fits.
 
     With `priority` only operations of that preemption priority take part. On a reserved node the operation that has the reservation comes
-    first. All others may have what its job leaves, and without preemption also what is free until its job is expected to fit.
+    first. All other operations may use what the reserved job leaves. Without preemption they may also use free resources until the reserved
+    job is expected to fit.
     """
     view, reserved = overlay.view, overlay.reserved
     if reserved is not None and _reserved_starts(overlay, reserved, room, priority):
@@ -104,7 +105,7 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
             break
         below = orders[entry[4]]
         if not fitting & below.classes:
-            # The counter is written here and not in a function, since most of many pools are passed over here.
+            # Most of the child pools are passed over here, so the counter is raised without a call.
             overlay.leafless += 1
             continue
         found = _pool(overlay, entry, below, fitting)

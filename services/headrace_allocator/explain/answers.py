@@ -50,7 +50,7 @@ AnswerToQuestion = NodeList | ProgressList | OperationPlaces | WaitingExplained 
 _SUSPECT: Final = "suspect"
 #: Upper bound of the allocations in one answer.
 _MOST_PLACES: Final = 1_000
-#: Upper bound of the bytes of these allocations: each job may have a hundred GPU devices.
+#: Upper bound of the bytes of the allocations in one answer: each job may have a hundred GPU devices.
 _PLACES_BYTES: Final = 384 * 1024
 #: Upper bound of the bytes of a page of nodes; the text of one node's trouble may have 4,000 characters.
 _PAGE_BYTES: Final = 256 * 1024
@@ -176,7 +176,7 @@ def _view(facts: Facts, node: Node, now: Moment) -> NodeView:
         node=node.record.node,
         state=_SUSPECT if is_suspect and node.condition is NodeCondition.ONLINE else node.condition.value,
         tags=node.record.tags,
-        # The tree may use nothing of a drained node that is empty. People see what the node has.
+        # A drained node that is empty counts with zero resources in the tree. People are shown the resources that the node has.
         total=node.reported if node.condition is NodeCondition.DRAINED else node.total,
         usage=node.used.within_wire(),
         allocations=len(node.allocations),

@@ -1,7 +1,7 @@
 """Protected allocations: why a preemptive stage left the allocations of other operations on a node. Computed on request.
 
-The heartbeat path stores nothing for this. The rules are those of `victims.candidates`; a property test compares the two. Source:
-sections 6.4, 6.5, 6.9, 9.2 and 9.3 of the specification of allocation and preemption.
+The heartbeat path stores nothing for this. The rules are the rules of `victims.candidates`; a property test compares the two modules.
+Source: sections 6.4, 6.5, 6.9, 9.2 and 9.3 of the specification of allocation and preemption.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 #: Upper bound of the allocations that are examined for one question: about ten milliseconds of work.
 _MOST_LOOKED_AT: Final = 1_000
 _MOST_POOLS: Final = 5
-#: Rules that are explained as reasons of their own, even if no node was examined.
+#: Rules that `PlacesProtected` leaves out: they have reasons of their own, which are given even if no node was examined.
 _TOLD_APART: Final = frozenset({KeptBy.PREEMPTION, KeptBy.EXEMPT})
 
 
 class ProtectingRule(NamedTuple):
-    """A rule that protects an allocation, and the pool that sets the rule. If no pool sets the rule, the pool is that of the operation."""
+    """A rule that protects an allocation, and the pool that sets the rule. If no pool sets the rule, `pool` is the pool of the
+    allocation's operation.
+    """
 
     by: KeptBy
     pool: PoolName
@@ -60,7 +62,7 @@ def places_protected(
 ) -> list[PlacesProtected]:
     """Return the rules that protect allocations on these nodes, the rule with the most allocations first.
 
-    It stops after the node with which it has examined a thousand allocations.
+    The search ends after the node at which a thousand allocations have been examined.
     """
     places: dict[KeptBy, Counter[PoolName]] = {}
     on_nodes: dict[KeptBy, set[NodeName]] = {}
@@ -81,7 +83,7 @@ def places_kept(
 ) -> list[tuple[KeptBy, int]]:
     """Count the protected allocations of other operations on these nodes by rule, the largest count first.
 
-    It stops after the node with which it has examined a thousand allocations.
+    The search ends after the node at which a thousand allocations have been examined.
     """
     counts: Counter[KeptBy] = Counter()
     for _, found in _by_node(facts, order, nodes, starving):
@@ -230,7 +232,7 @@ def _kept_as_a_whole(
 def _is_held_for(
     overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | PoolState, starving: Operation
 ) -> bool:
-    """True if a pool shields the allocation, but `starving` is below that pool and so may have the allocation."""
+    """True if a pool shields the allocation, but `starving` is below this pool, so that it may preempt the allocation."""
     is_below = any(pool is shield for pool in overlay.view.pools.pool(starving.spec.pool).path())
     return is_below and legacy_victims.may_be_held(overlay, overlay.group(operation, allocation))
 

@@ -50,7 +50,7 @@ class DemandCovered(msgspec.Struct, frozen=True, tag="demand_covered"):
 
 
 class FifoCountReached(msgspec.Struct, frozen=True, tag="fifo_count_reached"):
-    """The operation is owed nothing, and as many operations of its fifo pool come before it as may take part."""
+    """The operation is owed nothing: the operations before it in its fifo pool already reach the number that may be scheduled."""
 
 
 class FairShareReached(msgspec.Struct, frozen=True, tag="fair_share_reached"):
@@ -66,17 +66,17 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     running: int = 0
     #: Number of jobs for which resources are held.
     held: int = 0
-    #: Number of nodes on which these resources are held.
+    #: Number of nodes on which resources are held for the gang.
     nodes: int = 0
     #: Seconds until the present phase is over.
     left_s: float = 0.0
-    #: Number of nodes that are reserved for the gang's other jobs.
+    #: Number of nodes that are reserved for the gang's jobs without resources.
     reserved: int = 0
-    #: The first few of these nodes.
+    #: The first few of the reserved nodes.
     reserved_nodes: tuple[NodeName, ...] = ()
     #: Seconds until a job is expected to fit on each reserved node.
     expected_s: float = 0.0
-    #: Another gang for which resources are being held.
+    #: Another gang for which resources are being held; empty if there is none.
     other: OperationId = OperationId("")
 
 
@@ -158,24 +158,24 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     away: int = 0
     #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
-    #: The condition of that node, in one word.
+    #: The condition of the node `first_away`; for a drained node with the reason of the drain.
     condition: str = ""
 
 
 class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
     """The operation or a pool above it wants more than all nodes that match its tag filters have."""
 
-    #: The pool; empty if it is the operation itself.
+    #: The pool that wants too much; empty if it is the operation itself.
     pool: PoolName
     filters: tuple[str, ...]
-    #: Resources of which more is wanted than these nodes have.
+    #: Resources of which more is wanted than the matching nodes have.
     resources: tuple[str, ...]
-    #: All that these nodes have together.
+    #: All resources of the matching nodes together.
     most: Resources
 
 
 class MatchingNodesShared(msgspec.Struct, frozen=True, tag="matching_nodes_shared"):
-    """The operation is owed a part of the nodes that match its tag filters. Operations that can run nowhere else are owed the rest."""
+    """The operation is owed a part of the nodes that match its tag filters. Operations that can run nowhere else are owed all else."""
 
     filters: tuple[str, ...]
     resource: str
@@ -187,17 +187,17 @@ class LargerThanEveryNode(msgspec.Struct, frozen=True, tag="larger_than_every_no
     """A job of the operation is larger than every node that accepts jobs, even if the node were empty."""
 
     needed: Resources
-    #: The largest amount of each resource on any of these nodes.
+    #: The largest amount of each resource on any node that accepts jobs and matches the filters.
     most: Resources
     #: The node with the most cpu.
     largest: NodeName
-    #: Size of that node.
+    #: Size of the node `largest`.
     largest_total: Resources
     #: Number of enrolled nodes that are large enough and accept no jobs now.
     away: int = 0
     #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
-    #: The condition of that node, in one word.
+    #: The condition of the node `first_away`; for a drained node with the reason of the drain.
     condition: str = ""
 
 
@@ -208,13 +208,13 @@ class NoRoomOnAnyNode(msgspec.Struct, frozen=True, tag="no_room_on_any_node"):
     #: Nothing starts on a node with fewer free resources than these.
     spare: Resources
     nodes: int
-    #: Free resources of the node that has the most.
+    #: Free resources of the node with the most free cpu.
     free: Resources
     #: Number of enrolled nodes that match, are large enough, and accept no jobs now.
     away: int = 0
     #: One of the nodes that `away` counts; empty if there is none.
     first_away: NodeName = NodeName("")
-    #: The condition of that node, in one word.
+    #: The condition of the node `first_away`; for a drained node with the reason of the drain.
     condition: str = ""
 
 
@@ -224,7 +224,7 @@ class RoomUnheard(msgspec.Struct, frozen=True, tag="room_unheard"):
     nodes: int
     #: The node whose last heartbeat is the newest.
     last: NodeName
-    #: Seconds since its last heartbeat.
+    #: Seconds since the last heartbeat of the node `last`.
     silent_s: float
 
 
@@ -233,7 +233,7 @@ class BlockBeingDrawn(msgspec.Struct, frozen=True, tag="block_being_drawn"):
 
 
 class SharesOld(msgspec.Struct, frozen=True, tag="shares_old"):
-    """fair_share has sent no shares for so long that nothing is preempted by the shares that are known."""
+    """fair_share has sent no shares for so long that nothing is preempted: the known shares are too old."""
 
     age_s: float
 
@@ -254,7 +254,7 @@ class PlacesExempt(msgspec.Struct, frozen=True, tag="places_exempt"):
 
     places: int
     nodes: int
-    #: Seconds until the first of them may be preempted.
+    #: Seconds until the first of these allocations may be preempted.
     left_s: float
 
 
@@ -277,7 +277,7 @@ class KeptBy(enum.StrEnum):
     PART_OF_FAIR_SHARE = "part_of_fair_share"
     ALLOW_AGGRESSIVE_PREEMPTION = "allow_aggressive_preemption"
     GANG = "gang"
-    #: The allocation is of a gang that is preempted as a whole or not at all, and no operation is owed all of the gang's resources.
+    #: The allocation is of a gang that is preempted as a whole or not at all, and the starving operation is not owed that much.
     WHOLE_GANG = "whole_gang"
     STARVING = "starving"
     #: By the legacy victim rules the allocation's operation, or a pool above it, is protected as a whole.
@@ -291,12 +291,12 @@ class PlacesProtected(msgspec.Struct, frozen=True, tag="places_protected"):
     """
 
     kept_by: KeptBy
-    #: Number of these allocations.
+    #: Number of protected allocations.
     places: int
-    #: Number of nodes that hold these allocations.
+    #: Number of nodes with protected allocations.
     nodes: int
-    #: The first few pools with their number of allocations, the largest number first. The pool is the one that sets the rule, or else the
-    #: pool of the operations.
+    #: The first few pools with their numbers of protected allocations, the largest number first. Each is the pool that sets the rule, or
+    #: else the pool of the allocations' operations.
     pools: tuple[tuple[PoolName, int], ...]
 
 
@@ -331,7 +331,7 @@ class NodeHeldBack(msgspec.Struct, frozen=True, tag="node_held_back"):
     is_suspect: bool
     #: Number of failures in a row on the node.
     failures: int
-    #: Number of operations whose jobs failed there in this row.
+    #: Number of operations to which these failures belong.
     operations: int
     #: Seconds until the next single job is tried there; 0: it may be tried now.
     tried_in_s: float
@@ -362,14 +362,14 @@ class NoShare(msgspec.Struct, frozen=True, tag="no_share"):
 
 
 class PoolOverFairShare(msgspec.Struct, frozen=True, tag="pool_over_fair_share"):
-    """A pool above the operation has its fair share, so operations below other pools that lack theirs go first."""
+    """A pool above the operation has its fair share, so operations below pools that lack their fair share go first."""
 
     pool: PoolName
     satisfaction: float
 
 
 class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
-    """The operation has its fair share, so operations that lack theirs go first."""
+    """The operation has its fair share, so operations that lack their fair share go first."""
 
     satisfaction: float
 
@@ -378,7 +378,7 @@ class TaskWaits(msgspec.Struct, frozen=True, tag="task_waits"):
     """Jobs of one task wait, for a reason that other tasks of the operation need not have."""
 
     task: str
-    #: Number of its pending jobs.
+    #: Number of the task's pending jobs.
     jobs: int
     reason: (
         PoolLimitReached

@@ -55,10 +55,10 @@ _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters that a reason quotes of the text about a node's problem.
 _TROUBLE_CHARACTERS: Final = 500
 _MOST_POOLS: Final = 5
-#: Upper bound of the nodes that are examined among those that are held back because jobs fail on them.
+#: Upper bound of the held back nodes (nodes on which jobs fail) that are examined.
 _MOST_HELD: Final = 64
 _MOST_AHEAD: Final = 3
-#: Upper bound of the nodes whose preemptive stages are examined: those with the newest heartbeats.
+#: Upper bound of the nodes whose preemptive stages are examined. The nodes with the newest heartbeats are chosen.
 MOST_TRIED: Final = 500
 
 
@@ -71,7 +71,7 @@ def waiting_reasons(facts: Facts, order: LeastSatisfied, operation: Operation, n
 def reasons_in_turn(
     facts: Facts, order: LeastSatisfied, operation: Operation, now: Moment
 ) -> Iterator[why.Reason | None]:
-    """Yield each reason that holds, and None for each reason that does not. Reasons after the last one that is read are not computed."""
+    """Yield each reason that holds, and None for each reason that does not. Each is computed only when the caller asks for it."""
     not_running = not_schedulable(operation)
     if not_running is not None:
         yield not_running
@@ -95,17 +95,18 @@ def reasons_in_turn(
     yield _shares_old(facts, now)
     yield why.PreemptionPaused() if facts.preemption_paused and may_preempt else None
     yield _places_kept(facts) if may_preempt else None
+    # The list is also needed for `_places_exempt`: if it is empty, a job fits, and the operation does not wait for young jobs to become
+    # preemptible.
     no_room = list(_no_room(facts, operation, now))
     if not operation.spec.tasks:
         yield from pool_limits_reached(operation, facts.pools)
         yield own_limit_reached(operation, operation.held)
-    # The result is also needed for the reason `_places_exempt`: if a job fits, the operation does not wait for young jobs to become
-    # preemptible.
     yield _node_reserved(facts, operation, now)
     yield from _failing_nodes(facts, operation)
     yield _places_exempt(facts, operation, now) if may_preempt and no_room else None
     yield from no_room
-    # The reason says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand.
+    # `DemandCovered` says that new demand counts from the next snapshot on. Jobs that fit on no node never count as demand, so the reason
+    # is left out for them.
     yield demand_covered(operation, operation.held) if fits else None
     yield fifo_count_reached(operation)
     yield fair_share_reached(operation)
@@ -202,7 +203,7 @@ def _turn_ends_s(facts: Facts, operation: Operation, gang: Gang) -> float | None
 
 
 def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooLittle | None:
-    """Return the reason if a starving gang is owed too little for others' jobs to be preempted for it; else None."""
+    """Return the reason if a starving gang is owed less than all its jobs, so that nothing is preempted for it; else None."""
     gang, total = operation.gang, facts.pools.total
     if gang is None or gang.priority is PreemptionPriority.NONE or gang.phase in TOGETHER or never_fits(operation):
         return None
@@ -346,7 +347,7 @@ def count_without_runtime(facts: Facts, spec: OperationSpec) -> int:
 
 def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeReserved | None:
     if operation.gang is not None or operation.id not in facts.reservations.of:
-        # No reason of its own: the reason of a gang names its reserved nodes.
+        # A gang needs no further reason: `GangWaits` names its reserved nodes.
         return None
     (reservation,) = facts.reservations.of[operation.id].values()
     now_s, node = now.steady_s, reservation.node.record.node
@@ -354,7 +355,9 @@ def _node_reserved(facts: Facts, operation: Operation, now: Moment) -> why.NodeR
 
 
 def _failing_nodes(facts: Facts, operation: Operation) -> Iterator[why.NodeHeldBack | why.NodeAvoided]:
-    """Yield the nodes that could run the operation's jobs and get single jobs at most, because jobs fail there."""
+    """Yield a reason for the nodes that could run the operation's jobs and are held back, and a reason for the nodes that the operation
+    avoids.
+    """
     size, filters = operation.min_needed, facts.pools.filters_of(operation.spec)
     could = [
         node
@@ -426,8 +429,8 @@ def _behind_others(
 def levels_of(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
     """Yield what comes first on each level of the tree, from the root down.
 
-    Yields nothing if the operation's own state holds it back, or if it is a gang with a reserved node for each job without resources: it
-    comes first on these nodes.
+    Yields nothing if the operation's own state holds it back, or if it is a gang with a reserved node for each job without resources: such
+    a gang comes first on these nodes.
     """
     order.settle()
     own = order.entry(operation.id)

@@ -48,7 +48,7 @@ _MOST_TRIES: Final = 3
 def explain_waiting(
     facts: Facts, order: LeastSatisfied, operation: Operation, preempted: Mapping[int, int], now: Moment
 ) -> WaitingExplained:
-    """Explain why an operation waits. `preempted` says how often each of its jobs was preempted lately.
+    """Explain why an operation waits. `preempted`: number of preemptions within the last hour, by job index.
 
     Cost: a look at the newest preemptive stages, and at the operations that come before this one in its pools.
     """

@@ -21,7 +21,7 @@ from headrace_allocator.facts.lost_jobs import LostJob, LostNodeInDoubt, NodeSil
 from headrace_allocator.facts.nodes import Node, NodeCondition
 from headrace_allocator.gangs.gang import GangPhase
 
-#: The text for a node whose agent is of an older release and does not report this.
+#: The text for a node whose agent is of an older release and does not report whether jobs can reach its key.
 _UNSAID: Final = "its agent does not say who can reach its key"
 
 
@@ -95,7 +95,7 @@ def _words_of_recovery(reason: why.StillRecovering) -> str:
 def _words_of_withheld(
     reason: why.NodeReserved | why.RoomReserved | why.NodeHeldBack | why.NodeAvoided,
 ) -> str:
-    """Return the text of nodes whose free resources are withheld."""
+    """Return the text of a reason for which free resources of nodes are withheld from the operation."""
     if isinstance(reason, why.NodeHeldBack | why.NodeAvoided):
         return words_of_held_back(reason)
     return words_of_reserved(reason)
@@ -432,7 +432,7 @@ def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:
 
 
 def ends_of_lost(lost: list[LostJob], now: Moment) -> list[ReportedEnd]:
-    """Return the ends of jobs that no node reports."""
+    """Return the ends of lost jobs, which the allocator itself reports to the ledger."""
     return [
         ReportedEnd(
             each.node,

@@ -19,7 +19,8 @@ _RUNNING: Final = AllocationState.RUNNING
 _WAITING: Final = AllocationState.WAITING
 
 
-#: Position of an allocation among the allocations of its operation. The allocation with the oldest progress comes first.
+#: Position of an allocation among the allocations of its operation, by the beginning of its progress: of the work that preemption would
+#: destroy (`Facts.set_job`). The oldest progress comes first.
 Position = tuple[int, int, int]
 #: The position before all allocations.
 FIRST_POSITION: Final[Position] = (-1, 0, 0)
@@ -30,21 +31,21 @@ NO_RULES_YET: Final = -1
 
 
 class Rest:
-    """The facts about an operation by which a heartbeat can tell that its allocations need no order.
+    """What shows on a heartbeat that the allocations of an operation need no order: they rest.
 
-    They are in a small object of their own, because every heartbeat reads them.
+    Every heartbeat reads these fields, so they are in a small object apart from the operation.
     """
 
     __slots__ = ("cut_at", "job_ms", "preemptible_from")
 
     def __init__(self, job_ms: float) -> None:
-        #: Mean length of the operation's jobs in milliseconds; 0 if any of its allocations may need an order.
+        #: Mean length of the operation's jobs in milliseconds; 0 if the operation is in a state in which its allocations may need orders.
         self.job_ms = job_ms
-        #: Value of `PoolStates.rules` when the operation's allocations were last divided into groups; `NO_RULES_YET` if the operation's
-        #: share or options changed since.
+        #: Value of `PoolStates.rules` when the operation's allocations were last divided into preemption groups; `NO_RULES_YET` if the
+        #: operation's share or options changed since.
         self.cut_at = NO_RULES_YET
-        #: First position that the normal preemptive stage may take while nothing is freed: `NO_POSITION` for none, None until it is
-        #: computed.
+        #: Position of the first allocation that the normal preemptive stage may preempt, before it preempts any: `NO_POSITION` if there is
+        #: none, None until it is computed.
         self.preemptible_from: Position | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:
@@ -68,7 +69,7 @@ class AgreedReport:
 
     def __init__(self) -> None:
         self.booked: Sequence[AllocationReport] | None = None
-        #: Each `Rest` of the node's operations with the newest allocation that it covers. Set only while a report is booked and no
+        #: For each operation on the node: its `Rest`, with its newest allocation on the node. Set only while a report is booked and no
         #: allocation needs an order for any other reason; else None.
         self.rests: Mapping[Rest, Allocation] | None = None
 
@@ -117,24 +118,24 @@ class Allocation:
         #: Scheduling stage that started the allocation. None for an allocation older than this allocator, until its node reports the
         #: stage.
         self.stage: StartStage | None = None
-        #: The stage with the shares at the start. None until the start is sent to the node or reported by it.
+        #: Record of the start: the stage, and the shares at that time. None until the start is sent to the node or reported by the node.
         self.start: StartRecord | None = None
-        #: The booked report of the allocation's node.
+        #: The newest report of the allocation's node that agrees with the books; all allocations of the node share it.
         self.picture = AgreedReport()
         #: The `Rest` shared by the operation's allocations; `_NO_REST` once the operation is over.
         self.rest = _NO_REST
         #: Position among the allocations of the operation.
         self.place = FIRST_POSITION
-        #: Amount that counts as used; zero once other operations are to get these resources.
+        #: Amount that counts as used: all resources, or zero once the allocation is preempted and other operations may get them.
         self.usage = resources
         #: Jobs given to the allocation that have not ended, the running job included, by index.
         self.slots: dict[int, JobSlot] = {}
         #: True while the allocation is known to run its only job. Then a report is compared with that job alone.
         self.settled = False
-        #: The last report that showed nothing new, as long as nothing has changed since. A report that is the same object need not be
-        #: compared again.
+        #: The last report about the allocation that showed nothing new; None once the allocation has changed since. If the next report is
+        #: the same object, it need not be compared.
         self.shown: AllocationReport | None = None
-        #: False until a heartbeat shows the allocation; until then it counts as precommit.
+        #: False until a heartbeat shows the allocation. Until then its usage counts as precommit: usage that no node has confirmed.
         self.confirmed = False
         self.state = AllocationState.WAITING
         self.job: RunningJob | None = None
@@ -144,7 +145,7 @@ class Allocation:
         self.take_back: TakeBackReason | None = None
         #: Record of the allocation's preemption, from the decision on.
         self.preemption: PreemptionRecord | None = None
-        #: Record of the last preemption that its pool only observed. Nothing was taken.
+        #: Record of the last preemption that did not happen, because the operation's pool only observes preemption.
         self.observed: PreemptionRecord | None = None
 
     def shows_nothing_new(self, report: AllocationReport) -> bool:
@@ -187,7 +188,7 @@ class Allocation:
 
         `boottime_ms` is the present CLOCK_BOOTTIME of the node's host.
         """
-        # The host's own clock: after a restart of any service it still shows when the job began, and it is never set.
+        # This clock of the host is never set, and it goes on when a service restarts.
         if not exempt_time_ms or self.job is None or not self.job.started_boottime_ms:
             return 0
         return max(0, exempt_time_ms - self.job.ran_ms(boottime_ms))
@@ -248,7 +249,7 @@ class Allocation:
 
 
 def waits_for_room(allocations: Iterable[Allocation]) -> bool:
-    """True if an allocation that the node has shown still waits there for resources of another allocation."""
+    """True if one of these allocations, already confirmed by its node, still waits for resources of another allocation there."""
     return any(one.state is _WAITING and one.confirmed for one in allocations)
 
 
@@ -267,7 +268,7 @@ def shown_indexes(report: AllocationReport) -> set[int]:
 
 
 def rests_of(allocations: Iterable[Allocation]) -> dict[Rest, Allocation]:
-    """Return each `Rest` with the newest allocation that it covers. None of the allocations may be about to be taken back."""
+    """Return for each `Rest` the newest of its allocations. The caller must leave out allocations that are to be taken back."""
     rests: dict[Rest, Allocation] = {}
     for one in allocations:
         if one.place >= rests.setdefault(one.rest, one).place:

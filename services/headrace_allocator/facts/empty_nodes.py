@@ -11,12 +11,13 @@ Why no job runs twice because of the record:
    node nothing since (`lost_nodes.runs_nothing`). A node is not recorded while it may still obey an order, or while the ledger may lack
    the end of one of its jobs.
 2. A node whose name may be in the record gets no job. When the node comes back, the allocator writes the record without it, and gives
-   it jobs once that write is durable. While a write is under way or its outcome is unknown, the names before and after it count.
+   it jobs once that write is durable. While a write is under way or its outcome is unknown, the names before and the names after the write
+   count.
 3. The record is one value that is written by compare-and-set and carries the term of its writer. A new allocator writes the record with
    its own term before it reads anything else. From then on each write of an earlier allocator is refused. So an earlier allocator that
    was frozen can neither record a node to which its successor gave jobs, nor take a node out of the record to give it jobs.
-4. So the record that a new allocator reads names no node to which any earlier allocator gave jobs after the name was recorded. Names that
-   are lost or cut from the record only make the new allocator wait.
+4. So the record that a new allocator reads names no node to which any earlier allocator gave jobs after the name was recorded. If names
+   are lost or do not fit into the record, the new allocator only waits longer.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from typing import Final
 
 from headrace.ids import NodeName
 
-#: Upper bound of the bytes of all names in the record, quotes and commas included. New allocators wait for nodes that do not fit.
+#: Upper bound of the bytes of all names in the record, quotes and commas included. Nodes whose names do not fit are not recorded, so the
+#: next allocator waits for them.
 _MOST_BYTES: Final = 128 * 1024
 #: Bytes that the quotes and the comma of one name take.
 _BYTES_BESIDE: Final = 3
@@ -42,7 +44,7 @@ class EmptyNodes:
         self._changed = False
         #: Names in the last record that is known to be durable.
         self._recorded: frozenset[NodeName] = frozenset()
-        #: Names that were written since then by writes whose outcome is unknown.
+        #: Names in all later writes whose outcome is unknown.
         self._unsure: frozenset[NodeName] = frozenset()
         #: Names of the write under way; None if no write is under way.
         self._writing: frozenset[NodeName] | None = None
@@ -50,7 +52,7 @@ class EmptyNodes:
         self.names: frozenset[NodeName] = frozenset()
 
     def begin(self, names: Collection[NodeName]) -> None:
-        """Start with the names in the record, which carries this allocator's term by now."""
+        """Start with the names that were in the record when this allocator wrote its term to it."""
         for name in names:
             self.add(name)
         # All names count, although `add` may have accepted fewer of them.

@@ -1,9 +1,9 @@
 """Everything the allocator knows of one tree, with exact sums that are read in constant time.
 
-Every change of an allocation goes through this module, because it also changes the allocation's node, its operation and the limits above
-the operation.
+Every change of an allocation goes through this module, because it also changes the usage of the allocation's node, of its operation and of
+the pools above the operation.
 
-Invariants (`checks`): the tree's total and its usage are the sums over the online nodes. Nodes, operations and limits have further
+Invariants (`checks`): the tree's total and its usage are the sums over the online nodes. Nodes, operations and pools have further
 invariants of their own.
 """
 
@@ -72,7 +72,7 @@ class Facts:
         self.limited: set[OperationId] = set()
         #: Numbers operations in the order in which this allocator learns of them.
         self.arrivals = count(1)
-        #: Numbers allocations in the order in which their current progress began.
+        #: Numbers allocations in the order in which their current progress began (`Position`).
         self._beginnings = count(1)
         self.pools = PoolStates()
         #: Time of the last snapshot of shares, even if nothing in it was new (steady clock, seconds). None before the first snapshot.
@@ -233,7 +233,7 @@ class Facts:
         self._charge(node, operation, allocation.usage)
 
     def set_usage(self, allocation: Allocation, usage: Resources) -> None:
-        """Change the amount that counts as used by an allocation: on its node, for its operation and under the limits above."""
+        """Change the amount that counts as used by an allocation: on its node, for its operation and for the pools above."""
         before, allocation.usage = allocation.usage, usage
         allocation.picture.rests = None
         operation = self.operations.get(allocation.operation)
@@ -291,7 +291,7 @@ class Facts:
         note_limits(self, operation)
 
     def note_jobs(self, operation: Operation) -> None:
-        """Record that the jobs of an operation changed: publish its usage again and charge limits for its unconfirmed jobs."""
+        """Record that the jobs of an operation changed: publish its usage again and count its unconfirmed jobs under limits."""
         self.touch(operation.id)
         if operation.slots.free is not None:
             self.of_several_trees[operation.id] = operation
@@ -347,7 +347,8 @@ class Facts:
         return [] if self.limited == limited else ["limited differs from the operations with limits"]
 
     def _check_used(self) -> list[str]:
-        # The sums are read from the table of free resources, in which each node is checked: reading each of 10,000 nodes takes 9 ms.
+        # The sums are read from the table of free resources, since reading 10,000 nodes takes 9 ms. Other checks compare each node with the
+        # table.
         sums = zip(RESOURCE_NAMES, self.rooms.online().as_tuple(), (self.total - self.used).as_tuple(), strict=True)
         return [
             f"used {resource} differs from the sum over the online nodes"

@@ -13,8 +13,8 @@ On a node that has completed nothing yet, two jobs of each user start at first, 
 allocations. So few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is saved: after a
 restart the runs begin anew.
 
-Cost: a look at the operations that fail on the node, and nothing for other nodes. Bounds: `_MOST_OPERATIONS` for each node,
-`_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.
+Cost of a heartbeat: a look at the operations that fail on its node; nothing if no job fails there. Bounds: `_MOST_OPERATIONS` for each
+node, `_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _RETRIES_AVOID_S: Final = 300.0
 _MOST_COUNTED: Final = 3
 #: Least number of operations whose failures hold back a node.
 _LEAST_OPERATIONS: Final = 2
-#: If an operation fails in more than one of this many jobs on other nodes, its failures are no evidence against a node.
+#: Failures of an operation are evidence against a node only if on other nodes at most one in `_ONE_OF` of the operation's jobs fails.
 _ONE_OF: Final = 10
 #: Number of jobs of each user that start at first on a node that has completed nothing.
 _FIRST_STARTS: Final = 2
@@ -73,7 +73,7 @@ class Allowed(msgspec.Struct, frozen=True):
     avoided: Collection[OperationId] = ()
     #: Operations of which one allocation at most may start.
     once: Collection[OperationId] = ()
-    #: Ready jobs by operation that may not start here, because they failed here.
+    #: By operation, indexes of ready jobs that may not start on the node, because their last attempt failed there.
     elsewhere: Mapping[OperationId, Collection[int]] = {}
 
     def one_job_of(self, operation: OperationId) -> bool:
@@ -81,11 +81,11 @@ class Allowed(msgspec.Struct, frozen=True):
         return self.one_job or operation in self.once
 
     def drains(self, operation: OperationId) -> bool:
-        """True if the operation must give back those jobs in its allocations on the node that have not begun."""
+        """True if the operation's allocations on the node must give back their jobs that have not begun."""
         return self.is_held or operation in self.avoided or operation in self.once
 
 
-#: Nothing is held back.
+#: No bound: any job may start.
 ANYTHING: Final = Allowed()
 
 
@@ -94,7 +94,7 @@ class SuspectChange(msgspec.Struct, frozen=True):
 
     node: NodeName
     is_suspect: bool
-    #: Operations whose jobs failed in a row, each with the number of failures.
+    #: Operations whose jobs failed on the node in a row, each with its number of failures.
     failures: dict[OperationId, int]
 
 
@@ -122,7 +122,7 @@ class FailingNodes:
         self.held: dict[NodeName, None] = {}
         #: Nodes that are suspect.
         self.suspect: dict[NodeName, None] = {}
-        #: Changes that were not reported yet.
+        #: Nodes that became suspect or are suspect no more, not reported yet.
         self.changes: list[SuspectChange] = []
         self._found = self._tried = 0
 
@@ -200,7 +200,7 @@ class FailingNodes:
         self._settle(node)
 
     def tick(self, now_s: float) -> None:
-        """Clear all nodes if the tree no longer holds back nodes."""
+        """Forget the failures on all nodes that are held back, if the tree no longer holds back nodes."""
         self.now_s = now_s
         if not self.is_on:
             for name in list(self.held):
@@ -251,14 +251,14 @@ class FailingNodes:
         return pair is not None and pair.turn(self.now_s) is Turn.NONE and self._may_go_elsewhere(node, operation)
 
     def kept_from(self, node: Node, operation: Operation) -> Collection[int]:
-        """Return the jobs of an operation that may not start on a node, because they failed there."""
+        """Return the indexes of an operation's ready jobs that may not start on a node, because their last attempt failed there."""
         pair = None if node.failures is None else node.failures.pairs.get(operation.id)
         if pair is None or not pair.retries or not self._may_go_elsewhere(node, operation):
             return ()
         return self._retries(pair, operation)
 
     def _with_operations(self, node: Node, failures: NodeFailures, allowed: Allowed) -> Allowed:
-        """Add the operations that avoid the node."""
+        """Return `allowed` with the operations that avoid the node."""
         avoided, once, elsewhere = set(), set(), {}
         for name, pair in failures.pairs.items():
             operation = self._operations.get(name)
@@ -292,13 +292,13 @@ class FailingNodes:
         return [index for index in pair.retries if operation.slots.is_ready(index)]
 
     def _others_are_held(self, node: Node) -> bool:
-        """True if the tree has no other node that is not held back."""
+        """True if all other nodes of the tree that accept jobs are held back."""
         held = (self._nodes[name] for name in islice(self.held, _MOST_NODES) if name != node.record.node)
         return len(self._shapes) <= 1 + sum(other.accepts_jobs for other in held)
 
     def _may_go_elsewhere(self, node: Node, operation: Operation) -> bool:
-        """True if another node could run a job of the operation if it were empty, and is not held back."""
-        # A retry of the largest job must find the other node large enough.
+        """True if there is another node that is not held back and could run a job of the operation if nothing else ran there."""
+        # The other node must be large enough for a retry of the largest job.
         sizes = list(compress(operation.spec.sizes, operation.fitting)) or operation.spec.sizes
         size, filters = reduce(Resources.or_more, sizes), self._pools.filters_of(operation.spec)
         others = self._shapes.count(filters, size)
@@ -371,11 +371,11 @@ class FailingNodes:
             self.changes.append(SuspectChange(name, is_suspect, dict(failures.of) if failures is not None else {}))
 
     def _is_proof(self, operation: Operation, name: NodeName, here: int) -> bool:
-        """True if an operation completes its jobs on other nodes, so that the node is to blame for the operation's failures there."""
+        """True if an operation completes its jobs on other nodes, so that its failures on this node are the fault of the node."""
         outcomes = operation.outcomes
         if outcomes is None or not outcomes.completes_beside(name):
             return False
-        # Nodes other than this one may be to blame for the failures as well.
+        # Failures on other nodes that the operation avoids are left out: those nodes may be at fault as well.
         blamed = sum(pair.failures for other, pair in outcomes.failing_on.items() if pair.is_held and other != name)
         failed = max(0, outcomes.failed - here - blamed)
         return failed * _ONE_OF <= outcomes.completed + failed

@@ -1,19 +1,20 @@
 """Runs of failures: when failures in a row are too many for chance, and when the next job may be tried.
 
-The same rule holds back a node from one operation and from all operations. A run is the failures in a row since the last completed job. It
-is *too long* from `least_suspect(t)` failures on, where t is the number of jobs that ended before the run:
+The same rule decides whether a node is held back from one operation, or from all. A run is the failures in a row since the last completed
+job. It is *too long* from `least_suspect(t)` failures on, where t is the number of jobs that ended before the run:
 
     least_suspect(t) = 4 + 2 * log10(1 + t)
 
-From two failures fewer on, the node is held back: one job at a time is tried after pauses of 30 s, 2 min, 8 min, 32 min and then 1 h.
+From `least_suspect(t) - 2` failures on, the node is held back: one job at a time is tried after pauses of 30 s, 2 min, 8 min, 32 min and
+then 1 h.
 
 Bound of false alarms: let every job of a healthy node fail on its own with a probability of at most p, where p <= 0.1. A run that begins
 after t jobs becomes too long with a probability of at most
 
     p ** least_suspect(t) <= p ** 4 * (1 + t) ** -2
 
-The sum over all t is at most p ** 4 * pi ** 2 / 6. So of N healthy nodes at most N * p ** 4 * pi ** 2 / 6 are ever expected to be found
-suspect after one start of the allocator, however many jobs they run: 0.001 nodes for N = 100 and p = 0.05.
+The sum over all t is at most p ** 4 * pi ** 2 / 6. So after one start of the allocator, the expected number of N healthy nodes that are
+ever found suspect is at most N * p ** 4 * pi ** 2 / 6, however many jobs they run: 0.001 nodes for N = 100 and p = 0.05.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Final
 
 #: Failures in a row after which a node that completed nothing before is suspect.
 _LEAST: Final = 4
-#: A node is held back as soon as its run of failures is only this much shorter than a run that is too long.
+#: A node is held back as soon as only this number of failures is missing to a run that is too long.
 _HELD_BEFORE: Final = 2
 #: Pause after a failure on a node that has completed nothing yet, in seconds: the jobs that began together with it may fail, too.
 _DOUBT_S: Final = 1.0

@@ -30,7 +30,7 @@ class FreeResources:
         self._unused: list[int] = []
         #: Free amounts by resource and column. An unused column has negative amounts, so that no job fits there.
         self._free = np.full((5, 16), -1)
-        #: Number of the node's tags, by column; 0 if no job may start there. A number that no column uses may be reused for other tags.
+        #: For each column, the number of its node's set of tags; 0 if the node accepts no jobs. Numbers that no column uses are reused.
         self._tagged = np.zeros(16, dtype=int)
         #: True if the node of the column is online, so that its resources count in the tree.
         self._online = np.zeros(16, dtype=bool)
@@ -39,7 +39,8 @@ class FreeResources:
         self._columns_of = [0]
         self._unused_numbers: list[int] = []
         self._tags = TagSets()
-        #: For each set of filters: whether the tags of each number match. Kept until the set of tags changes.
+        #: For each tuple of filters, a flag for each number of a set of tags: True if the tags match all filters. Cleared when a number is
+        #: given to other tags.
         self._matching: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}
         self._changed: dict[NodeName, Node] = {}
 
@@ -75,8 +76,8 @@ class FreeResources:
         """Return the exact sum of the free resources of all online nodes."""
         self._enter_changed()
         free = self._free[:, self._online]
-        # The sum is made in halves of each amount: a few nodes that report the largest amounts that the wire carries would overflow a
-        # sum.
+        # The upper and the lower 32 bits of the amounts are summed separately. A plain 64-bit sum would overflow if a few nodes reported
+        # the largest amounts that a message can carry.
         upper, lower = (free >> _HALF).sum(axis=1).tolist(), (free & (1 << _HALF) - 1).sum(axis=1).tolist()
         u, c, g, m, n = ((more << _HALF) + less for more, less in zip(upper, lower, strict=True))
         return Resources(u, c, g, m, n)

@@ -72,13 +72,13 @@ class NodeFailures:
 
     def __init__(self) -> None:
         self.run = FailureRun()
-        #: Number of failures by operation.
+        #: Number of failures of each operation since the last completed job.
         self.of: dict[OperationId, int] = {}
         #: Number of failures that count against the node.
         self.counted = 0
-        #: Operations among them that are over and completed their jobs elsewhere, each with its user.
+        #: Operations in `of` that are over and completed their jobs on other nodes, each with its user.
         self.over: dict[OperationId, str] = {}
-        #: All operations of which jobs failed on the node, with their own runs.
+        #: For each operation of which jobs failed on the node: the operation's own run of failures there.
         self.pairs: dict[OperationId, PairFailures] = {}
         self.is_suspect = False
 

@@ -32,8 +32,8 @@ _IN_DOUBT: Final = 2
 _ENDED: Final = 3
 _ELSEWHERE: Final = 4
 _BYTE: Final = [bytes([place]) for place in range(_ELSEWHERE + 1)]
-#: Translates a digit into the state of an index that an earlier allocator leased: the digit says whether the job is done. A million
-#: indexes are translated in one call, because a loop over them would be too slow.
+#: Translates a digit into the state of an index that an earlier allocator leased: `1`, the job is done, into ended, else in doubt. A
+#: million indexes are translated in one call, because a loop over them would be too slow.
 _PLACE_OF_DIGIT: Final = bytes(_ENDED if digit == ord("1") else _IN_DOUBT for digit in range(256))
 #: Translates a state into a byte: 1 if the job has ended, else 0.
 _IS_ENDED: Final = bytes(place == _ENDED for place in range(256))
@@ -50,14 +50,14 @@ class JobSlots:
         self.job_count = job_count
         #: True if all jobs of the operation start together.
         self.is_of_gang = False
-        #: False while another allocator leads: each job that it leases, and each retried job, may then run on a node unknown here.
+        #: False while another allocator leads. Jobs that it leases, and retried jobs, are then in doubt: a node may run them.
         self.are_ours = True
         #: The state of each leased index, one byte each: a million jobs take a megabyte.
         self._places = bytearray()
         self._counts = [0, 0, 0, 0, 0]
         #: No index below this number is ready.
         self._first = 0
-        #: Attempts of the indexes past their first attempt, as the ledger reported them at the start.
+        #: Newest attempts of the indexes that are past their first attempt, as the ledger reported them at the start.
         self._told: Sequence[JobSlot] = ()
         #: For an operation of several trees: number of indexes that no tree has. None for an operation of one tree.
         self.free: int | None = None
@@ -121,7 +121,7 @@ class JobSlots:
         return self.ready_count + (self.job_count - self.block if self.free is None else self.free)
 
     def ready_of(self, task: int, without: Collection[int] = ()) -> int:
-        """Return the number of jobs of a task that can be given out at once, without some ready jobs."""
+        """Return the number of ready jobs of a task, not counting the ready jobs in `without`."""
         return self._of_task[task][_READY] - sum(index in self.tasks[task] for index in without)
 
     def pending_of(self, task: int) -> int:
@@ -193,7 +193,7 @@ class JobSlots:
         return taken
 
     def give_back(self, slots: Iterable[JobSlot]) -> None:
-        """Make jobs ready again that were out and never ran."""
+        """Make these jobs ready again, which were out and never ran."""
         for slot in slots:
             if self.is_out(slot.index) and slot.attempt == self.attempt(slot.index):
                 self._put(slot.index, _READY)
@@ -259,7 +259,7 @@ class JobSlots:
                 self._put(index, self._let_out)
 
     def lose(self, index: int) -> None:
-        """Record that the ledger has given a job to no tree or to another tree."""
+        """Record that this tree no longer has a job: another tree has it, or no tree."""
         self._put(index, _ELSEWHERE)
 
     def return_ready(self, most: int) -> list[IndexRun]:
@@ -276,7 +276,9 @@ class JobSlots:
         return runs
 
     def release_doubt(self) -> None:
-        """Make the jobs in doubt ready, since no node holds them. Their attempt stays the same, because nothing of it can be running."""
+        """Make the jobs in doubt ready, since no node holds them. Each job keeps its attempt number, because no process of the attempt can
+        be running.
+        """
         if not self.in_doubt_count:
             return
         self._first = min(self._first, self._places.index(_IN_DOUBT))

@@ -42,7 +42,7 @@ class OperationNews:
     """The operations that a report of the ledger changed."""
 
     def __init__(self) -> None:
-        #: In the order of the first change. Some of the operations may be over by now.
+        #: The changed operations, in the order of their first change. Some of them may be over by now.
         self.changed: dict[OperationId, None] = {}
         #: Nodes that hold an allocation or a job that must be taken back.
         self.holders: set[NodeName] = set()
@@ -90,7 +90,7 @@ def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
 
 
 def drawing_terms(events: Iterable[Event], tree: TreeName) -> Iterator[int]:
-    """Yield the terms of the tree's allocators for which the log shows leased indexes, or that may lease from now on."""
+    """Yield the terms in these events: of the tree's allocators that leased indexes, or that may lease indexes from now on."""
     for event in events:
         if isinstance(event, AllocatorAttached) and event.tree == tree:
             yield event.term
@@ -172,7 +172,7 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
         operation.slots.share(event.below, event.runs if is_ours else (), event.free)
         operation.drawing &= not is_ours
     elif is_ours and not event.runs:
-        # If the tree released all indexes that it had, the operation has ended here.
+        # The event has no indexes: this tree has released all that it had, so the operation has ended here.
         _forget(facts, operation, news)
         return
     else:
@@ -227,7 +227,7 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
 def _update_owners(operation: Operation, live: LiveOperation) -> None:
     """Take over from the ledger's full state which indexes are this tree's.
 
-    Indexes that this tree is releasing are not its own while the ledger may still accept the release.
+    Indexes that this tree is releasing do not count as its own while the ledger may still accept the release.
     """
     slots, returning = operation.slots, operation.returning
     not_ours = [index for index in range(live.block) if live.done[index >> 3] >> (index & 7) & 1]
@@ -247,8 +247,8 @@ def _update_owners(operation: Operation, live: LiveOperation) -> None:
 def _is_known(operation: Operation, one: LoggedEnd) -> bool:
     """True if the end of a run changes nothing here.
 
-    Always False for a gang, which goes on only by what the ledger records. Always False for an operation that is ending, since its last
-    end may release it. Always False for an operation of several trees, since an end may let other trees run jobs.
+    Always False for a gang, since its phases follow what the ledger has recorded. Always False for an operation that is ending, since its
+    last end may release it. Always False for an operation of several trees, since an end may let other trees run jobs.
     """
     if one.retry is not None or operation.gang is not None or operation.ending or operation.slots.free is not None:
         return False

@@ -40,7 +40,7 @@ class LostNodeInDoubt(msgspec.Struct, frozen=True, tag="lost_node_in_doubt"):
 class PlaceTaken(msgspec.Struct, frozen=True, tag="place_taken"):
     """The allocation was preempted before the job began.
 
-    The job ends like one that ran, so that the operation's history shows the preemption.
+    The job's end is recorded as if it had run, so that the operation's history shows the preemption.
     """
 
 
@@ -124,7 +124,7 @@ def lose_doubtful(facts: Facts, operations: Iterable[Operation]) -> list[LostJob
         if operation.waits_for_lost_nodes and facts.recovery.some_may_return:
             continue
         node = next(iter(facts.recovery.lost_nodes))
-        # There may be very many unconfirmed jobs. Those beyond the bound stay unconfirmed until the next call.
+        # There may be very many unconfirmed jobs. Jobs beyond the bound stay unconfirmed until the next call.
         for slot in operation.slots.in_doubt(_MOST_LOST - len(lost)):
             lost.append(LostJob(node, operation.id, slot, AllocationId("unknown"), LostNodeInDoubt()))
             facts.recovery.unrecorded_losses.add(lost[-1].key)

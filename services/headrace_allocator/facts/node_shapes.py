@@ -1,7 +1,7 @@
-"""The shapes of nodes: the different tags and sizes, and which nodes have the same.
+"""Shapes of nodes. A shape is a set of tags with a size; nodes with the same tags and the same size have one shape.
 
 Shapes are numbered, and a set of shapes is an integer with one bit per shape. So a formula over tags is evaluated for all shapes at once,
-and sizes are compared in one table. Nodes may have as many different tags as there are nodes.
+and sizes are compared in one table. In the worst case each node has a shape of its own.
 
 Invariant (`check`): each node that accepts jobs is listed with its tags and size, and no other node is listed.
 """
@@ -25,7 +25,7 @@ Shape = tuple[TagSet, Resources]
 Nodes = dict[NodeName, Node]
 #: Number that stands for no bound. It is larger than the number of jobs on any node.
 _UNBOUNDED: Final = 1 << 31
-#: Upper bound of the remembered answers. There are few sizes of jobs, and each operation asks for the same ones.
+#: Upper bound of the remembered answers of `may_fit`. There are few sizes of jobs, so many operations ask the same question.
 _MOST_KEPT: Final = 512
 
 
@@ -196,7 +196,7 @@ class TaggedRooms:
         self._counted: dict[NodeName, tuple[TagSet, Resources]] = {}
 
     def note(self, node: Node) -> None:
-        """Record that a node's tags changed, or what the tree may use of it."""
+        """Record that a node's tags changed, or the resources that the tree may use of it."""
         name, now = node.record.node, _counted(node)
         before = self._counted.pop(name, None)
         if now is not None:

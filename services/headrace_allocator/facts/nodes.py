@@ -46,7 +46,7 @@ class Timing(msgspec.Struct, frozen=True):
     gang_hold_s: float = 30.0
     #: Shortest time between two heartbeats of a node, in milliseconds.
     shortest_pace_ms: int = 1_000
-    #: Heartbeats per second of all nodes together. If there were more, the pace would be made slower.
+    #: Upper bound of the heartbeats per second of all nodes together. With more nodes the pace is longer.
     heartbeats_per_s: int = 2_000
 
 
@@ -95,7 +95,7 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     at_s: float
     #: Number of allocations that the stage could have preempted.
     candidates: int
-    #: Resources that a job would have had with all these allocations preempted.
+    #: Resources that would have been free for a job if all these candidates had been preempted.
     room: Resources
     #: The operation that started a job in the stage; empty for none.
     started: OperationId
@@ -105,7 +105,8 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     exempt_until_s: float = 0.0
 
 
-#: Seconds that a job must end before the reserved node is needed: time for its start and for the report of its end.
+#: Margin in seconds for a job on a reserved node: it must end this long before the node is needed, so that there is time for its start and
+#: for the report of its end.
 _START_S: Final = 1.0
 
 
@@ -135,9 +136,9 @@ class Reservation:
 
 
 class Node:
-    """A node that is enrolled, or was and may still hold something."""
+    """A node that is enrolled, or that was enrolled and may still hold allocations."""
 
-    # The slots save memory: each heartbeat is about another node, and a node that takes less memory is sooner in the CPU cache.
+    # The slots save memory: each heartbeat is about another node, and a smaller node is loaded into the CPU cache sooner.
     __slots__ = (
         "allocations", "boottime_ms", "drained_empty", "enrolled", "failures", "gpus", "has_no_slots", "heard_s", "holds", "incarnation",
         "limits", "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
@@ -159,9 +160,9 @@ class Node:
         self.heard_s = heard_s
         #: CLOCK_BOOTTIME of the node's host at the last heartbeat, in milliseconds.
         self.boottime_ms = 0
-        #: All that the agent offered last.
+        #: Resources that the agent offered in its last heartbeat.
         self.offered = ZERO
-        #: The part of `offered` that the node may offer.
+        #: The part of `offered` that the terms of the node's enrolment allow.
         self.reported = ZERO
         #: The part of `reported` that the tree may use.
         self.total = ZERO
@@ -290,7 +291,8 @@ class Node:
         return self.incarnation is None or heartbeat.incarnation > self.incarnation
 
     def may_begin_anew(self, heartbeat: Heartbeat, lease_s: float, now: Moment) -> bool:
-        """True if a heartbeat of an earlier incarnation may be accepted: the newest was silent for a whole lease and holds nothing.
+        """True if a heartbeat of another incarnation than the newest may be accepted: the node was silent for a whole lease and holds
+        nothing.
 
         Otherwise a forged incarnation with a number ahead of the clock would shut out the node's own agent until the clock reaches that
         number.
@@ -378,7 +380,7 @@ def refused_incarnation(incarnation: Incarnation, now: Moment) -> BadRequest | N
 
 
 class LastHeard:
-    """Nodes in the order of their last heartbeats, so that a search for silent nodes looks at no other node.
+    """Nodes in the order of their last heartbeats, so that a search for silent nodes looks at silent nodes only.
 
     Invariant (`check`): no node was heard before the node in front of it.
     """

@@ -37,7 +37,7 @@ _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationStat
 #: An allocation gets as many jobs as end in this number of heartbeat round trips.
 ROUND_TRIPS_AHEAD: Final = 2
 
-#: Fraction of a job that an operation must be owed to count as owed the job: shares are floats.
+#: An operation that is owed this fraction of a job counts as owed the whole job, because shares are floats with rounding errors.
 _NEARLY_A_JOB: Final = 0.999
 
 #: Weight of the newest job in the moving average of job lengths.
@@ -47,7 +47,8 @@ _NEWEST_WEIGHT: Final = 0.2
 class Returning(msgspec.Struct, frozen=True):
     """Job indexes that this tree is releasing, for as long as the ledger may accept or refuse the release.
 
-    The ledger accepts the release only as the next change of the indexes' owners. So the next change in the log settles it.
+    The ledger refuses the release if another change of the owners of the operation's indexes came before. So the next such change in the
+    log shows whether the release was accepted.
     """
 
     change: int
@@ -71,7 +72,7 @@ class Operation:
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
-        #: The facts by which a heartbeat can tell that the allocations of the operation need no order.
+        #: What shows on a heartbeat that the allocations of the operation need no order.
         self.rest = Rest(math.inf)
         self._mean_job_ms = math.inf
         self.id, self.user = live.operation, live.user
@@ -87,18 +88,18 @@ class Operation:
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Term of the allocator that last leased indexes, if the ledger has reported it; 0 in several trees, whose terms differ.
+        #: Term of the allocator that last leased indexes, as the ledger reported it; 0 in several trees, since each tree has its own terms.
         self.block_term = live.block_term if live.free is None else 0
-        #: `held`: all that the operation holds on nodes; `in_doubt`: the most that the unconfirmed jobs may hold for which limits are
-        #: charged; `total`: the cluster total that the shares of the snapshot are fractions of.
+        #: `held`: all that the operation holds on nodes; `in_doubt`: the most that the jobs counted in `charged_doubt` may hold;
+        #: `total`: the cluster total that the shares of the snapshot are fractions of.
         self.held = self.in_doubt = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
-        #: `charged_doubt`: number of unconfirmed jobs that count under limits, since these jobs may run.
+        #: `charged_doubt`: number of unconfirmed jobs that count under limits; `running_jobs`: number of allocations that run a job.
         self.charged_doubt = self.running_jobs = 0
         #: Number of running jobs that report progress, and the sum of their progress in thousandths.
         self.progress = (0, 0)
-        #: By node and id, since two nodes may report allocations with the same id.
+        #: The operation's allocations by node and id, since two nodes may report allocations with the same id.
         self.allocations: dict[tuple[NodeName, AllocationId], Allocation] = {}
         self.groups = AllocationGroups(self.rest)
         #: The operation's item in the newest snapshot of shares that it has taken over.
@@ -107,14 +108,14 @@ class Operation:
         #: Breaks ties in satisfaction and in the share above the fair share. In a fifo pool it is the position in the pool's order.
         self.rank = live.started_at_ms
         self.in_fifo_pool, self.dominant_resource, self.preemption_priority = False, "cpu", PreemptionPriority.NONE
-        #: The starvation of the operation, by the time that it has been below its fair share.
+        #: Whether the operation itself starves, that is, has been below its fair share for longer than a timeout.
         self.starvation = StarvationStatus.NON_STARVING
-        #: The total with the shares. It is prepared when the operation's position is first computed from these shares.
+        #: Cluster total and fair share, prepared for computing satisfaction. None until a position is computed from the present shares.
         self.owed: Owed | None = None
         self._options = EffectiveOptions()
         #: The inputs from which `_options` was computed.
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
-        #: The inputs by which the allocations were divided into groups.
+        #: The inputs by which the allocations were divided into preemption groups.
         self._cut_by: tuple[object, ...] = ()
         #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
         self.changes = live.changes
@@ -122,9 +123,9 @@ class Operation:
         #: `drawing`: True while a block of indexes is being leased. `yields`: True if this tree leases no indexes until the next tick,
         #: because another tree wanted jobs of the operation or no index was free.
         self.drawing = self.yields = False
-        #: How its jobs ended; None before the first job has ended.
+        #: How the operation's jobs ended; None before the first job has ended.
         self.outcomes: Outcomes | None = None
-        #: Bound of a pool that the size of its jobs breaks; None if none is broken. No job of the operation starts while there is one.
+        #: The bound of a pool that the size of the operation's jobs breaks, so that none of them starts; None if no bound is broken.
         self.refused_size: RefusedSize | None = None
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
@@ -162,7 +163,7 @@ class Operation:
     def set_share(self, item: ShareItem, total: Resources) -> None:
         """Take over the operation's item in a snapshot of shares. The shares are fractions of `total`."""
         if item.demand_share != self.demand_share or total is not self.total:
-            # Computed on demand: most snapshots change only the fair share, of thousands of operations.
+            # `most_held` is computed again only when it is needed. Most snapshots change only the fair share, on which it does not depend.
             self._most_held = None
         self.share = item
         self.fair_share, self.demand_share = item.fair_share.total, item.demand_share
@@ -176,7 +177,7 @@ class Operation:
     def most_held(self) -> Resources | None:
         """The most that the operation may hold so that one more job stays within its demand.
 
-        The demand includes what the operation held when the snapshot was made. None before a snapshot that knows the cluster.
+        The demand includes what the operation held when the snapshot was made. None before a snapshot has the cluster total.
         """
         if self.total != ZERO and (self._most_held is None or self.spec.tasks):
             # With tasks, the least need of the pending jobs changes with each start.
@@ -203,7 +204,7 @@ class Operation:
         self._options_of, self._options_at = made_of, pools.rules
 
     def cut_groups(self, pools: PoolStates) -> AllocationGroups:
-        """Return the allocations of the operation, cut into groups by its share and the tree's rules."""
+        """Return the operation's allocations, divided into preemption groups by the present share and the present rules of the tree."""
         if self.rest.cut_at != pools.rules:
             options = self.options(pools)
             made_of = (self.share, options, pools.options, pools.total)
@@ -331,7 +332,7 @@ def pending_resources(operation: Operation) -> Resources:
 
 
 def charge_doubt(operation: Operation) -> Resources:
-    """Charge limits for the jobs of an operation that are unconfirmed now. Returns the resources that are charged in addition."""
+    """Count the present unconfirmed jobs of an operation under limits. Returns the resources that are counted more than before."""
     spec, slots, before = operation.spec, operation.slots, operation.in_doubt
     operation.charged_doubt = slots.in_doubt_count
     of_tasks = (task.resources * slots.in_doubt_of(number) for number, task in enumerate(spec.tasks))
@@ -354,7 +355,8 @@ def note_progress(operation: Operation, before: RunningJob | None, after: Runnin
 
 
 def take_usage(operation: Operation, item: ShareItem) -> bool:
-    """Take over an item of a snapshot of shares if only the operation's usage changed. The allocator counts usage itself.
+    """Take over the operation's item of a snapshot if only its usage changed. This moves no operation in the order, because the allocator
+    counts usage itself.
 
     Returns False if anything else changed. Then nothing is taken over.
     """

@@ -57,7 +57,8 @@ class OtherPlaces(NamedTuple):
     everywhere: bool
     #: Pools whose own operations may have another position, because options of the pool changed.
     in_pools: list[PoolName]
-    #: Pools of which only the shares changed. They are too many to be repositioned at once; all other pools are in `PoolStates.changed`.
+    #: Pools of which only the shares changed. They are too many to be repositioned at once. All other changed pools are
+    #: in `PoolStates.changed`.
     of_pools: list[PoolName]
 
 
@@ -75,7 +76,7 @@ class PoolState:
         self.above = above
         #: Resources that the operations below the pool hold.
         self.used = ZERO
-        #: The largest amount that the unconfirmed jobs of these operations may hold in addition.
+        #: The largest amount that unconfirmed jobs of the operations below the pool may hold in addition.
         self.in_doubt = ZERO
         self.set_item(None)
 
@@ -153,7 +154,7 @@ class PoolStates:
         self.min_spare = self.options.min_spare_allocation_resources_on_node.whole
         #: Rises with each snapshot that changes a limit or the parent of a pool.
         self.limits_changes = 0
-        #: True once a snapshot that knows the cluster was taken over. Before it, limits are unknown.
+        #: True once a snapshot with a cluster total was taken over. Limits are unknown until then.
         self.limits_known = False
         self.root = PoolState(ROOT_POOL, None)
         #: Pools whose usage exceeds their limit.
@@ -234,9 +235,10 @@ class PoolStates:
         return (*above, *own) if own else above
 
     def refused_size(self, spec: OperationSpec) -> RefusedSize | None:
-        """Return the highest level whose bounds of the resources of one job the jobs of an operation break; None if they break none.
+        """Return the bound of job size that the jobs of an operation break, with the pool that sets it; None if they break none.
 
-        The first task whose jobs break bounds counts.
+        The levels from the operation's pool up to the root are examined as long as a bound is broken. The highest level with a
+        broken bound counts. With tasks, the first task whose jobs break a bound counts.
         """
         return next((refused for size in spec.sizes if (refused := self._refused(spec.pool, size)) is not None), None)
 
@@ -274,7 +276,7 @@ class PoolStates:
     ) -> list[str]:
         """Return a text for each broken invariant of one resource of one pool; empty if the pool is unknown.
 
-        `held` is the amount that the pool's own operations hold, and `in_doubt` the amount that their unconfirmed jobs may hold.
+        `held` are the amounts that the pool's own operations hold, and `in_doubt` the amounts that their unconfirmed jobs may hold.
         """
         pool, amount = self._known.get(name), attrgetter(resource)
         if pool is None:
@@ -298,7 +300,7 @@ class PoolStates:
 
     def _move(self, pools: list[PoolState]) -> None:
         """Move pools below their parents, with all that is used below them."""
-        # All pools are taken out first, since parent and child may have changed places.
+        # All pools are taken out first, since a pool may now be below its former child.
         for pool in pools:
             for above in list(pool.path())[1:]:
                 above.add(ZERO - pool.used, ZERO - pool.in_doubt)

@@ -1,6 +1,6 @@
 """Allocations that are preempted. From the decision on they do not count as used, so that other operations get the resources.
 
-A graceful request is only a request: the allocation counts as used until it ends.
+A graceful preemption only asks the job to end, so the allocation counts as used until its end.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Each border has a bound: threshold * fair share, or the usage threshold. An allo
 together use less than the bound. So the allocation that crosses the bound is protected, however large it is. Usages and bounds are
 compared as shares of the present total.
 
-The usage before an allocation is counted by the sizes of the allocations before it. That costs next to nothing, whatever the size of the
-operation. The position of the second border is remembered until usage or shares change.
+The usage before an allocation is computed from the number of allocations of each size before it. Sizes are few, so this costs next to
+nothing even in a large operation. The position of the second border is remembered until usage or shares change.
 
 Invariant (`check`): cutting the groups from scratch gives the same result.
 
@@ -65,7 +65,7 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
     #: The oldest allocations that together stay below this amount are protected, regardless of the fair share. A resource that is left
     #: out is not bounded; `NOTHING` protects no allocation.
     usage_threshold: PartialResources = NOTHING
-    #: True if the allocation that crosses a bound is right of the border.
+    #: True if the allocation that crosses a bound is right of the border, and so not protected.
     crossing_is_preemptible: bool = False
     #: True if the allocation that crosses the second bound may be preempted for an operation that is owed a whole job.
     crossing_may_go: bool = False
@@ -89,14 +89,14 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
         return (times * u, times * c, times * g, times * m, times * n)
 
     def covers(self, border: GroupBorder, before: Resources, own: Resources) -> bool:
-        """True if an allocation is left of a border: it uses `own`, and the allocations before it use `before`."""
+        """True if an allocation that uses `own` is left of a border, when the allocations before it use `before`."""
         usage = before + own if self.crossing_is_preemptible else before
         return border.protects(usage) or self.is_near(border, usage)
 
     def is_near(self, border: GroupBorder, usage: Resources) -> bool:
         """True if a usage is protected although it equals the bound of the border, within `EPS`.
 
-        It can be true only if the allocation that crosses a bound is preemptible, since `usage` then includes its own usage.
+        It can be true only with `crossing_is_preemptible`, since `usage` then includes the usage of the allocation itself.
         """
         return self.crossing_is_preemptible and _near(border.bound, usage.share_of(self.total))
 
@@ -155,7 +155,7 @@ _UNTOLD: Final = Protection()
 
 
 class AllocationGroups:
-    """The allocations of one operation by progress, cut into groups. The usage before an allocation is counted only when needed."""
+    """The allocations of one operation, sorted by progress and divided into groups. Usages are summed up only when they are needed."""
 
     __slots__ = (
         "_allocations", "_borders", "_by_usage", "_is_nested", "_is_next_kept", "_kept", "_kept_by", "_kept_size",
@@ -169,13 +169,14 @@ class AllocationGroups:
         #: Positions of the allocations by the amount that they use, sorted. Most operations have jobs of one size only.
         self._by_usage: dict[Resources, list[Position]] = {}
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
-        #: Borders by the group behind each, made when needed: with each snapshot the borders of thousands of operations change.
+        #: Borders, each by the group to its right. They are computed when needed, since each snapshot changes those of thousands of
+        #: operations.
         self._borders: dict[Group, GroupBorder] = {}
         #: For jobs of one size: number of allocations before the border `_kept_by`.
         self._kept = 0
         self._kept_by: GroupBorder | None = None
         self._kept_size = ZERO
-        #: False if the next allocation after those is known to be behind the border.
+        #: False if the allocation after the first `_kept` allocations is known to be right of the border.
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:

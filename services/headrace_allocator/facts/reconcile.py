@@ -120,7 +120,8 @@ class _Reconciliation:
         """Compare a node report that lists other allocations than booked, or lists them in another order."""
         allocations = self._node.allocations
         shown = 0
-        # If an allocation is listed twice, the last report counts. If both counted, the number would hide a missing allocation.
+        # If an allocation is listed twice, the last report counts. If both were counted in `shown`, a missing allocation would not be
+        # noticed.
         for report in self._picture.values():
             known = allocations.get(report.id)
             if known is not None and known.shows_nothing_new(report):
@@ -146,15 +147,15 @@ class _Reconciliation:
             elif key not in node.reporting:
                 holder = self._holder(end)
                 if holder is None and not self._is_unconfirmed(end):
-                    # The agent need not report a late or forged end again. But if the job was lost, the loss must be recorded first: if
-                    # this allocator were killed before that, nothing would say that this attempt ended.
+                    # The agent need not report a late or forged end again. But if the job was lost, the ledger must record the loss
+                    # first: if this allocator were killed before that, nothing would say that the attempt ended.
                     if key not in self._facts.recovery.unrecorded_losses:
                         self._findings.forget_ends.append(key)
                     continue
                 node.reporting.add(key)
                 if holder is not None and holder.start is not None and end.start != holder.start:
-                    # The end may lack the record, because the runner is of an older version or did not see the job end. The allocator's
-                    # own record also counts more than the node's.
+                    # The end may lack the record of the start, because the runner is of an older version or did not see the job end.
+                    # If the end has a record, the allocator's own record still counts more.
                     end = msgspec.structs.replace(end, start=holder.start)
                 self._findings.ends.append(end)
                 self._book_end(end, holder)
@@ -168,10 +169,10 @@ class _Reconciliation:
         return allocation if slot is not None and slot.attempt == end.attempt else None
 
     def _is_unconfirmed(self, end: JobEnd) -> bool:
-        """True if any node may hold the job, so that this node's end counts. If another node must hold it, records a foreign claim.
+        """True if the job is unconfirmed, so that any node may hold it and this node's end counts.
 
-        An end is only late, and no foreign claim, in three cases: the operation is over, the attempt is over, or the allocation is being
-        taken back because another allocation holds the job.
+        If another node must hold the job, the end is recorded as a foreign claim. It is only late, and no claim, in three cases: the
+        operation is over, the attempt is over, or the allocation is being taken back because another allocation holds the job.
         """
         operation = self._facts.operations.get(end.operation)
         if operation is None or has_ended(operation.slots, end.index, end.attempt):
@@ -201,8 +202,8 @@ class _Reconciliation:
             operation.slots.end(end.index, end.attempt)
             self._facts.failing.note_end(self._node, operation, end)
             self._touch(operation.id)
-            # Jobs that fail at once say nothing about the length of other jobs. If they did, allocations on other nodes would get many jobs
-            # ahead, and operations that have none would wait.
+            # Jobs that fail at once say nothing about the length of other jobs. If their lengths counted, allocations on other nodes would
+            # get many jobs ahead, and operations without allocations would wait.
             has_failed_at_once = end.result is JobResult.FAILED and self._facts.failing.is_on
             has_length = end.result in _WHOLE_RUNS and not has_failed_at_once
             if has_length and end.ended_at_ms >= end.started_at_ms > 0:
@@ -216,7 +217,7 @@ class _Reconciliation:
         self._node.sent = None
         same_life = heartbeat.incarnation == sent.incarnation
         obeyed = same_life and heartbeat.applied >= sent.seq
-        # An earlier incarnation may have obeyed. Its jobs may have ended since, with ends that did not fit into the heartbeat.
+        # An earlier incarnation of the agent may have obeyed. Its jobs may have ended since, with ends that did not fit into the heartbeat.
         never_happened = not obeyed and (same_life or heartbeat.ends_waiting == 0)
         for start in sent.start:
             allocation = self._node.allocations.get(start.allocation)
@@ -235,8 +236,8 @@ class _Reconciliation:
             allocation = self._node.allocations.get(take_back.allocation)
             if allocation is None or allocation.preemption is None or self._is_going(allocation):
                 continue
-            # For a gang, resources are freed on all its nodes at once. So the order is sent again, even if the answer to one of the nodes
-            # was lost.
+            # For a gang, allocations are preempted on all its nodes at once. So if the answer to one of the nodes was lost, the preemption
+            # is not undone: the order is sent again.
             if not _gathers_all(self._facts, allocation.preemption.beneficiary):
                 undo_preemption(self._facts, allocation)
                 self._findings.undone += 1
@@ -332,10 +333,10 @@ class _Reconciliation:
         return is_nobodys and operation is not None and operation.block_term < self._facts.term
 
     def _adopt(self, report: AllocationReport, *, is_orphan: bool) -> Allocation:
-        """Book an unknown allocation: of an earlier allocator, or of an operation that is over.
+        """Book an allocation that is not in the books: an earlier allocator started it, or its operation is over.
 
-        It is booked for its operation if the node may hold one of its jobs. In the node's first report of this term it is also booked
-        with jobs that are over. Without this rule a faulty node could use up the fair share of any operation.
+        It counts for its operation if the node may hold one of its jobs. In the node's first report of this term it also counts if its
+        jobs are over. Any other allocation counts for no operation: otherwise a faulty node could use up an operation's fair share.
         """
         operation = self._facts.operations.get(report.operation)
         slots, node = shown_slots(report), self._node.record.node
@@ -344,7 +345,7 @@ class _Reconciliation:
             or (self._facts.recovery.awaits(node) and not any(_is_foreign(operation, slot) for slot in slots))
         )
         size = _size_of(operation, report)
-        # The size is cut so that the node does not exceed what a node can have, and no sum exceeds what messages and tables can hold.
+        # The size is reduced so that the node's usage stays within `MOST_OF_A_NODE`, and all sums within what messages and tables can hold.
         size = size.within(MOST_OF_A_NODE - self._node.used)
         allocation = Allocation(report.id, report.operation if may_hold else NO_OPERATION, node, size)
         allocation.confirmed = True
@@ -361,15 +362,15 @@ class _Reconciliation:
         if operation is None or operation.ending or not may_hold:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         if report.state is AllocationState.CLOSING and report.preemption is None and self._lacks_records:
-            # An earlier allocator preempted so many allocations at once that most likely this one was preempted, too, and its resources
-            # went to others.
+            # The report is full of preemption records. So most likely this closing allocation was preempted, too, and other operations got
+            # its resources.
             self._facts.set_usage(allocation, ZERO)
         return allocation
 
     def _adopt_slots(self, allocation: Allocation, report: AllocationReport, *, ready: bool = False) -> None:
-        """Book the jobs that an allocation holds and the books do not show there: an earlier allocator gave them out."""
-        # The operation comes from the booked allocation and not from the report: if the node named another operation, the jobs would be
-        # booked for that one.
+        """Book the jobs that the node shows in an allocation and that are not booked in it: an earlier allocator gave them out."""
+        # The operation comes from the booked allocation and not from the report: otherwise a node that named another operation would get
+        # jobs booked for that operation.
         operation = self._facts.operations.get(allocation.operation)
         if operation is None:
             return
@@ -380,8 +381,8 @@ class _Reconciliation:
                 allocation.hold([slot])
                 self._touch(operation.id)
             elif report.state in (AllocationState.WAITING, AllocationState.RUNNING) and allocation.take_back is None:
-                # The job is not run here: the attempt was given up, the job is done, or it runs elsewhere. Two attempts of a job must not
-                # run side by side.
+                # The node must not run the job: the attempt was given up, the job is done, or it runs elsewhere. Two attempts of a job must
+                # not run side by side.
                 allocation.take_back = TakeBackReason.OPERATION_ENDED
                 self._note_refused(operation, allocation, slot)
 
@@ -397,7 +398,7 @@ class _Reconciliation:
             self._note_foreign("holds", key, allocation.id)
 
     def _give_back(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
-        """Make slots that never ran ready again at once, with the same attempt."""
+        """Return jobs of an allocation that never ran. They are ready again at once, with the same attempt."""
         # Duplicates are dropped: a node may list a slot twice.
         returned = [slot for slot in dict.fromkeys(slots) if allocation.slots.get(slot.index) == slot]
         if not returned:
@@ -410,7 +411,9 @@ class _Reconciliation:
             self._touch(operation.id)
 
     def _lose_slots(self, allocation: Allocation, slots: Iterable[JobSlot], ran: RunningJob | None) -> None:
-        """End those slots as lost that the node no longer shows. `ran` is the job that the node showed in the allocation before."""
+        """End the jobs of these slots as lost, because the node no longer shows them. `ran` is the job that the node showed in the
+        allocation before.
+        """
         began = JobSlot(ran.index, ran.attempt) if ran is not None and ran.started_at_ms else None
         lost = []
         for slot in list(slots):
@@ -432,7 +435,7 @@ class _Reconciliation:
 
 
 def _size_of(operation: Operation | None, report: AllocationReport) -> Resources:
-    """Return the size of an unknown allocation: that of its jobs; the size in the report if no known job is in it."""
+    """Return the size of an allocation that is not in the books: the size of its jobs, or the size in the report if no job is known."""
     if operation is None:
         return report.resources
     if not operation.spec.tasks:

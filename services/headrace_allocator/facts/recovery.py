@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import JobKey
 
 
 class Recovery:
-    """Facts that this allocator does not know yet, as nodes that have not reported since its start."""
+    """The nodes that have not reported since this allocator started. Facts that depend on their reports are not known yet."""
 
     def __init__(self) -> None:
         self.operations_known = False
@@ -34,7 +34,7 @@ class Recovery:
         self._enrolled = 0
         #: Nodes that may run unknown jobs.
         self._unheard: set[NodeName] = set()
-        #: The nodes among `_unheard` that usage still waits for.
+        #: Nodes in `_unheard` without whose reports usage is not complete.
         self._missing: set[NodeName] = set()
 
     def begin(self, enrolled: Iterable[NodeName]) -> None:

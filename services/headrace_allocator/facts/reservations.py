@@ -1,6 +1,7 @@
 """Reserved nodes: each is kept for one operation whose next job is larger than the free resources of every node.
 
-On a reserved node nothing starts that would delay that job: only what fits beside it, or is sure to end before it is expected to fit.
+On a reserved node nothing starts that would delay the reserved job. Only jobs start that fit beside it, or that are sure to end before it
+is expected to fit.
 So the node drains until the job fits.
 An operation has one reserved node. A gang that gathers resources has up to one for each job that has no resources yet.
 Invariant (`check`): a node is reserved for one operation, and both know of each other.

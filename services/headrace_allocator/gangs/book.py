@@ -22,9 +22,9 @@ class Gangs:
         self.changed: dict[OperationId, None] = {}
         #: The gang for which resources are gathered; None if there is none.
         self.gathering: OperationId | None = None
-        #: The state of nodes and limits at which it was last computed how many jobs of each gang can run at once.
+        #: Value of `bounds_of_gangs` when the numbers of jobs that can run at once were last computed.
         self.judged_by: tuple[int, ...] = ()
-        #: By pool, the number of the last turn in which one of its gangs found too few resources.
+        #: By pool, the number of the last turn in which a gang of the pool found too few resources.
         self.vain_turns: dict[PoolName, int] = {}
 
     def note(self, operation: OperationId) -> None:

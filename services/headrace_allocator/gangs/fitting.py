@@ -16,7 +16,7 @@ from headrace_allocator.gangs.gang import JobsAtOnce
 
 
 def judge_size(facts: Facts, operation: Operation) -> None:
-    """Compute whether its pools accept jobs of their sizes, and which sizes some node could ever run.
+    """Compute whether the pools of an operation accept the sizes of its jobs, and for which sizes some node is large enough.
 
     For a gang, also compute how many of its jobs could run at once.
     """

@@ -24,7 +24,7 @@ from headrace_allocator.facts.allocations import Allocation
 
 #: Seconds before resources are gathered again for a gang that found too few. Each further pause in a row is twice as long.
 _FIRST_PAUSE_S: Final = 5.0
-#: Upper bound of such a pause, in seconds.
+#: Upper bound of a gang's pause, in seconds.
 _LONGEST_PAUSE_S: Final = 300.0
 
 

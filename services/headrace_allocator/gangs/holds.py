@@ -12,7 +12,9 @@ from headrace_allocator.gangs.gang import GangPhase
 
 
 def hold(facts: Facts, name: AllocationId, operation: Operation, node: Node, job: Resources) -> Allocation:
-    """Hold resources on a node for one job of a gang. They count as precommit until a heartbeat shows the allocation."""
+    """Hold resources on a node for one job of a gang. They count as precommit (usage that no node has confirmed) until a
+    heartbeat shows the allocation.
+    """
     assert operation.gang is not None
     allocation = Allocation(name, operation.id, node.record.node, job)
     allocation.slots = {slot.index: slot for slot in operation.slots.take(1)}

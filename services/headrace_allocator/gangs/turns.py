@@ -63,7 +63,7 @@ class GangStarts:
     # --- on a heartbeat -------------------------------------------------------------------------------------------
 
     def hear(self, node: Node, now: Moment) -> None:
-        """Check, on a heartbeat, whether the node still has enough free resources for those that are held on it."""
+        """Check, on a heartbeat, whether the resources that are held for gangs still fit on the node."""
         if not node.holds:
             return
         concerned = [self._facts.operations[name] for name in {one.operation for one in node.holds.values()}]
@@ -162,7 +162,7 @@ class GangStarts:
             return
         release_ended(self._facts, operation)
         if gang.phase in (GangPhase.WAITING, GangPhase.PAUSED, GangPhase.YIELDING) and members(operation):
-            # An allocator before this one started the gang.
+            # An earlier allocator started the gang.
             self._enter(operation, GangPhase.RUNNING)
         self._release_spare_nodes(operation)
         match gang.phase:
@@ -201,7 +201,7 @@ class GangStarts:
         self._enter(operation, GangPhase.STARTING, now.steady_s + _START_S)
 
     def _release_spare_nodes(self, operation: Operation) -> None:
-        """Keep one reservation for each job of a gang without resources, and end the others: those that are expected to take longest."""
+        """Keep one reservation for each job of a gang without resources. The reservations that are expected to take longest are ended."""
         book = self._facts.reservations
         there = sorted(book.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
         for reservation in there[operation.slots.ready_count :]:
@@ -245,7 +245,7 @@ class GangStarts:
                 each.gang.until_s = now.steady_s
 
     def _let_others_go_first(self, operation: Operation, now: Moment) -> None:
-        """Make gangs yield whose pool had a turn without success more recently than another pool.
+        """Make gangs yield to gangs of other pools whose last vain turn (with too few resources) was longer ago.
 
         The shares are the same as before the turn, so without this rule the same pool would get the next turn.
         """

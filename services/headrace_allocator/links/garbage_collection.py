@@ -6,16 +6,17 @@ import gc
 from typing import Final
 
 _YOUNGEST: Final = 0
-#: Number of messages between two runs. The objects that a few messages made are still in the core's caches, so that examining them is
-#: cheap.
+#: Number of messages between two runs of the garbage collector. The objects that a few messages made are still in the core's caches, so
+#: that examining them is cheap.
 _EVERY: Final = 4
 
 
 class YoungObjects:
     """Runs the garbage collector on the objects made since its last run, once in a number of messages.
 
-    By itself the collector starts a run when enough more objects were made than freed. Code that replaces objects frees as many as it
-    makes, so runs were rare: a single run found tens of thousands of new objects, and no message was answered meanwhile.
+    By itself the collector runs once the objects that were made exceed the objects that were freed by a certain number. Code that replaces
+    objects frees as many as it makes, so runs were rare: a single run found tens of thousands of new objects, and no message was answered
+    meanwhile.
 
     After a run, the objects that are still in use are frozen: no later run examines them. Reference counting still frees them once nothing
     refers to them. Heartbeats make no cycles that outlive a run, so examining old objects would find nothing, and would delay messages.

@@ -36,7 +36,7 @@ _REPORT_BYTES: Final = 256 * 1024
 #: Seconds of the pause after a report, for each reported end beyond the first, so that ends which arrive meanwhile go together in the
 #: next report.
 _GATHER_EACH_S: Final = 0.005
-#: Upper bound of that pause, in seconds.
+#: Upper bound of the pause after a report, in seconds.
 _GATHER_MOST_S: Final = 0.02
 
 
@@ -104,7 +104,8 @@ class LedgerLink:
         self._report_wanted.set()
 
     async def keep_reporting(self, before: Callable[[], Awaitable[None]]) -> None:
-        """Report ends to the ledger, in order and again until it confirms them. Ends that arrive meanwhile go together.
+        """Report ends to the ledger in order, and repeat each report until the ledger confirms it. Ends that arrive meanwhile go into one
+        report.
 
         Calls `before` before each report, so that followers hear how a job got its allocation before they hear of the job's end.
 
@@ -144,7 +145,7 @@ class LedgerLink:
             self._log.info("ledger does not answer", verb=verb, error=str(error), **what)
             return None
         if isinstance(answer, StaleTerm):
-            # The call deposes the allocator only if another one has really taken that term, so one forged answer deposes no leader.
+            # `on_term` deposes this allocator only if another allocator has really taken the term, so a forged answer deposes no leader.
             self._role.on_term(answer.known, "the ledger")
             return None
         if isinstance(answer, Refusal):

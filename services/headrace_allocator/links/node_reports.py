@@ -19,7 +19,7 @@ from headrace.wire.heartbeat import MOST_REPORTS, AllocationReport, Heartbeat
 #: Upper bound of the bytes kept for all nodes together. The decoded objects take ten times as much: 150 MB for 10,000 nodes with 20
 #: allocations each.
 _MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
-#: Upper bound of the allocation reports that may be missing between two that were neighbours. If more are missing, all further reports
+#: Upper bound of the successive allocation reports of the previous heartbeat that may be gone. If more are gone, the reports after the gap
 #: are decoded.
 _MOST_GONE: Final = 4
 _NO_REPORTS: Final = msgspec.Raw(b"\x90")
@@ -33,7 +33,7 @@ class _UnreadHeartbeat(Heartbeat, frozen=True):
 
 
 class _Picture:
-    """The newest node report, as bytes and decoded."""
+    """The newest report of one node, as bytes and decoded."""
 
     __slots__ = ("data", "parts", "reports")
 

@@ -1,7 +1,7 @@
 """The record that a tree's allocator keeps for the next one: the longest lease, empty nodes, and jobs that were never given out.
 
 A runner remembers the longest lease that it was ever sent, and may keep its jobs running for that long without a message. So jobs of a
-silent node may be given out again only after that lease. Only the silent node itself also knows the longest lease, so the record has a
+silent node may be given out again only after that lease. The silent node, which knows this lease, cannot be asked, so the record has a
 copy. Empty nodes are explained in `facts.empty_nodes`.
 
 An allocator that stops in order writes the jobs that it never gave out as its last step: it gives out nothing afterwards. The next
@@ -37,7 +37,7 @@ class LongestLease:
         self._record = LongestLeaseRecord(term)
 
     async def claim(self, lease_ms: int) -> LongestLeaseRecord:
-        """Claim the record for this allocator's term. When it returns, the record durably has a lease at least as long as `lease_ms`.
+        """Claim the record for this allocator's term. When the call returns, the record durably has a lease of at least `lease_ms`.
 
         Returns what the earlier allocator left, with the longest lease that nodes may know or get. Raises `KeyFenced` and `BusError`.
         """

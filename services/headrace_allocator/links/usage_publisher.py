@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 #: Number of operations whose usage is collected between two turns of the event loop; 100 take some 2 ms.
 _SLICE: Final = 100
-#: Number of items from which on they are compared and encoded in a thread. A thread costs as much as some fifty items.
+#: If there are more items than this, they are compared and encoded in a thread. A thread costs as much as some fifty items.
 _MANY: Final = 500
 
 

@@ -5,8 +5,8 @@ pool from a guarantee that is hardly larger than one of these jobs. With the opt
 no other victim also considers this allocation.
 
 Two rules keep two operations from preempting each other in turn. The operation that starts stays within its fair share. The operation
-that loses the allocation has more than its fair share, and so has each pool that is above the losing operation only. So each such
-preemption reduces the usage beyond fair shares.
+that loses the allocation has more than its fair share, and so has each pool that is above the losing operation and not above the
+other. So each such preemption reduces the usage beyond fair shares.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class GangResourceSearch:
         return self._all_of(gang, stage)
 
     def _next_gang(self, now: Moment) -> Operation | None:
-        """Return the next gang to search for: among the starving gangs the aggressive ones first, then the least satisfied one."""
+        """Return the next gang to search for: gangs that starve aggressively come first, then the gang with the lowest satisfaction."""
         facts, backoff_s = self._facts, self._facts.pools.options.preemptive_scheduling_backoff / 1000
         found = []
         for operation in islice(facts.gangs.of.values(), _MOST_GANGS):

@@ -1,9 +1,9 @@
 """Gangs as victims in trees with the option `preempt_gangs_whole`: a running gang is preempted as a whole or not at all.
 
 Ending one job ends all jobs of a gang, so its jobs are not victims one by one. A gang is preempted for a starving operation, or for a
-starving pool above the operation. The shortage must be at least as large as what the gang holds, and larger than what the gang is owed.
-Both are measured in the gang's dominant resource. If two gangs cannot run together, each is owed a part, so neither is preempted for the
-other: the second gang starts when the first one has ended.
+starving pool above the operation. The starving element must lack at least as much as the gang holds, and more than the gang is owed,
+measured in the gang's dominant resource. If two gangs cannot run together, each is owed a part, so neither is preempted for the other: the
+second gang starts when the first one has ended.
 """
 
 from __future__ import annotations

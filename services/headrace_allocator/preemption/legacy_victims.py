@@ -1,4 +1,5 @@
-"""The older victim rules (`victim_rules: legacy`): pools are shielded, too. Operations below a shielded pool may still preempt inside it.
+"""The older victim rules (`victim_rules: legacy`): starving and unsatisfied pools shield all allocations below them. Only
+operations below the same pool may still preempt such allocations.
 
 Source: section 9.3 of the specification of allocation and preemption.
 """
@@ -68,8 +69,9 @@ def start(
     free: Collection[Allocation],
     held: Mapping[PoolName, list[Allocation]],
 ) -> tuple[Placement | None, list[Allocation]]:
-    """Start one job in the free resources of the node, in place of `free` allocations and of the allocations that are held for it.
+    """Start one job in the resources that are free on the node or could be freed for it.
 
+    All `free` allocations could be preempted for the job, and those `held` allocations whose shielding pool is above the job's operation.
     Return the start, and the held allocations that may be preempted for it. What may be preempted also counts as free under the limits of
     pools; there is no tolerance.
     """

@@ -1,4 +1,4 @@
-"""Preemption for no other operation: graceful requests, overcommitted nodes, and operations or pools above their limits. Pure."""
+"""Preemption without a beneficiary: graceful requests, overcommitted nodes, and operations or pools above their limits. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from headrace_allocator.preemption.victims import Preemption, keep_order, pool_a
 
 
 def asked_gracefully(overlay: Overlay) -> Iterator[Preemption]:
-    """Yield a request for each preemptible allocation of a graceful operation on the node that was not asked before.
+    """Yield one request to end for each preemptible allocation of a graceful operation on the node.
 
-    The allocations count as used until they end. Gangs that are preempted as a whole get no request, since it would be for a part of
-    them.
+    The allocations count as used until they end. Gangs that are preempted as a whole get no request, since the request would concern
+    only a part of the gang.
     """
     for allocation in overlay.view.restless:
         operation = overlay.view.operations.get(allocation.operation)

@@ -79,19 +79,19 @@ class StageOutcome(msgspec.Struct, frozen=True):
     preemptions: list[Preemption]
     #: Number of allocations that could be preempted. Allocations whose jobs are too young do not count.
     candidates: int
-    #: Usage of these allocations together.
+    #: Usage of all candidates together.
     discount: Resources
     #: Free resources of the node before the stage.
     room: Resources
     #: Resources that were freed for the start but that it does not need.
     unused: Resources
-    #: By shielded pool, the usage that could also be preempted for operations below it, under the older victim rules.
+    #: By shielded pool, the usage that could be preempted only for operations below this pool, under the older victim rules.
     held: dict[PoolName, Resources]
     #: Number of allocations whose jobs are too young to be preempted.
     exempt: int = 0
-    #: Milliseconds until the first of these allocations may be preempted.
+    #: Milliseconds until the first of the exempt allocations may be preempted.
     exempt_ms: int = 0
-    #: The classes of jobs that the stage passed over, if it tried to start a job.
+    #: Counts of the job classes that the stage passed over, by reason; None if it did not try to start a job.
     deactivations: Deactivations | None = None
     #: True if the stage started an operation that can run on some nodes only, by preempting excess allocations of other operations.
     for_few_nodes: bool = False
@@ -210,7 +210,7 @@ def _run(overlay: Overlay, stage: PreemptiveStage, *, tried_to_start: bool) -> S
         there = room + discount + legacy_victims.most_held(overlay, found.held)
         deactivations = of_preemptive_stage(overlay, stage.priority, there if placement is None else None)
     starter = None if placement is None else placement.operation
-    # If no operation starves, all victims repair the node or a limit. For a repair, even young jobs may be preempted.
+    # Without a start, victims are preempted only to repair the node or a limit. For a repair, even young jobs may be preempted.
     repairs = found.to_repair()
     may_go = repairs if starter is None else [*found.free, *more]
     kept = keep_order([one for one in may_go if one not in of_gang], found.groups)
@@ -261,14 +261,17 @@ def _start(
         placement, of_gang = start_in_room_of_gang(overlay, found.gangs, stage.priority, discount, stage.name)
         if placement is not None:
             return placement, of_gang, []
-    # The allocations at bounds follow only if no job can start without them.
+    # Allocations that cross a bound are candidates only if no job can start without them.
     return (None, [], []) if not found.crossing else _start_at_bound(overlay, stage, found, discount)
 
 
 def _start_at_bound(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
-    """Return the start of a job, and the allocations at bounds that may be preempted for it. The operation must be owed the whole job."""
+    """Return the start of a stage as `_start` does, with allocations that cross a bound as further candidates.
+
+    The operation that starts must be owed the whole job.
+    """
     room, for_each = overlay.room + discount, dict[OperationId, list[Allocation]]()
 
     def there(operation: Operation) -> Resources:

@@ -1,7 +1,7 @@
 """Victims: which allocations of a node may be preempted for a stage, in which order, and how many.
 
-The choice is greedy: one pass from the most preemptible and newest allocation. It stops as soon as the node fits, so the set of victims
-need not be the smallest one.
+The choice is greedy: one pass from the most preemptible and newest allocation. It stops as soon as the remaining allocations fit on the
+node, so the set of victims need not be the smallest one.
 
 Source: sections 6.9, 9.1, 9.2 and 9.4 of the specification of allocation and preemption.
 """
@@ -62,8 +62,8 @@ class Candidates(msgspec.Struct, frozen=True):
     free: list[Allocation]
     #: By shielded pool, allocations that may be preempted only for operations below the pool (older victim rules).
     held: dict[PoolName, list[Allocation]]
-    #: Allocations whose jobs are too young to be preempted for a start, with the milliseconds until they may be. Repairs may preempt
-    #: them.
+    #: Allocations whose jobs are too young to be preempted for a start, each with the milliseconds until it may be preempted. Repairs may
+    #: preempt these allocations, too.
     exempt: dict[Allocation, int]
     #: The group of each allocation before anything was preempted.
     groups: dict[Allocation, Group]
@@ -93,7 +93,7 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
     rules = pools.rules
     at_bound = least is _PREEMPTIBLE and may_be_taken_at_bound(overlay)
     for allocation in view.allocations:
-        # This test comes first, since most runs find no candidate.
+        # This cheap test comes first: in most calls it rejects every allocation.
         if least is _PREEMPTIBLE and allocation.rest.keeps(allocation, rules):
             continue
         operation = view.operations.get(allocation.operation)
@@ -223,7 +223,7 @@ def victims_until_it_fits(overlay: Overlay, kept: list[Allocation]) -> Iterator[
 
 
 def spare_needless(overlay: Overlay, victims: list[Allocation]) -> list[Allocation]:
-    """Take those allocations back out of `victims` that need not be freed for the node to fit, the earliest start first. Return them."""
+    """Keep each victim that need not be freed for the node to fit, the earliest start first. Return the allocations that are kept."""
     spared = []
     for victim in sorted(victims, key=_began_ms):
         if overlay.room.dominates(victim.usage):

@@ -60,7 +60,7 @@ _MOVES_SOONER_S: Final = 10.0
 #: Upper bound of the moves of one reservation.
 MOST_MOVES: Final = 3
 #: Pause after a reservation that timed out, as a fraction of the longest reservation time. Nothing is reserved for the operation
-#: meanwhile.
+#: during the pause.
 _PAUSE: Final = 0.25
 
 
@@ -92,7 +92,8 @@ class NodeReservations:
         self._some_gang_is_due = False
         #: Steady-clock seconds until which nothing is reserved for an operation whose reservation timed out.
         self._paused: dict[OperationId, float] = {}
-        #: Jobs of the operations that have a node or look for one, summed up by the pools above them.
+        #: For each pool, the resources promised below it: the next job of each operation that has a reserved node or looks for one, and all
+        #: jobs without resources of each such gang.
         self._promised: dict[PoolState, Resources] = {}
 
     def hear(self, node: Node, pace_ms: int, now: Moment) -> None:
@@ -221,8 +222,8 @@ class NodeReservations:
         return max(0, min(jobs - book.count(name), MOST_RESERVED - sum(1 for _ in book)))
 
     def _pool_is_owed(self, operation: Operation) -> bool:
-        """True if the fair share of a pool above the operation covers its job in addition to the pool's usage and the jobs promised
-        there.
+        """True if the fair share of a pool above the operation covers its job in addition to the pool's usage and the resources promised
+        to other operations.
 
         If the operation is a gang, all its jobs without resources must be covered.
         """
@@ -320,7 +321,9 @@ class NodeReservations:
 
 
 def _wanted(operation: Operation) -> Resources:
-    """Return the resources of the jobs that must be owed: the next job of an operation, or all jobs of a gang without resources."""
+    """Return the resources of the jobs that must be owed: the next job of an operation, or all jobs of a gang that have no
+    resources yet.
+    """
     job = operation.spec.resources
     return job if operation.gang is None else job * operation.slots.ready_count
 
@@ -336,8 +339,8 @@ def _serves(facts: Facts, node: Node, name: OperationId) -> bool:
 def _is_clearly_better(reservation: Reservation, wait_s: float, now: Moment) -> bool:
     left_s = reservation.expected_s - now.steady_s
     if now.steady_s - reservation.since_s >= left_s:
-        # The reservation stays: at least half of the wait is over, so that a move would lose what has drained so far. An estimate that
-        # turned out late says little.
+        # At least half of the wait is over, or the job should fit by now. The reservation stays: a move would lose what has drained so far.
+        # If the estimate for this node was wrong, the estimate for the other node may be wrong, too.
         return False
     is_sooner = wait_s <= _MOVES_BELOW * left_s and wait_s <= left_s - _MOVES_SOONER_S
     return is_sooner and reservation.moves < MOST_MOVES

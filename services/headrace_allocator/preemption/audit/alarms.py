@@ -1,4 +1,4 @@
-"""Alarms about preemption: jobs that are preempted again and again, and shares that are too old to preempt by.
+"""Alarms about preemption: jobs that are preempted again and again, and shares that are too old to decide about preemption.
 
 The counts start at zero with each allocator process.
 """
@@ -28,9 +28,9 @@ class PreemptionAlarms:
     def __init__(self) -> None:
         self._recent: deque[tuple[float, tuple[OperationId, int]]] = deque()
         self._times: dict[OperationId, Counter[int]] = {}
-        #: Number of preemptions of a job that was preempted within the hour before.
+        #: Number of preemptions of jobs that had already been preempted within the hour before.
         self.repeated = 0
-        #: Number of alarms that were raised about such jobs.
+        #: Number of alarms about jobs that were preempted `_OFTEN` times within an hour.
         self.alarmed = 0
         self._shares_old = False
 

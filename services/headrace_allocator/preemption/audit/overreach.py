@@ -23,7 +23,7 @@ class Left(enum.StrEnum):
     """A state in which normal preemption should leave no operation and no pool."""
 
     OPERATION_BELOW_FAIR_SHARE = "operation_below_fair_share"
-    #: No fault if an operation of the pool is above its fair share while another operation of the pool waits below its own.
+    #: Not always a fault: one operation of the pool may be above its fair share while another operation of the pool waits below its own.
     POOL_BELOW_GUARANTEE = "pool_below_guarantee"
 
 
@@ -34,7 +34,7 @@ class Overreach:
         self._counts: Counter[Left] = Counter()
 
     def note(self, pools: PoolStates, loser: Operation, reason: PreemptionReason, group: Group) -> None:
-        """Check an operation that has just lost an allocation of that group.
+        """Check an operation that has just lost an allocation of the given group.
 
         Trees with the older victim rules are not checked, since these rules allow normal preemption to go below a share.
         """
@@ -55,7 +55,7 @@ class Overreach:
             self._counts[Left.POOL_BELOW_GUARANTEE] += 1
 
     def figures(self) -> list[Figure]:
-        """Return the metric of these preemptions by the state they left."""
+        """Return the metric of preemptions that took too much, by the state in which they left an operation or a pool."""
         says = "Normal preemptions that left an operation below its fair share or a pool below its guarantee."
         family = counter("preempted_too_much", "allocations", 0, says)
         return by_label(family, "preempted_too_much", "left", {left.value: self._counts[left] for left in Left})

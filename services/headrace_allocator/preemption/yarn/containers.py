@@ -1,4 +1,4 @@
-"""Containers and their owners, in the form that the searches for victims use."""
+"""Containers (YARN's word for allocations) and their owners, in the form that the searches for victims use."""
 
 from __future__ import annotations
 

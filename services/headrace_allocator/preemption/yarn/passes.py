@@ -1,4 +1,8 @@
-"""Passes of preemption under a YARN policy. They run outside of heartbeats, a bounded number of steps at a time."""
+"""Passes of preemption under a YARN policy: each pass looks for victims for all operations or pools that claim resources,
+and makes plans.
+
+Passes run outside of heartbeats, a bounded number of steps at a time.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +40,8 @@ class YarnPasses:
             self.claims.forget()
             self.rounds = Rounds(self._facts, self.plans)
             keys = cut.items
-        # Other policies claim nothing: most trees have one of these, and ten thousand shares may change at once.
+        # Under any other policy nothing is claimed, so the items are not read. Most trees have another policy, and ten thousand items may
+        # change at once.
         if self._policy is PreemptionPolicy.YARN:
             self.claims.on_shares(cut.items, keys)
         elif self._policy is PreemptionPolicy.YARN_LEGACY:

@@ -31,12 +31,12 @@ class Plan(msgspec.Struct, frozen=True, eq=False):
 
 
 class Plans:
-    """All plans of a tree."""
+    """All preemption plans of a tree, by node, and the allocations that are victims of a plan."""
 
     def __init__(self) -> None:
         self._of: dict[NodeName, list[Plan]] = {}
         self._marked: dict[Allocation, Resources] = {}
-        #: By operation, the total usage of those of its allocations that are victims of plans.
+        #: By operation, the total usage of its allocations that are victims of plans.
         self._taken: dict[OperationId, Resources] = {}
         self.counts: Counter[str] = Counter()
 
@@ -49,7 +49,7 @@ class Plans:
         self.counts["made"] += 1
 
     def take(self, node: NodeName) -> list[Plan]:
-        """Remove and return the plans for a node. The caller must carry them out now, since they are no longer kept."""
+        """Remove and return the plans for a node. The caller must carry them out now, since nothing else has a record of them."""
         plans = self._of.pop(node, [])
         for plan in plans:
             self._unmark(plan)

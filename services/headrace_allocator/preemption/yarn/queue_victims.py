@@ -1,4 +1,5 @@
-"""The search of YARN's older policy: an amount is taken across the whole cluster, from the branch that would be served last. Pure.
+"""The search of YARN's older policy: an amount is taken across the whole cluster, from the branch (queue or operation) that would be
+served last. Pure.
 
 A container is warned first. It is preempted if it is still needed after a waiting time. Source: section 6 of the specification of YARN's
 FairScheduler.
@@ -77,7 +78,8 @@ class Round(Generic[Id]):
         self._root = root
         self._total = total
         self._needy_quirk = needy_quirk
-        #: False: the round ends at a queue that has nothing above its share, as in Hadoop before the last 2.8 releases.
+        #: True: queues that have nothing above their share are skipped. False: the round ends at such a queue, as in Hadoop before the last
+        #: 2.8 releases.
         self._skips_content = skips_content
 
     def take_warned(self, branch: Branch[Id], size: Resources) -> bool:

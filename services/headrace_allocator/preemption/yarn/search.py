@@ -1,4 +1,5 @@
-"""The search of YARN's newer policy: for each missing container, find victims on one node with the fewest masters. Pure.
+"""The search of YARN's newer policy: for each missing container, find the node on which the victims include the fewest
+masters. Pure.
 
 No operation falls below its fair share through the search. The set of victims need not be the smallest one: the first set that fits is
 taken.
@@ -84,7 +85,7 @@ class FewestMasters(Generic[Id]):
         self.best: Victims[Id] | None = None
 
     def look_at(self, node: NodeContainers[Id]) -> bool:
-        """Examine one more node. It replaces the best one only if it has fewer masters. True if no other node can be better."""
+        """Examine one more node. Its victims become the best only if they include fewer masters. True if no other node can be better."""
         found = victims_on(node, self.size, self._total)
         if found is not None and (self.best is None or found.masters < self.best.masters):
             self.best = found
