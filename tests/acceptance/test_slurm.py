@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,26 +105,6 @@ def test_the_cluster_is_shown_in_partitions_that_a_file_names(slurm: Slurm) -> N
     finally:
         file.unlink()
     assert slurm.say("scontrol", "show", "partition", "-o").startswith("PartitionName=default ")
-
-
-@pytest.mark.long
-def test_the_calls_of_snakemake_are_answered_as_it_expects(slurm: Slurm) -> None:
-    slurm.up.run("pool", "create", "physics")
-    accounts = slurm.say("sacctmgr", "-n", "-s", "list", "user", "ada", "format=account%256").split()
-    call = "sbatch --parsable --job-name 97f2d907 --output logs/%j.log --export=ALL --comment rule_one -A physics -p short -t 5 "
-    call += "-C '' --mem 200 --ntasks=1 --cpus-per-task=1 -D . --wrap=\"srun -n1 --cpu-bind=q --cpus-per-task=1 true\""
-    number = slurm.say("sh", "-c", call)
-    slurm.up.run_until_over(f"slurm-{number}")
-
-    status = "sacct -X --parsable2 --clusters all --noheader --format=JobIdRaw,State "
-    status += "--starttime 2026-01-01T00:00 --endtime now --name 97f2d907"
-    assert accounts == ["physics"]
-    assert slurm.say(*status.split()) == f"{number}|COMPLETED"
-    assert (
-        slurm.say("squeue", "--format=%i|%T", "--states=all", "--noheader", "--name", "97f2d907")
-        == f"{number}|COMPLETED"
-    )
-    assert re.search(r"MinJobAge +=", slurm.say("scontrol", "show", "config"))
 
 
 async def test_two_submissions_at_the_same_moment_get_two_numbers(

@@ -225,6 +225,36 @@ def test_dask_jobqueue_runs_its_workers(slurm: Slurm) -> None:
         pass
 
 
+SNAKEFILE = """
+rule all:
+    input: "total.txt"
+
+rule count:
+    output: "{name}.count"
+    resources: mem_mb=100, runtime=5, slurm_partition="dev"
+    shell: "echo {wildcards.name} $SLURM_JOB_ID > {output}"
+
+rule total:
+    input: "one.count", "two.count"
+    output: "total.txt"
+    resources: mem_mb=100, runtime=5, slurm_partition="dev"
+    shell: "cat {input} > {output}"
+"""
+
+
+def test_snakemake_runs_a_workflow_by_its_executor_for_slurm(slurm: Slurm) -> None:
+    (slurm.folder / "Snakefile").write_text(SNAKEFILE)
+    words = ["--executor", "slurm", "--jobs", "2", "--slurm-init-seconds-before-status-checks", "1"]
+    words += ["--seconds-between-status-checks", "1", "--latency-wait", "1", "--default-resources", "slurm_account=lab"]
+    slurm.up.run("pool", "create", "lab")
+
+    slurm.run(sys.executable, "-m", "snakemake", *words)
+
+    lines = [line.split() for line in read(slurm, "total.txt").splitlines()]
+    assert [name for name, _ in lines] == ["one", "two"]
+    assert {slurm.say("sacct", "-nXP", "-j", number, "-o", "State") for _, number in lines} == {"COMPLETED"}
+
+
 def test_a_number_is_found_again_after_a_restart(slurm: Slurm) -> None:
     number = slurm.say("sbatch", "--parsable", "--wait", "--wrap", "true")
     slurm.up.stop()
