@@ -97,6 +97,7 @@ def specs(draw: st.DrawFn) -> OperationSpec:
         "retry_on": st.sampled_from(["75", "75,100-120,SIGTERM,oom"]),
         "no_retry_on": st.sampled_from(["2", "oom"]),
         "suspend_on_failure": _FLAGS,
+        "memory_on_oom": st.sampled_from(["x2", "x1.5", "1024T"]),
         "terminal": _FLAGS,
         "tasks": st.lists(
             st.builds(
@@ -117,11 +118,26 @@ def specs(draw: st.DrawFn) -> OperationSpec:
     assert own | set(optional) == set(OperationSpec.__struct_fields__), "give a new field of the spec values here"
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
     if "tasks" in chosen:
-        chosen -= {"indexes", "lines", "resources", "is_gang", "terminal", "after_each", *_OF_SEVERAL_TREES}
+        chosen -= {
+            "indexes",
+            "lines",
+            "resources",
+            "is_gang",
+            "terminal",
+            "after_each",
+            "memory_on_oom",
+            *_OF_SEVERAL_TREES,
+        }
+    if "memory_on_oom" in chosen:
+        chosen -= {"is_gang", "after_each", "no_retry_on", *_OF_SEVERAL_TREES}
+        chosen |= {"resources"}
     given_fields = {name: draw(optional[name]) for name in sorted(chosen)}
     tasks = given_fields.pop("tasks", [])
     argv = ["/bin/sh", *draw(st.lists(_TEXTS, max_size=4))]
     pool = draw((st.just("") | _NAMES).map(PoolName))
+    if "memory_on_oom" in given_fields:
+        size = given_fields["resources"]
+        given_fields["resources"] = msgspec.structs.replace(size, memory=max(size.memory, 1))
     spec = OperationSpec(pool, argv, job_count=jobs, **given_fields)
     return msgspec.convert(msgspec.to_builtins(with_tasks(spec, tasks) if tasks else spec), OperationSpec)
 

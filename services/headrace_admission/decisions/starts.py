@@ -13,6 +13,7 @@ from headrace.images import parse_image
 from headrace.job_indexes import parse_indexes
 from headrace.job_lines import check_lines
 from headrace.job_tasks import check_tasks
+from headrace.memory_retries import check_memory_on_oom
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import exact_amount
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
@@ -148,6 +149,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
             if options.pool:
                 pool_name(options.pool)
         check_tasks(spec)
+        check_memory_on_oom(spec)
     except BadInput as error:
         return BadRequest(error.place, shortened(str(error.value)), error.expected)
     if spec.max_unpreemptible_allocation_count:

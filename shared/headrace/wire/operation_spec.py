@@ -221,6 +221,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Kinds of jobs, each with its own number, size and command, one after the other in the indexes of the jobs. `job_count` is then their
     #: sum, `argv` is `SEVERAL_TASKS`, and `resources` is empty. Empty: all jobs are of one kind.
     tasks: Tasks = []
+    #: Memory of a job that is retried because it ran out of memory, as `headrace.memory_retries` reads it: a multiple of what it had, or
+    #: an amount. Empty: the job has the same memory.
+    memory_on_oom: Annotated[str, msgspec.Meta(max_length=40)] = ""
 
     def task_of(self, index: int) -> TaskOfJob | None:
         """Return the task of a job; None if all jobs are of one kind."""

@@ -26,6 +26,7 @@ from headrace.durations import exact_duration
 from headrace.errors import BadInput
 from headrace.ids import TreeName
 from headrace.job_tasks import check_tasks
+from headrace.memory_retries import check_memory_on_oom
 from headrace.pools.amounts import PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources, exact_amount, parse_amount
 from headrace.suggestions import hint
@@ -128,9 +129,10 @@ class OperationFile:
             else:
                 done = msgspec.structs.replace(done, **{name: getattr(whole, name)})
         self.problems.refuse()
-        if done.tasks:
-            with self.named_keys():
+        with self.named_keys():
+            if done.tasks:
                 check_tasks(done)
+            check_memory_on_oom(done)
         return done
 
     def names_tree(self) -> bool:
@@ -284,6 +286,7 @@ def _failed_jobs(spec: OperationSpec) -> _Written:
     )
     if not (spec.retry_on and spec.no_retry_on):
         yield ("retry_on", "no_retry_on"), {"retry_on": spec.retry_on, "no_retry_on": spec.no_retry_on}
+    yield ("memory_on_oom",), {"memory_on_oom": spec.memory_on_oom}
     yield ("suspend_on_failure",), {"suspend_on_failure": spec.suspend_on_failure or None}
     for name in ("time_limit", "operation_time_limit"):
         limit_ms = getattr(spec, f"{name}_ms")

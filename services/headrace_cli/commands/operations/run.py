@@ -79,6 +79,9 @@ class JobOptions:
     another way is given up at once."""
     no_retry_on: str | None = None
     """Give a job up at once if it fails so. Not together with `--retry-on`."""
+    memory_on_oom: str | None = None
+    """Memory of a job that is retried because it ran out of memory: a multiple of what it had, such as x2, or an amount, such as 16G. At
+    most what the largest matching node has and the pool allows. Such a job is retried up to `--tries`, whatever `--retry-on` is."""
     suspend_on_failure: Switch = False
     """Suspend the operation after its first failure, for a look; `headrace op resume` goes on. Running jobs run on."""
     retry_backoff: str = "500ms"

@@ -1,0 +1,97 @@
+"""Memory of jobs that are retried after they ran out of memory, as people ask for it: `x2`, `16G`. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headrace.errors import BadInput, shortened
+from headrace.failure_sets import parse_failures
+from headrace.resources import LARGEST_AMOUNT, Resources, parse_amount
+from headrace.wire.heartbeat import MOST_MEMORY_STEPS
+from headrace.wire.operation_spec import OperationSpec
+
+_FACTOR: Final = re.compile(r"[xX]([0-9]{1,3}(?:\.[0-9]{1,3})?)\Z")
+_LEAST_FACTOR: Final = 1.1
+_LARGEST_FACTOR: Final = 100.0
+_ACCEPTED: Final = "a factor from x1.1 to x100, or an amount with its unit, such as x2 or 16G"
+#: Fields that an operation whose jobs get more memory cannot have, each with what is accepted.
+_ONE_SIZE_ONLY: Final = {
+    "is_gang": "no gang: the jobs of a gang have one size",
+    "tasks": "no tasks: the sizes of an operation are those of its tasks, or those of its retries",
+    "after_each": "no operation whose jobs the jobs follow: use `after`",
+}
+
+
+class MemoryOnOom(NamedTuple):
+    """The memory of a job after it ran out of memory: a multiple of the memory of the former run, or an amount."""
+
+    #: Factor; 0: the rule is an amount.
+    factor: float = 0.0
+    #: Amount in bytes; 0: the rule is a factor.
+    memory: int = 0
+
+
+@lru_cache(maxsize=64)
+def parse_memory_on_oom(text: str, *, place: str = "memory_on_oom") -> MemoryOnOom:
+    """Read a factor or an amount. Raises `BadInput`.
+
+    >>> parse_memory_on_oom("x1.5"), parse_memory_on_oom("16G")
+    (MemoryOnOom(factor=1.5, memory=0), MemoryOnOom(factor=0.0, memory=17179869184))
+    """
+    match = _FACTOR.match(text.strip())
+    if match is not None:
+        factor = float(match[1])
+        if not _LEAST_FACTOR <= factor <= _LARGEST_FACTOR:
+            raise BadInput(place, text, _ACCEPTED)
+        return MemoryOnOom(factor=factor)
+    try:
+        amount = parse_amount("memory", text, place=place)
+    except BadInput:
+        raise BadInput(place, shortened(text), _ACCEPTED) from None
+    if not amount:
+        raise BadInput(place, text, _ACCEPTED)
+    return MemoryOnOom(memory=amount)
+
+
+def sizes_of_retries(spec: OperationSpec) -> list[Resources]:
+    """Return the sizes of a job: at first, and after it ran out of memory once, twice, and so on. Nodes and pools may cap them.
+
+    A single size unless the operation asks for more memory.
+    """
+    size = spec.resources
+    if not spec.memory_on_oom:
+        return [size]
+    rule = parse_memory_on_oom(spec.memory_on_oom)
+    if rule.memory:
+        return [size, msgspec.structs.replace(size, memory=max(size.memory, rule.memory))]
+    amounts = (min(int(size.memory * rule.factor**step), LARGEST_AMOUNT) for step in range(MOST_MEMORY_STEPS + 1))
+    return [msgspec.structs.replace(size, memory=amount) for amount in amounts]
+
+
+def last_step(spec: OperationSpec) -> int:
+    """Return the number of times that the memory of a job can be raised."""
+    if not spec.memory_on_oom:
+        return 0
+    return 1 if parse_memory_on_oom(spec.memory_on_oom).memory else MOST_MEMORY_STEPS
+
+
+def check_memory_on_oom(spec: OperationSpec) -> None:
+    """Check that an operation that asks for more memory on retries can have it. Raises `BadInput`."""
+    if not spec.memory_on_oom:
+        return
+    rule = parse_memory_on_oom(spec.memory_on_oom, place="spec.memory_on_oom")
+    for field, accepted in _ONE_SIZE_ONLY.items():
+        if getattr(spec, field):
+            raise BadInput(f"spec.{field}", "given", f"{accepted}; or an operation without memory_on_oom")
+    if [*spec.pool_trees, *spec.tentative_pool_trees][1:]:
+        raise BadInput("spec.pool_trees", "several", "one tree for an operation with memory_on_oom")
+    if not spec.resources.memory:
+        raise BadInput("spec.resources.memory", 0, "memory for each job: jobs without a request have no limit to raise")
+    if rule.memory and rule.memory <= spec.resources.memory:
+        raise BadInput("spec.memory_on_oom", spec.memory_on_oom, "more memory than the jobs have at first")
+    if spec.no_retry_on and parse_failures(spec.no_retry_on).out_of_memory:
+        raise BadInput("spec.no_retry_on", shortened(spec.no_retry_on), "a list without oom, or no memory_on_oom")
