@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -311,8 +312,13 @@ def result_words(result: JobResult) -> str:
     return result.value.replace("_", " ")
 
 
-def failure_lines(end: JobEnd) -> list[str]:
-    """Return the end of a failed or timed-out job in words, with the tail of its stderr."""
+def failure_lines(end: JobEnd, told: str = "") -> list[str]:
+    """Return the end of a failed or timed-out job in words, with the tail of its stderr.
+
+    The reason may be long. It is left out if `told`, a text that was printed before, contains it.
+    """
+    if end.reason and end.reason in told:
+        end = msgspec.structs.replace(end, reason="reason above")
     how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     if end.signal is not None:
         how = f"signal {end.signal}"
