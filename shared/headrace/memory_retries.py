@@ -85,10 +85,10 @@ def check_memory_on_oom(spec: OperationSpec) -> None:
         return
     rule = parse_memory_on_oom(spec.memory_on_oom, place="spec.memory_on_oom")
     for field, accepted in _ONE_SIZE_ONLY.items():
-        if getattr(spec, field):
-            raise BadInput(f"spec.{field}", "given", f"{accepted}; or an operation without memory_on_oom")
-    if [*spec.pool_trees, *spec.tentative_pool_trees][1:]:
-        raise BadInput("spec.pool_trees", "several", "one tree for an operation with memory_on_oom")
+        if value := getattr(spec, field):
+            raise BadInput(f"spec.{field}", shortened(str(value)), f"{accepted}; or an operation without memory_on_oom")
+    if trees := [*spec.pool_trees, *spec.tentative_pool_trees][1:]:
+        raise BadInput("spec.pool_trees", shortened(", ".join(trees)), "one tree for an operation with memory_on_oom")
     if not spec.resources.memory:
         raise BadInput("spec.resources.memory", 0, "memory for each job: jobs without a request have no limit to raise")
     if rule.memory and rule.memory <= spec.resources.memory:
