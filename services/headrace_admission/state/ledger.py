@@ -311,7 +311,9 @@ class Ledger:
         attempt.
         """
         found = islice(self.attempts.items(first), most)
-        return [Retry(index, attempt, self.memory_steps[index]) for index, attempt in found]
+        # Without raised memory no number is looked up for each of up to a million jobs.
+        steps = dict(self.memory_steps.items(first))
+        return [Retry(index, attempt, steps.get(index, 0)) for index, attempt in found]
 
     def to_record(self) -> LedgerRecord:
         return LedgerRecord(

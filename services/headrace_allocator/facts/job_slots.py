@@ -85,7 +85,8 @@ class JobSlots:
         slots._count_tasks()
         slots.draw(live.block)
         slots._told = live.attempts
-        slots.memory_steps = {slot.index: slot.memory_step for slot in live.attempts if slot.memory_step}
+        if live.spec.memory_on_oom:
+            slots.memory_steps = {slot.index: slot.memory_step for slot in live.attempts if slot.memory_step}
         slots.free = live.free
         if live.block_term == own_term and not live.done.strip(b"\0") and not live.attempts:
             return slots

@@ -260,7 +260,7 @@ def _is_known(operation: Operation, one: LoggedEnd) -> bool:
 
 def _raise_memory(facts: Facts, operation: Operation, retried: Iterable[Retry]) -> None:
     """Compute the sizes of jobs whose memory was raised, if it was raised for any of the retried jobs."""
-    if any(slot.memory_step for slot in retried):
+    if operation.spec.memory_on_oom and any(slot.memory_step for slot in retried):
         judge_size(facts, operation)
 
 

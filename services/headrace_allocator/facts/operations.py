@@ -329,8 +329,10 @@ def kinds_by_size(spec: OperationSpec, sizes: Iterable[Resources]) -> list[Task]
 
 
 def _kinds_of(live: LiveOperation) -> Sequence[Task]:
+    if not live.spec.memory_on_oom:
+        return live.spec.tasks
     is_raised = any(slot.memory_step for slot in live.attempts)
-    return kinds_by_size(live.spec, sizes_of_retries(live.spec)) if is_raised else live.spec.tasks
+    return kinds_by_size(live.spec, sizes_of_retries(live.spec)) if is_raised else []
 
 
 def waiting_tasks(operation: Operation) -> list[tuple[int, Task]]:

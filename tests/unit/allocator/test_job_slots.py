@@ -23,8 +23,9 @@ def live(
     done: bytes | None = None,
     attempts: list[Retry] | None = None,
     tasks: Sequence[int] = (),
+    memory_on_oom: str = "",
 ) -> LiveOperation:
-    spec = OperationSpec(PoolName("p"), ["true"], jobs)
+    spec = OperationSpec(PoolName("p"), ["true"], jobs, memory_on_oom=memory_on_oom)
     return LiveOperation(
         operation=OperationId("operation-1"),
         user="anna",
@@ -93,7 +94,7 @@ def test_jobs_of_a_task_go_out_low_indexes_first_and_without_those_that_are_kept
 
 
 def test_jobs_with_raised_memory_go_out_apart_from_the_others() -> None:
-    slots = JobSlots.from_ledger(live(8, block=6, term=3, attempts=[Retry(4, 2, 2)]), own_term=3)
+    slots = JobSlots.from_ledger(live(8, block=6, term=3, attempts=[Retry(4, 2, 2)], memory_on_oom="x2"), own_term=3)
     slots.release_doubt()
     for index in (1, 0):
         slots.end(index, 1)
