@@ -18,7 +18,7 @@ from headrace.wire.files import Archive
 from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode, Upstream, UpstreamEnd
 from headrace.wire.plain_values import indented_json
 from headrace.wire.preemption import InterruptSignal
-from headrace.wire.tasks import Task
+from headrace.wire.tasks import Task, ranges_of
 from headrace_cli.command_line import app
 from headrace_cli.commands.operations.operation_file import as_file
 from headrace_cli.commands.operations.run import spec_of_options
@@ -139,6 +139,9 @@ def specs(draw: st.DrawFn) -> OperationSpec:
         size = given_fields["resources"]
         given_fields["resources"] = msgspec.structs.replace(size, memory=max(size.memory, 1))
     spec = OperationSpec(pool, argv, job_count=jobs, **given_fields)
+    if tasks and draw(_FLAGS):
+        tasks = [msgspec.structs.replace(t, first_index=r.start) for t, r in zip(tasks, ranges_of(tasks), strict=True)]
+        spec = msgspec.structs.replace(spec, indexes=f"0-{sum(task.job_count for task in tasks) - 1}")
     return msgspec.convert(msgspec.to_builtins(with_tasks(spec, tasks) if tasks else spec), OperationSpec)
 
 

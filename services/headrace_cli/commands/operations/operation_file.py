@@ -55,7 +55,7 @@ _CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_g
 #: Options whose values are parsed by functions that name no option.
 _OPTION_OF_NAME: Final = {"pool name": "--pool", "tree name": "--pool-tree"}
 #: Options that each task has for itself, and options that operations with tasks do not have.
-_OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line", "indexes"})
+_OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line"})
 #: Fields of the operation spec that are amounts of resources.
 _AMOUNTS: Final = (
     "resources",
