@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.failure_sets import parse_failures
 from headrace.ids import AllocationId, NodeName, OperationId, TreeName
-from headrace.memory_retries import last_step
+from headrace.retry_rules import last_step, parse_failures
 from headrace.wire.codec import runs_within
 from headrace.wire.heartbeat import LONGEST_SHORT_TEXT, JobEnd, JobResult, Retry
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds

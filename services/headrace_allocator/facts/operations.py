@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 
 from headrace.ids import AllocationId, NodeName
-from headrace.memory_retries import sizes_of_retries
 from headrace.pools.amounts import NOTHING
 from headrace.pools.effective_options import EffectiveOptions, of_operation, of_tree
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.retry_rules import sizes_of_retries
 from headrace.satisfaction import Owed
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import RunningJob, TakeBackReason

@@ -14,8 +14,8 @@ from typing import Final
 import msgspec
 
 from headrace.ids import AllocationId, OperationId
-from headrace.memory_retries import sizes_of_retries
 from headrace.resources import MOST_OF_A_NODE, ZERO, Resources
+from headrace.retry_rules import sizes_of_retries
 from headrace.wire.heartbeat import (
     MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,

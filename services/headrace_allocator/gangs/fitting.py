@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import msgspec
 
 from headrace.ids import PoolName
-from headrace.memory_retries import sizes_of_retries
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Resources
+from headrace.retry_rules import sizes_of_retries
 from headrace.wire.operations import OperationSpec
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, kinds_by_size, sizes_of

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict, Unpack
 
 from headrace.errors import BadInput
-from headrace.failure_sets import parse_failures
-from headrace.memory_retries import parse_memory_on_oom
+from headrace.retry_rules import parse_failures, parse_memory_on_oom
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT, TRIES
 
 

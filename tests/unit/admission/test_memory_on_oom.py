@@ -9,8 +9,8 @@ import pytest
 from headrace.errors import BadInput
 from headrace.ids import PoolName, TreeName
 from headrace.job_tasks import with_tasks
-from headrace.memory_retries import check_memory_on_oom, sizes_of_retries
 from headrace.resources import LARGEST_AMOUNT, Resources
+from headrace.retry_rules import check_memory_on_oom, sizes_of_retries
 from headrace.wire.heartbeat import MOST_MEMORY_STEPS, JobResult, Retry
 from headrace.wire.ledger import WholeOperations, WholeOperationsRequest
 from headrace.wire.log import JobsEnded, JobsRetried

@@ -26,9 +26,9 @@ from headrace.durations import exact_duration
 from headrace.errors import BadInput
 from headrace.ids import TreeName
 from headrace.job_tasks import check_tasks
-from headrace.memory_retries import check_memory_on_oom
 from headrace.pools.amounts import PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources, exact_amount, parse_amount
+from headrace.retry_rules import check_memory_on_oom
 from headrace.suggestions import hint
 from headrace.tree_file.problems import Problems, shown
 from headrace.tree_file.values import STDIN, Listing, Map, parse, read

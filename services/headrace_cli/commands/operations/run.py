@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from headrace.client import Client, Operation, RunOptions, operation_spec
 from headrace.errors import BadInput
 from headrace.pools.placement_rules import RuleName
+from headrace.retry_rules import check_memory_on_oom
 from headrace.wire.operation_spec import (
     OnLostNode,
     OperationSpec,
@@ -296,6 +297,8 @@ def spec_of_options(
         options = keywords(pool, *(group for group in groups if group is not None))
         options["tasks"] = tasks
         spec = operation_spec(command, sends_files=bool(job_options and job_options.upload), **options)
+        if file is None:
+            check_memory_on_oom(spec)
     return spec if file is None else file.completed(spec)
 
 
