@@ -65,7 +65,7 @@ class LostWorkBook:
         ran_ms = max(0, end.ended_at_ms - end.started_at_ms) if end.started_at_ms else 0
         if ran_ms:
             where = LostIn(tree, pool, end.preemption.reason)
-            lost = LostWork(at_ms - at_ms % HOUR_MS, where.reason, 1, _work(given, ran_ms))
+            lost = LostWork(at_ms - at_ms % HOUR_MS, where.reason, 1, _work(given, ran_ms), at_ms)
             self._add(where, lost)
             self._add_to_sum(where, lost)
 
@@ -146,4 +146,4 @@ def _sum(one: LostWork | None, other: LostWork) -> LostWork:
     figures = zip(msgspec.structs.astuple(one.work), msgspec.structs.astuple(other.work), strict=True)
     user_slots, cpu, gpu, memory, network = (mine + theirs for mine, theirs in figures)
     work = Volume(user_slots, min(cpu, LARGEST_CPU_VOLUME), gpu, memory, network)
-    return LostWork(one.hour_ms, one.reason, one.runs + other.runs, work)
+    return LostWork(one.hour_ms, one.reason, one.runs + other.runs, work, min(one.first_ms, other.first_ms))

@@ -446,7 +446,8 @@ def failure_words(operation: Operation) -> str:
 
 def _retry_rule(spec: OperationSpec) -> str:
     """Return the fields of a spec that decide which failed jobs are given up, with their values."""
-    rules = {"tries": spec.tries, "retry_on": spec.retry_on, "no_retry_on": spec.no_retry_on}
+    names = ("tries", "retry_on", "no_retry_on", "memory_on_oom")
+    rules = {name: getattr(spec, name) for name in names}
     return ", ".join(f"{name} is {shortened(str(value))}" for name, value in rules.items() if value)
 
 

@@ -35,7 +35,7 @@ def next_lease(operation: Operation) -> Draw | None:
         return None
     # All indexes are leased for a gang, since it starts no job before, and for an operation with tasks, since perhaps only jobs of its
     # last task fit.
-    leases_all = operation.gang is not None or bool(operation.spec.tasks)
+    leases_all = operation.gang is not None or bool(operation.kinds)
     enough_ready = slots.ready_count >= _LOW_BLOCK and not leases_all
     if slots.free is None and (enough_ready or slots.block >= operation.spec.job_count):
         return None

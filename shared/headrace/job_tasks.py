@@ -9,19 +9,32 @@ from typing import Final
 import msgspec
 
 from headrace.errors import BadInput, shortened
+from headrace.job_indexes import parse_indexes
 from headrace.resources import RESOURCE_NAMES, ZERO, Resources
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT, OperationSpec
-from headrace.wire.tasks import LONGEST_TASK_NAME, SEVERAL_TASKS, Task
+from headrace.wire.tasks import LONGEST_TASK_NAME, SEVERAL_TASKS, Task, ranges_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 #: Fields that must be empty in the spec of an operation with tasks, each with the text that says what is accepted.
 _ONE_KIND_ONLY: Final = {
     "is_gang": "no gang: the jobs of an operation with tasks start one by one",
     "terminal": "no terminal: an operation with a terminal has one job",
-    "indexes": "no indexes: the jobs of each task are counted from 0, in HEADRACE_TASK_INDEX",
     "lines": "no lines: an operation with tasks has none",
     "after_each": "no operation whose jobs the jobs follow: an operation with tasks waits for whole operations, with `after`",
 }
+
+
+def _check_indexes(spec: OperationSpec) -> None:
+    """Check that the tasks of an operation that names its indexes say where they begin, and that no other task does. Raises `BadInput`."""
+    named = parse_indexes(spec.indexes, place="spec.indexes") if spec.indexes else None
+    if named is not None and len(named) != spec.job_count:
+        raise BadInput("spec.indexes", f"{len(named)} indexes", f"as many as there are jobs, {spec.job_count}")
+    for number, (task, indexes) in enumerate(zip(spec.tasks, ranges_of(spec.tasks), strict=True)):
+        first, place = task.first_index, f"spec.tasks.{number}.first_index"
+        if (first is None) != (named is None):
+            raise BadInput(place, first, "a first index of each task if `indexes` is given, and of no task otherwise")
+        if first is not None and named is not None and min(map(named.of_job, (indexes[0], indexes[-1]))) < first:
+            raise BadInput(place, first, f"at most {named.of_job(indexes[0])}, the index of the task's first job")
 
 
 def with_tasks(spec: OperationSpec, tasks: Sequence[Task]) -> OperationSpec:
@@ -56,6 +69,7 @@ def check_tasks(spec: OperationSpec) -> None:
             raise BadInput(f"{place}.name", task.name, "each name once")
         names.add(task.name)
         check_size(task.resources, f"{place}.resources")
+    _check_indexes(spec)
     for field, accepted in _ONE_KIND_ONLY.items():
         if value := getattr(spec, field):
             raise BadInput(f"spec.{field}", shortened(str(value)), accepted)

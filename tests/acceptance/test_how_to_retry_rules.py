@@ -15,6 +15,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 #: Takes more memory than it asked for, and is then killed as the kernel does if its host is out of memory.
 _EATS = "import os; kept = b'1' * (64 << 20); os.kill(os.getpid(), 9)"
 
+#: The second of two jobs runs out of memory once.
+_EATS_ONCE = f"""
+import os
+if (os.environ["HEADRACE_JOB_INDEX"], os.environ["HEADRACE_ATTEMPT"]) == ("1", "1"):
+    {_EATS.partition("; ")[2]}
+"""
+
 
 @pytest.fixture(scope="module")
 def up() -> Iterator[Up]:
@@ -49,3 +56,19 @@ def test_an_end_by_out_of_memory_is_told_apart_everywhere(up: Up) -> None:
     assert "1 run failed (1 out of memory)" in up.run("op", "get", "eats-all").stdout
     assert "out of memory: limit 32 MiB" in up.run("op", "history", "eats-all").stdout
     assert "no_retry_on is oom" in up.run("op", "explain", "eats-all").stdout
+
+
+def test_a_job_that_ran_out_of_memory_is_retried_with_more_up_to_what_the_node_has(up: Up) -> None:
+    """The node has 2 GiB, less than 32 MiB x 100."""
+    at_first = ("--memory", "32M", "--wait", "--memory-on-oom")
+    up.run("run", "--id", "grows", "--jobs", "2", *at_first, "x100", "--", "python3", "-c", _EATS_ONCE)
+    up.run("run", "--id", "too-little", *at_first, "40M", "--tries", "2", "--", "python3", "-c", _EATS, expect=1)
+
+    told = json.loads(up.run("op", "get", "grows", "--jobs", "--json").stdout)
+    assert [(job["slot"]["attempt"], job["memory_step"]) for job in told["jobs"]] == [(1, 0), (2, 1)]
+    assert "completed, memory raised 1 time" in up.run("op", "get", "grows", "--jobs").stdout
+    assert "memory after out of memory: x100" in up.run("op", "get", "grows").stdout
+    limits = [line for line in up.run("op", "history", "too-little").stdout.splitlines() if "out of memory" in line]
+    assert ["limit 32 MiB" in limits[0], "limit 40 MiB" in limits[1]] == [True, True]
+    assert "memory_on_oom is 40M" in up.run("op", "get", "too-little").stdout
+    assert "--memory" in up.run("run", "--memory-on-oom", "x2", "--", "true", expect=2).stderr

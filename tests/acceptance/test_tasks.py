@@ -35,6 +35,7 @@ async def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_
         said = typed(up, PAGE)
         await a_program_starts_tasks(up)
         keeps_tasks_through_kills(up, tmp_path)
+        reruns_what_failed(up, tmp_path)
 
     assert "1: hello from worker 0" in said["op logs server-and-workers"]
     assert "0: all are done" in said["op logs server-and-workers"]
@@ -44,6 +45,29 @@ async def test_tasks_run_as_the_page_says_and_keep_their_commands_through_kills_
     jobs = [line.split()[:4] for line in said["op get server-and-workers --jobs"].splitlines()[-4:]]
     assert jobs == [["0", "server", "1", "completed"], *([str(n), "worker", "1", "completed"] for n in (1, 2, 3))]
     assert "worker:" in said["op get server-and-workers --spec"]
+
+
+def reruns_what_failed(up: Up, folder: Path) -> None:
+    """Of three tasks, the first is completed, the second fails in job 1 of 2, and the third in jobs 0 and 2 of 3."""
+    said = "$HEADRACE_TASK $HEADRACE_TASK_INDEX $HEADRACE_JOB_INDEX"
+    command = f'[sh, -c, "echo {said}; [ -e right ] || exit $(($HEADRACE_TASK_INDEX * $BAD))"]'
+    fails = command.replace("$(($HEADRACE_TASK_INDEX * $BAD))", "$((($HEADRACE_TASK_INDEX + 1) % 2))")
+    (folder / "some.yaml").write_text(
+        f"tries: 1\ncwd: {folder}\ntasks:\n"
+        f"  fine: {{command: {command}, env: {{BAD: '0'}}}}\n"
+        f"  odd: {{command: {command}, jobs: 2, env: {{BAD: '1'}}}}\n"
+        f"  even: {{command: {fails}, jobs: 3, env: {{BAD: '1'}}}}\n"
+    )
+    up.run("run", "--spec", str(folder / "some.yaml"), "--id", "some", "--wait", expect=1)
+    second = up.run("op", "rerun", "some", "--failed", "--wait", expect=1).stderr.split()[1]
+    (folder / "again.yaml").write_text(up.run("op", "get", second, "--spec").stdout)
+    (folder / "right").touch()
+    up.run("run", "--spec", str(folder / "again.yaml"), "--id", "from-file", "--wait")
+    third = up.run("op", "rerun", second, "--failed", "--wait").stderr.split()[1]
+
+    for name in (second, "from-file", third):
+        lines = sorted(line.split(": ", 1)[-1] for line in up.run("op", "logs", name).stdout.splitlines())
+        assert lines == ["even 0 3", "even 2 5", "odd 1 2"], name
 
 
 async def a_program_starts_tasks(up: Up) -> None:

@@ -18,7 +18,7 @@ from headrace.wire.files import Archive
 from headrace.wire.operation_spec import OnLostNode, OperationSpec, PerTree, PreemptionMode, Upstream, UpstreamEnd
 from headrace.wire.plain_values import indented_json
 from headrace.wire.preemption import InterruptSignal
-from headrace.wire.tasks import Task
+from headrace.wire.tasks import Task, ranges_of
 from headrace_cli.command_line import app
 from headrace_cli.commands.operations.operation_file import as_file
 from headrace_cli.commands.operations.run import spec_of_options
@@ -97,6 +97,7 @@ def specs(draw: st.DrawFn) -> OperationSpec:
         "retry_on": st.sampled_from(["75", "75,100-120,SIGTERM,oom"]),
         "no_retry_on": st.sampled_from(["2", "oom"]),
         "suspend_on_failure": _FLAGS,
+        "memory_on_oom": st.sampled_from(["x2", "x1.5", "1024T"]),
         "terminal": _FLAGS,
         "tasks": st.lists(
             st.builds(
@@ -117,12 +118,30 @@ def specs(draw: st.DrawFn) -> OperationSpec:
     assert own | set(optional) == set(OperationSpec.__struct_fields__), "give a new field of the spec values here"
     chosen = draw(st.sets(st.sampled_from(sorted(optional))))
     if "tasks" in chosen:
-        chosen -= {"indexes", "lines", "resources", "is_gang", "terminal", "after_each", *_OF_SEVERAL_TREES}
+        chosen -= {
+            "indexes",
+            "lines",
+            "resources",
+            "is_gang",
+            "terminal",
+            "after_each",
+            "memory_on_oom",
+            *_OF_SEVERAL_TREES,
+        }
+    if "memory_on_oom" in chosen:
+        chosen -= {"is_gang", "after_each", "no_retry_on", *_OF_SEVERAL_TREES}
+        chosen |= {"resources"}
     given_fields = {name: draw(optional[name]) for name in sorted(chosen)}
     tasks = given_fields.pop("tasks", [])
     argv = ["/bin/sh", *draw(st.lists(_TEXTS, max_size=4))]
     pool = draw((st.just("") | _NAMES).map(PoolName))
+    if "memory_on_oom" in given_fields:
+        size = given_fields["resources"]
+        given_fields["resources"] = msgspec.structs.replace(size, memory=max(size.memory, 1))
     spec = OperationSpec(pool, argv, job_count=jobs, **given_fields)
+    if tasks and draw(_FLAGS):
+        tasks = [msgspec.structs.replace(t, first_index=r.start) for t, r in zip(tasks, ranges_of(tasks), strict=True)]
+        spec = msgspec.structs.replace(spec, indexes=f"0-{sum(task.job_count for task in tasks) - 1}")
     return msgspec.convert(msgspec.to_builtins(with_tasks(spec, tasks) if tasks else spec), OperationSpec)
 
 

@@ -21,6 +21,7 @@ from headrace.wire.heartbeat import (
     JobResult,
     JobSlot,
     Orders,
+    Retry,
     RunningJob,
 )
 from headrace.wire.ledger import LiveOperation
@@ -258,7 +259,7 @@ class Fleet(Desk):
                 self.engine.on_recorded(effect.ends, self.now)
 
     def _record(self, end: JobEnd, node: NodeName) -> None:
-        retry = None if end.result is JobResult.COMPLETED else JobSlot(end.index, end.attempt + 1)
+        retry = None if end.result is JobResult.COMPLETED else Retry(end.index, end.attempt + 1)
         self.learn(JobsEnded(end.operation, [LoggedEnd(end, node, retry)], int(self.now_s * 1000)))
 
     # --- sums -------------------------------------------------------------------------------------------------------

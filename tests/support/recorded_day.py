@@ -7,7 +7,7 @@ from typing import Any
 from headrace.ids import ROOT_POOL, AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.pools import Pool, PoolConfig, Tree, TreeOptions
 from headrace.resources import Resources
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobResult, Retry
 from headrace.wire.log import Event, JobsEnded, LoggedEnd, OperationStarted
 from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.operations import OperationState
@@ -76,7 +76,7 @@ class Day:
             started_at_ms=_ms(began_s),
             ended_at_ms=_ms(ended_s),
         )
-        retry = None if result is JobResult.COMPLETED else JobSlot(index, attempt + 1)
+        retry = None if result is JobResult.COMPLETED else Retry(index, attempt + 1)
         self.add(JobsEnded(OperationId(name), [LoggedEnd(end, NodeName(node), retry)], _ms(ended_s)))
 
     def task(

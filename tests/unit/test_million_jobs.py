@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.ids import AllocationId, OperationId
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobResult, Retry
 from headrace.wire.ledger import LiveOperation
 from headrace_admission.state.ledger import Ledger
 from headrace_allocator.facts.operations import Operation
@@ -23,7 +23,7 @@ def ledger() -> Ledger:
     ledger = Ledger(JOBS)
     ledger.draw(JOBS, TERM)
     for index in range(0, JOBS, 5):
-        failed, slot = index % 10 == 0, JobSlot(index, 2)
+        failed, slot = index % 10 == 0, Retry(index, 2)
         result = JobResult.FAILED if failed else JobResult.COMPLETED
         end = JobEnd(OperationId("large"), index, 1, AllocationId("1-1"), result, exit_code=int(failed))
         ledger.record(end, "n1", slot if failed else None)

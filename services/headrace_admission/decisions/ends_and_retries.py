@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace.failure_sets import parse_failures
 from headrace.ids import AllocationId, NodeName, OperationId, TreeName
+from headrace.retry_rules import last_step, parse_failures
 from headrace.wire.codec import runs_within
-from headrace.wire.heartbeat import LONGEST_SHORT_TEXT, JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import LONGEST_SHORT_TEXT, JobEnd, JobResult, Retry
 from headrace.wire.ledger import Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
 from headrace.wire.log import (
     AllocatorAttached,
@@ -34,7 +34,7 @@ from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.decisions.upstream import judge_held_back, release_jobs
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
 from headrace_admission.queries import end_words, failed_for_good, failure_words, most_failed_runs
-from headrace_admission.state.ledger import MOST_PAUSING, Verdict
+from headrace_admission.state.ledger import MOST_PAUSING, Verdict, retry_of
 from headrace_admission.state.operation import Operation
 from headrace_admission.state.operation_states import is_ending, is_final
 
@@ -57,7 +57,7 @@ def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer 
     return ReportAnswer(recorded=[one.end.key for one in request.ends]), impossible
 
 
-def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> JobSlot | None:
+def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> Retry | None:
     """Return the attempt that follows an end. None if the job is completed or given up, or if its operation is ending or must fail."""
     if end.result is JobResult.COMPLETED or is_ending(operation.state) or has_failed_too_often(operation, failed_jobs):
         return None
@@ -67,15 +67,17 @@ def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> JobSlot
         return None
     if end.result is JobResult.FAILED and operation.ledger.failed_runs[end.index] + 1 == operation.spec.tries:
         return None
-    return JobSlot(end.index, end.attempt + 1)
+    is_out_of_memory = end.out_of_memory and end.result is JobResult.FAILED
+    return retry_of(operation.ledger, end.index, last_step(operation.spec), out_of_memory=is_out_of_memory)
 
 
 def is_retried(spec: OperationSpec, end: JobEnd) -> bool:
     """True if `retry_on` and `no_retry_on` allow a retry after a failed run.
 
-    They concern the ends of programs. A run that has no exit status, or whose program could not be started, is retried.
+    They concern the ends of programs. A run that has no exit status, or whose program could not be started, is retried. So is a run that
+    ran out of memory, if the operation asks for more memory then.
     """
-    if end.not_started or not end.status:
+    if end.not_started or not end.status or (end.out_of_memory and spec.memory_on_oom):
         return True
     if spec.retry_on:
         return parse_failures(spec.retry_on).has(end.status, out_of_memory=end.out_of_memory)
@@ -108,7 +110,9 @@ def retry_due(transaction: Transaction) -> None:
         operation = transaction.state.live[name]
         if is_ending(operation.state):
             continue
-        slots = operation.ledger.due_retries(transaction.now_ms, _longest_backoff_ms(operation.spec))
+        slots = operation.ledger.due_retries(
+            transaction.now_ms, _longest_backoff_ms(operation.spec), last_step(operation.spec)
+        )
         if slots:
             transaction.record(JobsRetried(name, slots, transaction.now_ms))
 

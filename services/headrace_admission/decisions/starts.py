@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 
 from headrace.errors import BadInput, shortened
-from headrace.failure_sets import parse_failures
 from headrace.ids import PoolName, TreeName, operation_id, pool_name, tree_name
 from headrace.images import parse_image
 from headrace.job_indexes import parse_indexes
@@ -15,6 +14,7 @@ from headrace.job_lines import check_lines
 from headrace.job_tasks import check_tasks
 from headrace.pools.node_filter import parse_formula
 from headrace.resources import exact_amount
+from headrace.retry_rules import check_memory_on_oom, parse_failures
 from headrace.wire.log import FIRST_BLOCK, EphemeralPoolSet, OperationStarted
 from headrace.wire.operation_spec import LONGEST_INTERRUPTION_MS, USUAL_LARGEST_LOG_CAP, OperationSpec
 from headrace.wire.operations import OperationState, StartAnswer, StartOperation
@@ -148,6 +148,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
             if options.pool:
                 pool_name(options.pool)
         check_tasks(spec)
+        check_memory_on_oom(spec)
     except BadInput as error:
         return BadRequest(error.place, shortened(str(error.value)), error.expected)
     if spec.max_unpreemptible_allocation_count:

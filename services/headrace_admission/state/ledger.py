@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from headrace.ids import TreeName
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot, Retry
 from headrace.wire.log import IndexRun
 from headrace.wire.operations import MOST_ACCOUNTS, JobRow, RunUsage, TaskEnds
 from headrace_admission.state.index_owners import IndexOwners, OwnersRecord
@@ -100,6 +100,8 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     #: Number of all attempts that ran out of memory.
     out_of_memory_runs: int = 0
     task_ends: dict[int, TaskEnds] = {}
+    #: Number of times that the memory of each job was raised.
+    memory_step_pages: dict[int, bytes] = {}
 
 
 class Ledger:
@@ -144,6 +146,8 @@ class Ledger:
         self._out_of_memory = IndexedNumbers()
         #: Number of all attempts that ran out of memory.
         self.out_of_memory_runs = 0
+        #: Number of times that the memory of each job was raised, up to its newest attempt.
+        self.memory_steps = IndexedNumbers()
         #: Ends of the jobs of each task, by the number of the task.
         self.task_ends: dict[int, TaskEnds] = {}
 
@@ -152,7 +156,7 @@ class Ledger:
         """Bytes that the ledger takes in memory. Computing it takes the same time for any number of jobs."""
         bits = len(self._done) + len(self._not_retried)
         owners = self.owners.size_bytes if self.owners is not None else 0
-        by_index = (self.attempts, self._exit_codes, self.failed_runs, self._out_of_memory)
+        by_index = (self.attempts, self._exit_codes, self.failed_runs, self._out_of_memory, self.memory_steps)
         numbers = sum(each.size_bytes for each in by_index)
         names = _NODE_BYTES * len(self._node_names)
         tasks = _TASK_BYTES * len(self.task_ends)
@@ -196,14 +200,14 @@ class Ledger:
         """Return the Unix time in milliseconds of the first retry of a failed job, or 0 if none waits."""
         return min(self.pausing.values(), default=0)
 
-    def due_retries(self, now_ms: int, longest_ms: int) -> list[JobSlot]:
+    def due_retries(self, now_ms: int, longest_ms: int, last_step: int) -> list[Retry]:
         """Return the next attempts of failed jobs whose waiting time is over.
 
         Times of retries are wall-clock times, so that they outlive the process. A retry that is further ahead than
         `longest_ms`, the longest back-off of the operation, is due too: the clock was set back since the time was written.
         """
         due = sorted(index for index, at_ms in self.pausing.items() if not 0 < at_ms - now_ms <= longest_ms)
-        return [JobSlot(index, (self.attempts[index] or 1) + 1) for index in due]
+        return [retry_of(self, each, last_step, out_of_memory=bool(self._out_of_memory[each])) for each in due]
 
     def draw_in(self, tree: TreeName, runs: Sequence[IndexRun], below: int, term: int) -> None:
         """Lease indexes to a tree: for an operation of several trees those in `runs`, else all below `below`."""
@@ -238,7 +242,7 @@ class Ledger:
         return Verdict.KNOWN if end.attempt < newest or self._has_ended(end.index) else Verdict.NEW
 
     def record(
-        self, end: JobEnd, node: str, retry: JobSlot | None, retry_at_ms: int = 0, task: int | None = None
+        self, end: JobEnd, node: str, retry: Retry | None, retry_at_ms: int = 0, task: int | None = None
     ) -> None:
         """Record a new end.
 
@@ -268,7 +272,7 @@ class Ledger:
             self._done[index >> 3] |= _bit(index)
             self.done_count += 1
         elif retry is not None:
-            self.attempts[index] = retry.attempt
+            self._begin(retry)
         else:
             self._not_retried[index >> 3] |= _bit(index)
             if retry_at_ms:
@@ -278,14 +282,19 @@ class Ledger:
         if self.owners is not None:
             self.owners.end(index, runs_again=runs_again)
 
-    def retry(self, slot: JobSlot) -> None:
+    def retry(self, slot: Retry) -> None:
         """Allow the next attempt of a job that waits for its retry. Nothing changes for any other job."""
         if self.pausing.pop(slot.index, None) is None:
             return
-        self.attempts[slot.index] = slot.attempt
+        self._begin(slot)
         self._not_retried[slot.index >> 3] &= ~_bit(slot.index)
         if self.owners is not None:
             self.owners.end(slot.index, runs_again=True)
+
+    def _begin(self, slot: Retry) -> None:
+        self.attempts[slot.index] = slot.attempt
+        if slot.memory_step or self.memory_steps[slot.index]:
+            self.memory_steps[slot.index] = slot.memory_step
 
     def rows(self, first: int, limit: int, results: Sequence[JobResult] = ()) -> list[JobRow]:
         """Return jobs from index `first` on, each with its newest ended attempt, or its first attempt if none has ended.
@@ -297,11 +306,14 @@ class Ledger:
         found = self._results.find(first, [_RESULT_CODE[result] for result in results])
         return [self._row(*each) for each in islice(found, limit)]
 
-    def attempt_slots(self, first: int, most: int) -> list[JobSlot]:
+    def attempt_slots(self, first: int, most: int) -> list[Retry]:
         """Return up to `most` indexes from `first` on that are past their first attempt, in order, each with its newest
         attempt.
         """
-        return [JobSlot(index, attempt) for index, attempt in islice(self.attempts.items(first), most)]
+        found = islice(self.attempts.items(first), most)
+        # Without raised memory no number is looked up for each of up to a million jobs.
+        steps = dict(self.memory_steps.items(first))
+        return [Retry(index, attempt, steps.get(index, 0)) for index, attempt in found]
 
     def to_record(self) -> LedgerRecord:
         return LedgerRecord(
@@ -330,6 +342,7 @@ class Ledger:
             out_of_memory_pages=self._out_of_memory.pages,
             out_of_memory_runs=self.out_of_memory_runs,
             task_ends=dict(self.task_ends),
+            memory_step_pages=self.memory_steps.pages,
         )
 
     @classmethod
@@ -354,6 +367,7 @@ class Ledger:
         ledger._out_of_memory = IndexedNumbers(record.out_of_memory_pages)
         ledger.out_of_memory_runs = record.out_of_memory_runs
         ledger.task_ends = dict(record.task_ends)
+        ledger.memory_steps = IndexedNumbers(record.memory_step_pages)
         ledger._not_retried[: len(record.not_retried_bits)] = record.not_retried_bits
         for index in record.not_retried:
             ledger._not_retried[index >> 3] |= _bit(index)
@@ -431,7 +445,8 @@ class Ledger:
         exit_code = 0 if result is JobResult.COMPLETED else self._exit_codes[index] or None
         name, _, account = self._node_names[node].partition(" ")
         retry_at_ms, out_of_memory = self.pausing.get(index, 0), bool(self._out_of_memory[index])
-        return JobRow(JobSlot(index, ended), result, name, exit_code, account, retry_at_ms, out_of_memory)
+        step = self.memory_steps[index]
+        return JobRow(JobSlot(index, ended), result, name, exit_code, account, retry_at_ms, out_of_memory, step)
 
     def _keep_failure(self, end: JobEnd) -> None:
         failures = [*self.failures[1 - KEPT_FAILURES :], end]
@@ -457,3 +472,9 @@ class Ledger:
 def _bit(index: int) -> int:
     """Return the bit of an index in its byte, lowest first."""
     return 1 << (index & 7)
+
+
+def retry_of(ledger: Ledger, index: int, last_step: int, *, out_of_memory: bool) -> Retry:
+    """Return the next attempt of a job. After an end by out of memory its memory is raised once more, up to `last_step` times."""
+    step = min(ledger.memory_steps[index] + out_of_memory, last_step)
+    return Retry(index, (ledger.attempts[index] or 1) + 1, step)

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from headrace.ids import OperationId, TreeName
+from headrace.resources import Resources
+from headrace.wire.heartbeat import JobEnd
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace_admission.consumption.facts import FormerPool
@@ -111,6 +113,11 @@ class Operation(_Fields, kw_only=True, eq=False):
             return self.state in (OperationState.PENDING, OperationState.RUNNING)
         has_job = self.ledger.owners is None or self.ledger.owners.free > 0
         return self.is_held_back and not self.awaits and has_job
+
+    def size_of_run(self, end: JobEnd) -> Resources:
+        """Return the resources that a run had: those of its job, with more memory if the memory of the job was raised."""
+        size = self.spec.size_of(end.index)
+        return msgspec.structs.replace(size, memory=end.memory_bytes) if end.memory_bytes else size
 
     def to_record(self) -> OperationRecord:
         placements = list(self.placements.values())

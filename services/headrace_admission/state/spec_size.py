@@ -45,6 +45,7 @@ def spec_bytes(spec: OperationSpec) -> int:
         spec.rerun_of,
         spec.retry_on,
         spec.no_retry_on,
+        spec.memory_on_oom,
         *(each.operation for each in spec.after),
     )
     return (

@@ -340,7 +340,7 @@ class State:
                 tree = (owners.owner(one.end.index) if owners is not None else None) or spec.tree
                 placement = operation.placements.get(tree)
                 pool = spec.pool if placement is None else placement.pool
-                size = spec.size_of(one.end.index)
+                size = operation.size_of_run(one.end)
                 self.lost_work.note(tree, pool, one.end, size, event.at_ms)
                 task = spec.task_of(one.end.index)
                 number = None if task is None else task.number

@@ -74,9 +74,11 @@ def _of_task(spec: JobSpec, key: JobKey) -> dict[str, str]:
     found = task_of(spec.tasks, key.index)
     if found is None:
         return {}
+    first = found.task.first_index
+    index = found.index_in_task if first is None else job_index(spec, key) - first
     return {
         "HEADRACE_TASK": found.task.name,
-        "HEADRACE_TASK_INDEX": str(found.index_in_task),
+        "HEADRACE_TASK_INDEX": str(index),
         "HEADRACE_TASK_JOB_COUNT": str(found.task.job_count),
     }
 

@@ -70,7 +70,7 @@ def place(
         if operation is None:
             break
         job, task = operation.spec.resources, None
-        if there is not None or operation.spec.tasks:
+        if there is not None or operation.kinds:
             available = room if there is None else there(operation)
             lends = priority is None
             fitting = None if available is None else _job_that_fits(overlay, operation, available, lends=lends)
@@ -90,7 +90,7 @@ def _job_that_fits(
     reserved = overlay.reserved
     if reserved is not None and reserved is not operation and not (lends and borrows(overlay, operation)):
         room = room - reserved.spec.resources
-    if not operation.spec.tasks:
+    if not operation.kinds:
         # The walk down the order has compared this size with the limits already.
         return (operation.spec.resources, None) if room.dominates(operation.spec.resources) else None
     most = room.within(_headroom(overlay, operation))
@@ -156,7 +156,7 @@ def jobs_ahead(operation: Operation, pace_ms: int) -> int:
     Example: with jobs of 100 ms and a heartbeat each second, it is 2 * 1000 / 100 = 20.
     """
     mean_ms, ahead_ms = operation.mean_job_ms, ROUND_TRIPS_AHEAD * pace_ms
-    if mean_ms >= ahead_ms or operation.spec.tasks or operation.gang is not None:
+    if mean_ms >= ahead_ms or operation.kinds or operation.gang is not None:
         return 1
     return min(LARGEST_ALLOCATION_JOBS, math.ceil(ahead_ms / max(mean_ms, 1.0)))
 

@@ -110,7 +110,7 @@ class Ranking:
             if operation is None:
                 continue
             # Pending jobs of these operations may belong to another class now.
-            reclassed = operation.limited or operation.spec.tasks
+            reclassed = operation.limited or operation.kinds
             if name in self.order and not reclassed and self._has_newest_share(operation):
                 left.append(operation)
             else:
@@ -262,7 +262,7 @@ class Ranking:
         operation, facts = self._facts.operations.get(name), self._facts
         if operation is None or self._all_marked or name in self._marked:
             return []
-        fits = fitting_sizes(facts, operation.spec)
+        fits = fitting_sizes(facts, operation)
         told = "is marked as fitting on some node" if operation.fits_somewhere else "is marked as fitting on no node"
         broken = [] if fits == operation.fitting else [f"{name}: a job {told}, which is wrong"]
         if operation.refused_size != facts.pools.refused_size(operation.spec):

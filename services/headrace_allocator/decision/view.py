@@ -306,7 +306,7 @@ class Overlay:
 
     def entry_applied(self, operation: Operation) -> Entry | None:
         """Return the operation's position after the decision is applied; None if it must be computed again."""
-        if operation.spec.tasks or self.held(operation) != operation.held:
+        if operation.kinds or self.held(operation) != operation.held:
             return None
         return self._touched_in[operation.spec.pool].position(operation.id)
 

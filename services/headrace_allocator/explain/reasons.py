@@ -375,8 +375,9 @@ class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
 
 
 class TaskWaits(msgspec.Struct, frozen=True, tag="task_waits"):
-    """Jobs of one task wait, for a reason that other tasks of the operation need not have."""
+    """Jobs of one task, or with more memory, wait for a reason that other jobs of the operation need not have."""
 
+    #: Name of the task; empty for jobs whose memory may have been raised.
     task: str
     #: Number of the task's pending jobs.
     jobs: int
@@ -391,6 +392,8 @@ class TaskWaits(msgspec.Struct, frozen=True, tag="task_waits"):
         | RoomReserved
         | RoomUnheard
     )
+    #: Memory of each job in bytes, if these jobs have no task.
+    memory: int = 0
 
 
 Reason = (

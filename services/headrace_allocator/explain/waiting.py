@@ -98,7 +98,7 @@ def reasons_in_turn(
     # The list is also needed for `_places_exempt`: if it is empty, a job fits, and the operation does not wait for young jobs to become
     # preemptible.
     no_room = list(_no_room(facts, operation, now))
-    if not operation.spec.tasks:
+    if not operation.kinds:
         yield from pool_limits_reached(operation, facts.pools)
         yield own_limit_reached(operation, operation.held)
     yield _node_reserved(facts, operation, now)
@@ -130,8 +130,8 @@ def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> lis
         _recovering(facts, operation),
         _limits_unknown(facts),
         gang_never_fits(operation),
-        *(() if operation.spec.tasks else pool_limits_reached(operation, facts.pools)),
-        None if operation.spec.tasks else own_limit_reached(operation, operation.held),
+        *(() if operation.kinds else pool_limits_reached(operation, facts.pools)),
+        None if operation.kinds else own_limit_reached(operation, operation.held),
         *_no_room(facts, operation, now),
     ]
     return [_with_nodes_away(facts, operation, reason) for reason in reasons if reason is not None]
@@ -266,9 +266,9 @@ def _recovering(facts: Facts, operation: Operation) -> why.StillRecovering | Non
 def _no_room(facts: Facts, operation: Operation, now: Moment) -> Iterator[why.Reason]:
     """Yield the reason why no node has free resources for a job of the operation; with tasks, a reason for each task that waits."""
     spec, slots = operation.spec, operation.slots
-    if not spec.tasks and (reason := _no_room_for(facts, operation, spec.resources, now)) is not None:
+    if not operation.kinds and (reason := _no_room_for(facts, operation, spec.resources, now)) is not None:
         yield reason
-    for number, task in enumerate(spec.tasks):
+    for number, task in enumerate(operation.kinds):
         jobs, size = slots.pending_of(number), task.resources
         if jobs:
             of_task = (
@@ -277,7 +277,9 @@ def _no_room(facts: Facts, operation: Operation, now: Moment) -> Iterator[why.Re
                 or _no_room_for(facts, operation, size, now)
             )
             if of_task is not None:
-                yield why.TaskWaits(task.name, jobs, of_task)
+                yield why.TaskWaits(
+                    task.name if spec.tasks else "", jobs, of_task, memory=0 if spec.tasks else size.memory
+                )
 
 
 def _no_room_for(

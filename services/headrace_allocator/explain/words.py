@@ -47,7 +47,8 @@ def words_of(reason: why.Reason) -> str:
         case why.StillRecovering():
             return _words_of_recovery(reason)
         case why.TaskWaits():
-            return f"task {reason.task} ({counted(reason.jobs, 'pending job')}): {words_of(reason.reason)}"
+            kind = f"task {reason.task}" if reason.task else f"{format_amount('memory', reason.memory)} a job"
+            return f"{kind} ({counted(reason.jobs, 'pending job')}): {words_of(reason.reason)}"
         case why.LimitsUnknown():
             return "the allocator has restarted and waits for fair_share to report the limits of pools"
         case why.PoolLimitReached() | why.OperationLimitReached() | why.JobSizeRefused():

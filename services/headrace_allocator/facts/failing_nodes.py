@@ -36,7 +36,7 @@ from headrace_allocator.facts.failure_runs import Turn, least_suspect
 from headrace_allocator.facts.job_outcomes import NodeFailures, Outcomes, PairFailures
 from headrace_allocator.facts.node_shapes import NodeShapes
 from headrace_allocator.facts.nodes import Node
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, sizes_of
 from headrace_allocator.facts.pool_tree import PoolStates
 
 #: Upper bound of the operations that are known to fail on one node.
@@ -299,7 +299,7 @@ class FailingNodes:
     def _may_go_elsewhere(self, node: Node, operation: Operation) -> bool:
         """True if there is another node that is not held back and could run a job of the operation if nothing else ran there."""
         # The other node must be large enough for a retry of the largest job.
-        sizes = list(compress(operation.spec.sizes, operation.fitting)) or operation.spec.sizes
+        sizes = list(compress(sizes_of(operation), operation.fitting)) or sizes_of(operation)
         size, filters = reduce(Resources.or_more, sizes), self._pools.filters_of(operation.spec)
         others = self._shapes.count(filters, size)
         pairs = operation.outcomes.failing_on if operation.outcomes is not None else {}

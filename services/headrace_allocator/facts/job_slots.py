@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import Final
 
-from headrace.wire.heartbeat import JobSlot
+from headrace.wire.heartbeat import MOST_MEMORY_STEPS, JobSlot, Retry
 from headrace.wire.ledger import LiveOperation
 from headrace.wire.log import IndexRun
 from headrace.wire.tasks import ranges_of
@@ -58,7 +58,7 @@ class JobSlots:
         #: No index below this number is ready.
         self._first = 0
         #: Newest attempts of the indexes that are past their first attempt, as the ledger reported them at the start.
-        self._told: Sequence[JobSlot] = ()
+        self._told: Sequence[Retry] = ()
         #: For an operation of several trees: number of indexes that no tree has. None for an operation of one tree.
         self.free: int | None = None
         #: For a gang: jobs that a node reported as ended, until the ledger retries them or records that they are done.
@@ -67,7 +67,9 @@ class JobSlots:
         self.pausing = 0
         #: The indexes of each task; empty for an operation without tasks.
         self.tasks: list[range] = []
-        #: By task, the number of its leased jobs in each state.
+        #: Number of times that the memory of a job was raised, by index. Jobs with the same number count as a task.
+        self.memory_steps: dict[int, int] = {}
+        #: By task, the number of its leased jobs in each state; empty while all jobs have one size.
         self._of_task: list[list[int]] = []
 
     @classmethod
@@ -83,6 +85,8 @@ class JobSlots:
         slots._count_tasks()
         slots.draw(live.block)
         slots._told = live.attempts
+        if live.spec.memory_on_oom:
+            slots.memory_steps = {slot.index: slot.memory_step for slot in live.attempts if slot.memory_step}
         slots.free = live.free
         if live.block_term == own_term and not live.done.strip(b"\0") and not live.attempts:
             return slots
@@ -120,14 +124,19 @@ class JobSlots:
         """Number of pending jobs: ready, or not leased yet."""
         return self.ready_count + (self.job_count - self.block if self.free is None else self.free)
 
+    def task_of(self, index: int) -> int:
+        """Return the number of the task of a job, or the number of times that its memory was raised."""
+        if not self.tasks:
+            return self.memory_steps.get(index, 0)
+        return next((task for task, indexes in enumerate(self.tasks) if index in indexes), 0)
+
     def ready_of(self, task: int, without: Collection[int] = ()) -> int:
         """Return the number of ready jobs of a task, not counting the ready jobs in `without`."""
-        return self._of_task[task][_READY] - sum(index in self.tasks[task] for index in without)
+        return self._of_task[task][_READY] - sum(self.task_of(index) == task for index in without)
 
     def pending_of(self, task: int) -> int:
         """Return the number of pending jobs of a task."""
-        indexes = self.tasks[task]
-        return self._of_task[task][_READY] + len(range(max(self.block, indexes.start), indexes.stop))
+        return self._of_task[task][_READY] + self._not_leased(range(self.block, self.job_count), task)
 
     def out_of(self, task: int) -> int:
         """Return the number of jobs of a task that allocations hold."""
@@ -182,15 +191,28 @@ class JobSlots:
 
     def _take_of_task(self, count: int, without: Collection[int], task: int) -> list[JobSlot]:
         taken: list[JobSlot] = []
-        at, below = max(self.tasks[task].start, self._first), self.tasks[task].stop
-        is_lowest = at == self._first and not without
-        while len(taken) < count and (index := self._places.find(_READY, at, below)) >= 0:
-            at = index + 1
-            self._first = at if is_lowest else self._first
+        for index in self._ready_in(task):
+            if len(taken) == count:
+                break
             if index not in without:
                 self._put(index, _OUT)
                 taken.append(JobSlot(index, self.attempt(index)))
         return taken
+
+    def _ready_in(self, task: int) -> Iterator[int]:
+        """Yield the ready jobs of a task, low indexes first. Each may be given out before the next is asked for."""
+        if task and not self.tasks:
+            # There may be a million other jobs, and few whose memory was raised.
+            yield from sorted(each for each, step in self.memory_steps.items() if step == task and self.is_ready(each))
+            return
+        indexes = self.tasks[task] if self.tasks else range(self.block)
+        at = max(indexes.start, self._first)
+        while (index := self._places.find(_READY, at, indexes.stop)) >= 0:
+            at = index + 1
+            if self.task_of(index) == task:
+                yield index
+            if self._first == index and self._places[index] != _READY:
+                self._first = at
 
     def give_back(self, slots: Iterable[JobSlot]) -> None:
         """Make these jobs ready again, which were out and never ran."""
@@ -226,7 +248,7 @@ class JobSlots:
                 self.unsettled.add(index)
             self._put(index, _ENDED)
 
-    def retry(self, slot: JobSlot) -> None:
+    def retry(self, slot: Retry) -> None:
         """Record that the ledger allows the next attempt of a job. In an operation of several trees, any tree may lease it."""
         if slot.index < self.block and slot.attempt > self.attempt(slot.index):
             self._attempts[slot.index] = slot.attempt
@@ -235,6 +257,7 @@ class JobSlots:
             else:
                 self.pausing = max(0, self.pausing - 1)
             self._put(slot.index, self._let_out if self.free is None else _ELSEWHERE)
+            self._raise_memory(slot)
             self.free = None if self.free is None else self.free + 1
 
     def draw(self, below: int) -> None:
@@ -242,8 +265,8 @@ class JobSlots:
         drawn = range(self.block, max(self.block, min(below, self.job_count)))
         self._places.extend(bytes([self._let_out]) * len(drawn))
         self._counts[self._let_out] += len(drawn)
-        for indexes, counts in zip(self.tasks, self._of_task, strict=True):
-            counts[self._let_out] += len(range(max(indexes.start, drawn.start), min(indexes.stop, drawn.stop)))
+        for task, counts in enumerate(self._of_task):
+            counts[self._let_out] += self._not_leased(drawn, task)
 
     def share(self, below: int, runs: Iterable[IndexRun], free: int) -> None:
         """Record that the ledger leased the indexes under `below`, to any of several trees, and the indexes in `runs` to this tree.
@@ -324,15 +347,41 @@ class JobSlots:
 
     def _counted_tasks(self) -> list[list[int]]:
         states = range(_ELSEWHERE + 1)
+        if self.memory_steps:
+            found = [[0] * len(states) for _ in range(MOST_MEMORY_STEPS + 1)]
+            found[0] = [self._places.count(state) for state in states]
+            for index, step in self.memory_steps.items():
+                found[0][self._places[index]] -= 1
+                found[step][self._places[index]] += 1
+            return found
         return [[self._places.count(state, each.start, each.stop) for state in states] for each in self.tasks]
+
+    def _not_leased(self, indexes: range, task: int) -> int:
+        """Return how many of some indexes that are not leased yet are of a task. The memory of these jobs was not raised."""
+        if not self.tasks:
+            return 0 if task else len(indexes)
+        of_task = self.tasks[task]
+        return len(range(max(of_task.start, indexes.start), min(of_task.stop, indexes.stop)))
+
+    def _raise_memory(self, slot: Retry) -> None:
+        before = self.memory_steps.get(slot.index, 0)
+        if slot.memory_step == before:
+            return
+        self.memory_steps[slot.index] = slot.memory_step
+        if not self._of_task:
+            self._count_tasks()
+            return
+        place = self._places[slot.index]
+        self._of_task[before][place] -= 1
+        self._of_task[slot.memory_step][place] += 1
 
     def _put(self, index: int, place: int) -> None:
         self._counts[self._places[index]] -= 1
         self._counts[place] += 1
-        for task, indexes in enumerate(self.tasks):
-            if index in indexes:
-                self._of_task[task][self._places[index]] -= 1
-                self._of_task[task][place] += 1
+        if self._of_task:
+            of_task = self._of_task[self.task_of(index)]
+            of_task[self._places[index]] -= 1
+            of_task[place] += 1
         self._places[index] = place
         if place == _READY:
             self._first = min(self._first, index)
@@ -372,7 +421,7 @@ def not_ended(slots: JobSlots, done: bytes) -> list[int]:
     return list(_positions(both.to_bytes(len(places)), 1))
 
 
-def newer_attempts(slots: JobSlots, told: Iterable[JobSlot]) -> list[JobSlot]:
+def newer_attempts(slots: JobSlots, told: Iterable[Retry]) -> list[Retry]:
     """Return the attempts that are newer than the attempts known here."""
     known = slots._attempts
     return [slot for slot in told if slot.attempt > known.get(slot.index, 1)]

@@ -11,7 +11,7 @@ from typing import assert_never
 import msgspec
 
 from headrace.ids import NodeName, OperationId, TreeName
-from headrace.wire.heartbeat import JobResult
+from headrace.wire.heartbeat import JobResult, Retry
 from headrace.wire.ledger import LiveOperation, started_in
 from headrace.wire.log import (
     AllocatorAttached,
@@ -139,9 +139,11 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
                     operation.slots.retry(one.retry)
                 elif one.end.result is JobResult.COMPLETED:
                     operation.slots.unsettled.discard(one.end.index)
+            _raise_memory(facts, operation, [one.retry for one in event.ends if one.retry is not None])
         case JobsRetried():
             for slot in event.slots:
                 operation.slots.retry(slot)
+            _raise_memory(facts, operation, event.slots)
         case ParametersChanged():
             facts.set_spec(operation, msgspec.structs.replace(operation.spec, weight=event.weight_in(facts.tree)))
         case OperationPlaced(placement=placement) if placement.tree == facts.tree:
@@ -214,6 +216,7 @@ def _update(facts: Facts, operation: Operation, live: LiveOperation, news: Opera
     for slot in newer_attempts(operation.slots, live.attempts):
         _end(operation, slot.index, slot.attempt - 1)
         operation.slots.retry(slot)
+    _raise_memory(facts, operation, live.attempts)
     for index in not_ended(operation.slots, live.done):
         _end(operation, index, operation.slots.attempt(index))
     for index in [index for index in operation.slots.unsettled if live.done[index >> 3] >> (index & 7) & 1]:
@@ -253,6 +256,12 @@ def _is_known(operation: Operation, one: LoggedEnd) -> bool:
     if one.retry is not None or operation.gang is not None or operation.ending or operation.slots.free is not None:
         return False
     return has_ended(operation.slots, one.end.index, one.end.attempt)
+
+
+def _raise_memory(facts: Facts, operation: Operation, retried: Iterable[Retry]) -> None:
+    """Compute the sizes of jobs whose memory was raised, if it was raised for any of the retried jobs."""
+    if operation.spec.memory_on_oom and any(slot.memory_step for slot in retried):
+        judge_size(facts, operation)
 
 
 def _end(operation: Operation, index: int, attempt: int) -> None:

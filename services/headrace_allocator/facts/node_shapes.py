@@ -106,6 +106,11 @@ class NodeShapes:
         """Return the number of nodes that accept jobs, match all filters and are at least of this size."""
         return int(self._counts[self._matching(filters) & self._at_least(size)].sum())
 
+    def most_memory(self, size: Resources, filters: tuple[str, ...]) -> list[int]:
+        """Return the memory of the largest node that matches all filters and is at least of this size; empty if there is none."""
+        memory = self._sizes[3, np.flatnonzero(self._matching(filters) & self._at_least(size) & (self._counts > 0))]
+        return [int(memory.max())] if len(memory) else []
+
     def jobs_at_once(self, filters: tuple[str, ...], size: Resources, spare: Resources) -> int:
         """Return the number of jobs of this size that the nodes which match all filters could run at once if they were empty.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Final
 
@@ -13,6 +14,7 @@ from headrace.pools.amounts import NOTHING
 from headrace.pools.effective_options import EffectiveOptions, of_operation, of_tree
 from headrace.pools.tree_options import AllocationOptions
 from headrace.resources import ZERO, ZERO_SHARE, Resources, Share
+from headrace.retry_rules import sizes_of_retries
 from headrace.satisfaction import Owed
 from headrace.wire.codec import encode
 from headrace.wire.heartbeat import RunningJob, TakeBackReason
@@ -66,22 +68,22 @@ class Operation:
         "_cut_by", "_mean_job_ms", "_most_held", "_options", "_options_at", "_options_of",
         "allocations", "arrival", "block_term", "changes", "charged_doubt", "demand_share", "dominant_resource",
         "drawing", "ends_running_jobs", "fair_share", "fitting", "gang", "groups", "held", "id", "in_doubt", "in_fifo_pool",
-        "is_graceful", "job_spec", "job_spec_bytes", "limited", "outcomes", "owed", "preemption_priority",
+        "is_graceful", "job_spec", "job_spec_bytes", "kinds", "limited", "outcomes", "owed", "preemption_priority",
         "progress", "rank", "refused_size", "release_told", "rest", "returning", "running_jobs", "schedulable", "share", "slots", "spec",
         "starvation", "state", "suspended", "times_seen_to", "total", "unconfirmed", "user", "yields",
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
         #: What shows on a heartbeat that the allocations of the operation need no order.
-        self.rest = Rest(math.inf)
-        self._mean_job_ms = math.inf
+        self.rest, self._mean_job_ms = Rest(math.inf), math.inf
         self.id, self.user = live.operation, live.user
         #: State of the gang. None if the operation is no gang, has a single job, or runs in several trees, where each tree gives its jobs
         #: out alone.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
-        #: For each task, or for the only size, True if some node could run a job if the node were empty. Also True if there is no node.
-        self.fitting = (True,) * len(live.spec.sizes)
+        #: `kinds`: jobs that differ in size: the tasks, or jobs by the number of raises of their memory. Empty: all jobs have one size.
+        #: `fitting`: for each kind, or the only size, True if some node could run a job if the node were empty, or if there is no node.
+        self.kinds, self.fitting = (kinds := _kinds_of(live)), (True,) * max(1, len(kinds))
         self.set_spec(live.spec)
         self.set_state(live.state, suspended=live.suspended)
         #: Arrival number in this allocator; breaks ties in satisfaction.
@@ -151,9 +153,9 @@ class Operation:
     @property
     def min_needed(self) -> Resources:
         """The least of each resource that any pending job needs. With tasks it may be less than any single job needs."""
-        if not self.spec.tasks:
+        if not self.kinds:
             return self.spec.resources
-        return reduce(Resources.within, [task.resources for _, task in waiting_tasks(self)] or self.spec.sizes)
+        return reduce(Resources.within, [task.resources for _, task in waiting_tasks(self)] or sizes_of(self))
 
     @property
     def fits_somewhere(self) -> bool:
@@ -179,7 +181,7 @@ class Operation:
 
         The demand includes what the operation held when the snapshot was made. None before a snapshot has the cluster total.
         """
-        if self.total != ZERO and (self._most_held is None or self.spec.tasks):
+        if self.total != ZERO and (self._most_held is None or self.kinds):
             # With tasks, the least need of the pending jobs changes with each start.
             self._most_held = self.total.part(self.demand_share) - self.min_needed
         return self._most_held
@@ -316,16 +318,33 @@ class Operation:
         return [f"{self.id}: {words}" for words in broken + self.slots.check() + self.groups.check()]
 
 
+def sizes_of(operation: Operation) -> list[Resources]:
+    """Return the sizes of an operation's kinds of jobs, or the only size."""
+    return [kind.resources for kind in operation.kinds] or [operation.spec.resources]
+
+
+def kinds_by_size(spec: OperationSpec, sizes: Iterable[Resources]) -> list[Task]:
+    """Return the kinds of jobs of an operation whose jobs have these sizes: first the size of jobs whose memory was never raised."""
+    return [Task("memory", spec.argv, resources=size) for size in sizes]
+
+
+def _kinds_of(live: LiveOperation) -> Sequence[Task]:
+    if not live.spec.memory_on_oom:
+        return live.spec.tasks
+    is_raised = any(slot.memory_step for slot in live.attempts)
+    return kinds_by_size(live.spec, sizes_of_retries(live.spec)) if is_raised else []
+
+
 def waiting_tasks(operation: Operation) -> list[tuple[int, Task]]:
-    """Return the tasks with pending jobs that fit on some node, each with its number. Empty for an operation without tasks."""
-    tasks, slots, fitting = operation.spec.tasks, operation.slots, operation.fitting
+    """Return the kinds of jobs with pending jobs that fit on some node, each with its number. Empty if all jobs have one size."""
+    tasks, slots, fitting = operation.kinds, operation.slots, operation.fitting
     return [(number, task) for number, task in enumerate(tasks) if fitting[number] and slots.pending_of(number)]
 
 
 def pending_resources(operation: Operation) -> Resources:
     """Return what all pending jobs that fit on some node need together; nothing while no job may be given out."""
     spec, slots = operation.spec, operation.slots
-    if not spec.tasks or not operation.schedulable:
+    if not operation.kinds or not operation.schedulable:
         return spec.resources * operation.pending_jobs
     waiting = waiting_tasks(operation)
     return Resources.sum(task.resources * slots.pending_of(number) for number, task in waiting).within_wire()
@@ -335,8 +354,8 @@ def charge_doubt(operation: Operation) -> Resources:
     """Count the present unconfirmed jobs of an operation under limits. Returns the resources that are counted more than before."""
     spec, slots, before = operation.spec, operation.slots, operation.in_doubt
     operation.charged_doubt = slots.in_doubt_count
-    of_tasks = (task.resources * slots.in_doubt_of(number) for number, task in enumerate(spec.tasks))
-    operation.in_doubt = Resources.sum(of_tasks) if spec.tasks else spec.resources * operation.charged_doubt
+    of_tasks = (task.resources * slots.in_doubt_of(number) for number, task in enumerate(operation.kinds))
+    operation.in_doubt = Resources.sum(of_tasks) if operation.kinds else spec.resources * operation.charged_doubt
     return operation.in_doubt - before
 
 
@@ -417,7 +436,7 @@ def wants_node(operation: Operation) -> bool:
     gang in its turn. Operations with tasks are excluded too: it is not
     known which of their sizes comes next.
     """
-    if operation.gang is not None or operation.spec.tasks:
+    if operation.gang is not None or operation.kinds:
         return False
     is_short = is_starving(operation) or (operation.in_fifo_pool and operation.below_fair_share)
     return is_short and (operation.held == ZERO or is_owed_a_job(operation, operation.held))

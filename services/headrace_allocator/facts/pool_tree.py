@@ -242,6 +242,12 @@ class PoolStates:
         """
         return next((refused for size in spec.sizes if (refused := self._refused(spec.pool, size)) is not None), None)
 
+    def most_of_one_job(self, pool: PoolName) -> Iterator[PartialResources]:
+        """Yield the largest resources of one job that each level accepts, from the pool up to the root."""
+        for level in (*self.pool(pool).path(), self.root):
+            told = _told_options(level.item)
+            yield (of_tree(self.options) if told is None else told).max_job_resource_limits
+
     def _refused(self, pool: PoolName, size: Resources) -> RefusedSize | None:
         found = None
         for level in (*self.pool(pool).path(), self.root):

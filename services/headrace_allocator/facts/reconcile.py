@@ -15,6 +15,7 @@ import msgspec
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import MOST_OF_A_NODE, ZERO, Resources
+from headrace.retry_rules import sizes_of_retries
 from headrace.wire.heartbeat import (
     MOST_RECORDS_PER_HEARTBEAT,
     AllocationReport,
@@ -153,12 +154,21 @@ class _Reconciliation:
                         self._findings.forget_ends.append(key)
                     continue
                 node.reporting.add(key)
-                if holder is not None and holder.start is not None and end.start != holder.start:
-                    # The end may lack the record of the start, because the runner is of an older version or did not see the job end.
-                    # If the end has a record, the allocator's own record still counts more.
-                    end = msgspec.structs.replace(end, start=holder.start)
+                end = self._with_own_records(end, holder)
                 self._findings.ends.append(end)
                 self._book_end(end, holder)
+
+    def _with_own_records(self, end: JobEnd, holder: Allocation | None) -> JobEnd:
+        """Return an end with what the allocator knows better than the node: how the allocation was started, and a raised memory."""
+        operation, start = self._facts.operations.get(end.operation), end.start
+        if holder is not None and holder.start is not None:
+            # The end may lack the record, because the runner is of an older version or did not see the job end.
+            start = holder.start
+        is_raised = holder is not None and operation is not None and operation.slots.memory_steps.get(end.index)
+        memory = holder.resources.memory if holder is not None and is_raised else 0
+        if (start, memory) == (end.start, end.memory_bytes):
+            return end
+        return msgspec.structs.replace(end, start=start, memory_bytes=memory)
 
     def _holder(self, end: JobEnd) -> Allocation | None:
         """Return the allocation of this node that holds the ended job; None if no allocation of the node is booked with the job."""
@@ -435,9 +445,16 @@ class _Reconciliation:
 
 
 def _size_of(operation: Operation | None, report: AllocationReport) -> Resources:
-    """Return the size of an allocation that is not in the books: the size of its jobs, or the size in the report if no job is known."""
+    """Return the size of an allocation that is not in the books: the size of its jobs, or the size in the report if no job is known.
+
+    The memory of a job that was raised may have been capped differently when it started, so the report may say less.
+    """
     if operation is None:
         return report.resources
+    if operation.slots.memory_steps:
+        least, most = operation.spec.resources, sizes_of_retries(operation.spec)
+        steps = (operation.slots.task_of(slot.index) for slot in shown_slots(report))
+        return report.resources.within(most[max(steps, default=0)]).or_more(least)
     if not operation.spec.tasks:
         return operation.spec.resources
     sizes = (found.task.resources for slot in shown_slots(report) if (found := operation.spec.task_of(slot.index)))

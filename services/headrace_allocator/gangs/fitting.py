@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from headrace.ids import PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.pools.tree_options import PreemptionPolicy
 from headrace.resources import ZERO, Resources
+from headrace.retry_rules import sizes_of_retries
 from headrace.wire.operations import OperationSpec
 from headrace_allocator.facts.facts import Facts
-from headrace_allocator.facts.operations import Operation
+from headrace_allocator.facts.operations import Operation, kinds_by_size, sizes_of
 from headrace_allocator.facts.pool_tree import tolerant_limit
 from headrace_allocator.gangs.gang import JobsAtOnce
 
@@ -20,7 +23,9 @@ def judge_size(facts: Facts, operation: Operation) -> None:
 
     For a gang, also compute how many of its jobs could run at once.
     """
-    refused, fits = facts.pools.refused_size(operation.spec), fitting_sizes(facts, operation.spec)
+    if operation.slots.memory_steps:
+        operation.kinds = kinds_by_size(operation.spec, _raised_sizes(facts, operation.spec))
+    refused, fits = facts.pools.refused_size(operation.spec), fitting_sizes(facts, operation)
     gang = operation.gang
     at_once = None if gang is None else jobs_at_once(facts, operation.spec)
     if (fits, refused) == (operation.fitting, operation.refused_size) and (gang is None or at_once == gang.at_once):
@@ -31,10 +36,25 @@ def judge_size(facts: Facts, operation: Operation) -> None:
     facts.touch(operation.id)
 
 
-def fitting_sizes(facts: Facts, spec: OperationSpec) -> tuple[bool, ...]:
+def fitting_sizes(facts: Facts, operation: Operation) -> tuple[bool, ...]:
     """Return for each size of jobs whether some node could run such a job if the node were empty. True if there is no node."""
-    filters = facts.pools.filters_of(spec)
-    return tuple(facts.shapes.may_fit(size, filters) for size in spec.sizes)
+    filters = facts.pools.filters_of(operation.spec)
+    return tuple(facts.shapes.may_fit(size, filters) for size in sizes_of(operation))
+
+
+def _raised_sizes(facts: Facts, spec: OperationSpec) -> list[Resources]:
+    """Return the size of a job at first, and after it ran out of memory once, twice, and so on.
+
+    The memory is capped by the largest node that could run the job, by the pools' bounds of one job, and by all limits of resources.
+    """
+    pools, size = facts.pools, spec.resources
+    limits = [spec.resource_limits, *(pool.most for pool in pools.above(spec.pool)), *pools.most_of_one_job(spec.pool)]
+    most = [limit.memory for limit in limits if limit.memory is not None]
+    most += facts.shapes.most_memory(size, pools.filters_of(spec))
+    return [
+        msgspec.structs.replace(each, memory=max(size.memory, min([each.memory, *most])))
+        for each in sizes_of_retries(spec)
+    ]
 
 
 def jobs_at_once(facts: Facts, spec: OperationSpec) -> JobsAtOnce | None:

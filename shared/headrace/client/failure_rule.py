@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypedDict, Unpack
 
 from headrace.errors import BadInput
-from headrace.failure_sets import parse_failures
+from headrace.retry_rules import parse_failures, parse_memory_on_oom
 from headrace.wire.operation_spec import LARGEST_JOB_COUNT, TRIES
 
 
@@ -18,6 +18,7 @@ class FailureWishes(TypedDict, total=False):
     retry_on: str | None
     no_retry_on: str | None
     suspend_on_failure: bool
+    memory_on_oom: str | None
 
 
 def failure_rule(job_count: int, *, is_gang: bool, **wishes: Unpack[FailureWishes]) -> dict[str, Any]:
@@ -51,8 +52,12 @@ def _retry_rules(wishes: FailureWishes) -> dict[str, Any]:
     for place, text in (("retry_on", retry_on), ("no_retry_on", no_retry_on)):
         if text is not None:
             parse_failures(text, place=place)
+    memory_on_oom = wishes.get("memory_on_oom")
+    if memory_on_oom is not None:
+        parse_memory_on_oom(memory_on_oom, place="memory_on_oom")
     return {
         "retry_on": retry_on or "",
         "no_retry_on": no_retry_on or "",
         "suspend_on_failure": wishes.get("suspend_on_failure", False),
+        "memory_on_oom": memory_on_oom or "",
     }

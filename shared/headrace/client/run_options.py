@@ -141,12 +141,15 @@ _KEYWORDS: Final = {
     "spec.environment": "environment",
     "spec.image": "image",
     "spec.indexes": "indexes",
+    "spec.is_gang": "gang",
     "spec.job_count": "jobs",
     "spec.lines": "lines",
     "spec.max_failed_job_count": "max_failed_job_count",
+    "spec.memory_on_oom": "memory_on_oom",
     "spec.no_retry_on": "no_retry_on",
     "spec.pool_trees": "pool_tree",
     "spec.resources.gpu": "gpu",
+    "spec.resources.memory": "memory",
     "spec.resource_limits.gpu": "max_gpu",
     "spec.retry_on": "retry_on",
     "spec.scheduling_tag_filter": "node_filter",
@@ -296,6 +299,7 @@ def _failures(options: JobOptions, job_count: int, *, is_gang: bool) -> dict[str
         max_failed_job_count=None if most is None else at_least("max_failed_job_count", most, 1),
         retry_on=options.get("retry_on"),
         no_retry_on=options.get("no_retry_on"),
+        memory_on_oom=options.get("memory_on_oom"),
         suspend_on_failure=options.get("suspend_on_failure") or False,
     )
 

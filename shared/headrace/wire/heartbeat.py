@@ -36,6 +36,8 @@ LARGEST_ALLOCATION_JOBS = 64
 LARGEST_PICTURE_BYTES = 360 * 1024
 #: Largest number of GPU devices of one node.
 MOST_GPUS = 128
+#: Most times that the memory of one job is raised.
+MOST_MEMORY_STEPS = 10
 #: Longest name of a GPU device, in characters.
 LONGEST_GPU_NAME = 64
 #: Pattern of names of devices, which are shown in tables and are listed in environment variables of jobs.
@@ -81,6 +83,13 @@ class JobSlot(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)] = 1
+
+
+class Retry(JobSlot, frozen=True, array_like=True, gc=False):
+    """A further run of a job, which may have more memory than the first."""
+
+    #: Number of times that the memory of the job was raised.
+    memory_step: Annotated[int, msgspec.Meta(ge=0, le=MOST_MEMORY_STEPS)] = 0
 
 
 class JobKey(msgspec.Struct, frozen=True, array_like=True, order=True, gc=False):
@@ -203,6 +212,8 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     from_cgroup: bool = False
     #: True if the job failed because its memory was at its limit.
     out_of_memory: bool = False
+    #: Memory of the run in bytes, if the memory of its job was raised; else 0. The allocator fills it in.
+    memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)] = 0
 
     @property
     def key(self) -> JobKey:

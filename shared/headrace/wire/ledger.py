@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, TreeName
-from headrace.wire.heartbeat import JobEnd, JobKey, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobKey, Retry
 from headrace.wire.log import IndexRun, OperationStarted
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import EphemeralPool
@@ -69,7 +69,7 @@ class LiveOperation(msgspec.Struct, frozen=True):
     done: bytes = b""
     #: Newest attempts of the indexes beyond their first attempt, by index. The next page may have more for the last
     #: operation of a page.
-    attempts: list[JobSlot] = []
+    attempts: list[Retry] = []
     #: True while the operation is suspended and its running jobs must end.
     ends_running_jobs: bool = False
     #: Number of indexes that may run and that no tree has; null unless the operation is in several trees or has `spec.after_each`.
@@ -125,7 +125,7 @@ class WholeOperations(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
     #: Ephemeral pools of the tree. A page that has ephemeral pools has no operations.
     ephemeral_pools: list[EphemeralPool] = []
     #: More attempts of the last operation of the page before. A page that has such attempts has no operations.
-    more_attempts: list[JobSlot] = []
+    more_attempts: list[Retry] = []
 
 
 class DrawBlock(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Finite
-from headrace.wire.heartbeat import JobEnd, JobSlot, ShortText
+from headrace.wire.heartbeat import JobEnd, Retry, ShortText
 from headrace.wire.operation_spec import Millis
 from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
@@ -194,7 +194,7 @@ class LoggedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     end: JobEnd
     node: NodeName | str
     #: Attempt that may run from now on; null if there is none, or none yet.
-    retry: JobSlot | None = None
+    retry: Retry | None = None
     #: Unix time in milliseconds of the retry, which `JobsRetried` will record; 0: no retry is delayed.
     retry_at_ms: Counter = 0
 
@@ -211,7 +211,7 @@ class JobsRetried(msgspec.Struct, frozen=True, tag="jobs_retried"):
     """The backoff of failed jobs of one operation is over: these attempts may run from now on."""
 
     operation: OperationId
-    slots: list[JobSlot]
+    slots: list[Retry]
     at_ms: Counter
 
 

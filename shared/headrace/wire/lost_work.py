@@ -39,6 +39,8 @@ class LostWork(msgspec.Struct, frozen=True, array_like=True):
     runs: Counter
     #: Resources of the job times its run time, summed over these runs.
     work: Volume
+    #: Unix time in milliseconds of the first of these ends; 0: not known, as in records of former versions.
+    first_ms: Counter = 0
 
 
 class LostWorkTold(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -207,7 +207,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Milliseconds from the first running slot of the operation until it fails, whatever runs, waits or is suspended. None: the default of
     #: the pool, as for `time_limit_ms`.
     operation_time_limit_ms: TimeLimit | None = None
-    #: Ends of failed runs that are retried, as `headrace.failure_sets` reads them; empty: no rule. A job that is not retried is given up,
+    #: Ends of failed runs that are retried, as `headrace.retry_rules` reads them; empty: no rule. A job that is not retried is given up,
     #: whatever `tries` is.
     retry_on: FailureText = ""
     #: Ends of failed runs that are not retried; empty: no rule. Not allowed together with `retry_on`.
@@ -221,6 +221,9 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     #: Kinds of jobs, each with its own number, size and command, one after the other in the indexes of the jobs. `job_count` is then their
     #: sum, `argv` is `SEVERAL_TASKS`, and `resources` is empty. Empty: all jobs are of one kind.
     tasks: Tasks = []
+    #: Memory of a job that is retried because it ran out of memory, as `headrace.retry_rules` reads it: a multiple of what it had, or
+    #: an amount. Empty: the job has the same memory.
+    memory_on_oom: Annotated[str, msgspec.Meta(max_length=40)] = ""
 
     def task_of(self, index: int) -> TaskOfJob | None:
         """Return the task of a job; None if all jobs are of one kind."""

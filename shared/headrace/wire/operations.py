@@ -422,6 +422,8 @@ class JobRow(msgspec.Struct, frozen=True, array_like=True):
     retry_at_ms: Counter = 0
     #: True if the attempt failed because its memory was at its limit.
     out_of_memory: bool = False
+    #: Number of times that the memory of the job has been raised.
+    memory_step: Counter = 0
 
 
 class JobPage(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -25,6 +25,7 @@ from headrace.wire.heartbeat import (
     JobResult,
     JobSlot,
     Orders,
+    Retry,
     TakeBack,
 )
 from headrace.wire.ledger import LiveOperation
@@ -220,7 +221,7 @@ class Fleet:
         self._beat(node, paused=True, ends=ends)
         operation = self._operation(name)
         for end in ends if result is JobResult.FAILED else ():
-            operation.slots.retry(JobSlot(end.index, end.attempt + 1))
+            operation.slots.retry(Retry(end.index, end.attempt + 1))
         self.engine.facts.note_jobs(operation)
         self.engine.ranking.refresh(operation)
 

@@ -74,8 +74,8 @@ def _job_that_fits(
     if state.reserved is not None and state.reserved is not operation and not is_lent:
         room = room - state.reserved.spec.resources
     found: list[tuple[Resources, int | None]] = [(operation.spec.resources, None)]
-    if operation.spec.tasks:
-        found = [(operation.spec.tasks[number].resources, number) for number in state.ready_tasks(operation)]
+    if operation.kinds:
+        found = [(operation.kinds[number].resources, number) for number in state.ready_tasks(operation)]
     return next(
         (job for job in found if room.dominates(job[0]) and within_limits(state, operation, job[0])),
         None,
@@ -129,7 +129,7 @@ def jobs_ahead(state: State, operation: Operation) -> int:
     mean_ms, ahead_ms = operation.mean_job_ms, 2 * state.view.pace_ms
     if state.view.allowed.one_job or operation.id in state.view.allowed.once:
         return 1
-    if mean_ms >= ahead_ms or operation.spec.tasks or operation.gang is not None:
+    if mean_ms >= ahead_ms or operation.kinds or operation.gang is not None:
         return 1
     return min(LARGEST_ALLOCATION_JOBS, math.ceil(ahead_ms / max(mean_ms, 1.0)))
 

@@ -229,8 +229,8 @@ def carry_out(state: State, plan: Plan) -> StageOutcome | None:
         return None
     if waits_for_a_turn(operation) and (state.view.some_gang_gathers or state.gang not in (None, operation.id)):
         return None
-    alike = [n for n in state.ready_tasks(operation) if operation.spec.tasks[n].resources == plan.size]
-    if operation.spec.tasks and not alike:
+    alike = [n for n in state.ready_tasks(operation) if operation.kinds[n].resources == plan.size]
+    if operation.kinds and not alike:
         return None
     needed: list[Allocation] = []
     for one in victims:

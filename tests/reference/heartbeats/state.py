@@ -69,8 +69,11 @@ class State:
         """Return the numbers of the tasks with jobs that can be given out at once. A task that fits on no node has none."""
         elsewhere, slots = self.view.allowed.elsewhere.get(operation.id, ()), operation.slots
         found, first = [], 0
-        for number, task in enumerate(operation.spec.tasks):
-            ready = [n for n in range(first, first + task.job_count) if slots.is_ready(n) and n not in elsewhere]
+        for number, task in enumerate(operation.kinds):
+            indexes = [*range(first, first + task.job_count)]
+            if not operation.spec.tasks:
+                indexes = [n for n in range(slots.block) if slots.memory_steps.get(n, 0) == number]
+            ready = [n for n in indexes if slots.is_ready(n) and n not in elsewhere]
             if operation.fitting[number] and len(ready) > self.tasks[operation.id, number]:
                 found.append(number)
             first += task.job_count

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.ids import AllocationId, OperationId
 from headrace.resources import LARGEST_SUM
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobResult, Retry
 from headrace.wire.operations import RunUsage
 from headrace_admission.state.ledger import KEPT_FAILURES, Ledger, LedgerRecord, Verdict
 
@@ -45,7 +45,7 @@ def test_an_end_counts_once() -> None:
 
 def test_the_end_of_an_attempt_that_was_given_up_does_not_count() -> None:
     ledger = a_ledger()
-    ledger.record(an_end(3, result=JobResult.LOST), "n1", JobSlot(3, 2))
+    ledger.record(an_end(3, result=JobResult.LOST), "n1", Retry(3, 2))
 
     assert ledger.judge(an_end(3)) is Verdict.KNOWN
     assert ledger.judge(an_end(3, attempt=2)) is Verdict.NEW
@@ -82,7 +82,7 @@ def test_the_check_finds_what_no_sequence_of_ends_can_bring_about(damage: dict[s
 def test_rows_tell_the_newest_attempt_that_ended_and_where() -> None:
     ledger = a_ledger()
     ledger.record(an_end(0), "n1", None)
-    ledger.record(an_end(1, result=JobResult.FAILED, exit_code=3), "n2", JobSlot(1, 2))
+    ledger.record(an_end(1, result=JobResult.FAILED, exit_code=3), "n2", Retry(1, 2))
 
     rows = ledger.rows(0, 3)
 
@@ -95,7 +95,7 @@ def test_rows_tell_the_newest_attempt_that_ended_and_where() -> None:
 
 def test_rows_tell_the_last_attempt_of_a_job_that_is_not_retried() -> None:
     ledger = a_ledger()
-    ledger.record(an_end(0, 1, JobResult.FAILED, 1), "n1", JobSlot(0, 2))
+    ledger.record(an_end(0, 1, JobResult.FAILED, 1), "n1", Retry(0, 2))
     ledger.record(an_end(0, 2, JobResult.FAILED, 3), "n2", None)
 
     (row,) = ledger.rows(0, 1)
@@ -112,7 +112,7 @@ def test_a_record_brings_everything_back(jobs: int) -> None:
     for index in range(0, jobs, 2):
         ledger.record(an_end(index), f"n{index % 3}", None)
     for index in range(1, jobs, 2):
-        ledger.record(an_end(index, result=JobResult.FAILED, exit_code=2), "n9", JobSlot(index, 2))
+        ledger.record(an_end(index, result=JobResult.FAILED, exit_code=2), "n9", Retry(index, 2))
 
     again = Ledger.from_record(jobs, ledger.to_record())
 
@@ -128,7 +128,7 @@ def test_jobs_that_are_over_are_packed_and_their_rows_stay() -> None:
         if index % 100:
             ledger.record(an_end(index), f"node-{index // 64}", None)
         else:
-            ledger.record(an_end(index, result=JobResult.FAILED, exit_code=7), "bad", JobSlot(index, 2))
+            ledger.record(an_end(index, result=JobResult.FAILED, exit_code=7), "bad", Retry(index, 2))
             ledger.record(an_end(index, attempt=2, result=JobResult.ABORTED, exit_code=None), "last", None)
 
     restored = Ledger.from_record(20_000, decoded(ledger.to_record()))
@@ -146,7 +146,7 @@ def test_jobs_that_are_over_are_packed_and_their_rows_stay() -> None:
 def test_a_record_from_before_results_were_packed_is_read() -> None:
     ledger = a_ledger(3, block=3)
     ledger.record(an_end(0), "n1", None)
-    ledger.record(an_end(1, result=JobResult.FAILED, exit_code=3), "n2", JobSlot(1, 2))
+    ledger.record(an_end(1, result=JobResult.FAILED, exit_code=3), "n2", Retry(1, 2))
     old = msgspec.structs.replace(ledger.to_record(), pages=[], results=b"\1\2\0", nodes=b"\1\0\2\0\0\0")
 
     assert Ledger.from_record(3, decoded(old)).rows(0, 3) == ledger.rows(0, 3)
@@ -155,7 +155,7 @@ def test_a_record_from_before_results_were_packed_is_read() -> None:
 def test_only_the_last_failures_are_kept() -> None:
     ledger = a_ledger(jobs=1, block=1)
     for attempt in range(1, 2 * KEPT_FAILURES):
-        ledger.record(an_end(0, attempt, JobResult.FAILED, 1), "n1", JobSlot(0, attempt + 1))
+        ledger.record(an_end(0, attempt, JobResult.FAILED, 1), "n1", Retry(0, attempt + 1))
 
     assert [end.attempt for end in ledger.failures] == list(range(KEPT_FAILURES, 2 * KEPT_FAILURES))
 
@@ -169,7 +169,7 @@ def test_what_runs_used_is_summed_for_each_result_and_survives_a_checkpoint() ->
     ledger = a_ledger()
     ledger.record(a_run(0, cpu_ms=20_000, max_rss_bytes=7, from_cgroup=True), "n1", None)
     ledger.record(a_run(1, cpu_ms=5_000, max_rss_bytes=9), "n1", None)
-    ledger.record(a_run(2, JobResult.ABORTED, cpu_ms=1_000, max_rss_bytes=50), "n1", JobSlot(2, 2))
+    ledger.record(a_run(2, JobResult.ABORTED, cpu_ms=1_000, max_rss_bytes=50), "n1", Retry(2, 2))
 
     again = Ledger.from_record(10, decoded(ledger.to_record()))
 
@@ -183,7 +183,7 @@ def test_what_runs_used_is_summed_for_each_result_and_survives_a_checkpoint() ->
 
 def test_runs_that_were_not_measured_do_not_count_as_using_nothing() -> None:
     ledger = a_ledger()
-    ledger.record(a_run(0, JobResult.LOST), "n1", JobSlot(0, 2))
+    ledger.record(a_run(0, JobResult.LOST), "n1", Retry(0, 2))
 
     assert ledger.used == {}
 

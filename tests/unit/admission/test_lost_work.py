@@ -55,7 +55,9 @@ def test_a_preempted_run_counts_with_what_it_was_given_times_how_long_it_ran() -
     report(desk, an_end("one", ran_s=10))
     report(desk, an_end("one", attempt=2, ran_s=2.5))
 
-    assert lost(desk.engine) == [LostWork(0, PreemptionReason.PREEMPTION, 2, Volume(user_slots=12.5, cpu=1250))]
+    assert lost(desk.engine) == [
+        LostWork(0, PreemptionReason.PREEMPTION, 2, Volume(user_slots=12.5, cpu=1250), first_ms=3)
+    ]
 
 
 @pytest.mark.parametrize(

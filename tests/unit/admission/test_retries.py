@@ -9,7 +9,7 @@ import pytest
 
 from headrace.ids import AllocationId, NodeName
 from headrace.wire import ledger
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobResult, Retry
 from headrace.wire.log import JobsRetried
 from headrace.wire.operations import GetJobs, GetOperation, JobPage, OperationState, OperationView
 from headrace_admission.engine import AdmissionEngine
@@ -29,7 +29,7 @@ def ended(desk: Desk, attempt: int, now_ms: int, result: JobResult = JobResult.F
     desk.record(desk.engine.on_report(report, at(0, now_ms)).effects)
 
 
-def retried(desk: Desk, now_ms: int) -> list[JobSlot]:
+def retried(desk: Desk, now_ms: int) -> list[Retry]:
     """The attempts that are let out at a moment."""
     events = desk.engine.on_retries_due(at(0, now_ms)).effects
     desk.record(events)
@@ -63,7 +63,7 @@ def test_the_pause_doubles_with_each_failure_up_to_the_longest() -> None:
         pauses.append(seen(desk.engine).next_retry_at_ms - now_ms)
         assert retried(desk, now_ms + pauses[-1] - 1) == []
         now_ms += pauses[-1]
-        assert retried(desk, now_ms) == [JobSlot(0, attempt + 1)]
+        assert retried(desk, now_ms) == [Retry(0, attempt + 1)]
         assert retried(desk, now_ms) == []
 
     assert pauses == [1_000, 2_000, 4_000, 5_000, 5_000]
@@ -72,13 +72,13 @@ def test_the_pause_doubles_with_each_failure_up_to_the_longest() -> None:
 def test_each_job_has_a_pause_of_its_own() -> None:
     desk = a_desk(jobs=3)
     ended(desk, 1, 0)
-    assert retried(desk, SECOND) == [JobSlot(0, 2)]
+    assert retried(desk, SECOND) == [Retry(0, 2)]
     ended(desk, 2, SECOND)
     ended(desk, 1, SECOND, index=2)
 
     assert (seen(desk.engine).pausing_jobs, seen(desk.engine).next_retry_at_ms) == (2, 2 * SECOND)
-    assert retried(desk, 2 * SECOND) == [JobSlot(2, 2)]
-    assert retried(desk, 3 * SECOND) == [JobSlot(0, 3)]
+    assert retried(desk, 2 * SECOND) == [Retry(2, 2)]
+    assert retried(desk, 3 * SECOND) == [Retry(0, 3)]
 
 
 @pytest.mark.parametrize("result", [JobResult.ABORTED, JobResult.LOST])
@@ -97,7 +97,7 @@ def test_without_a_backoff_a_job_runs_again_at_once() -> None:
     ended(desk, 1, 0)
 
     assert not desk.state.pausing
-    assert desk.state.operations[oid("one")].ledger.attempt_slots(0, 1) == [JobSlot(0, 2)]
+    assert desk.state.operations[oid("one")].ledger.attempt_slots(0, 1) == [Retry(0, 2)]
 
 
 def test_a_command_that_could_not_be_started_is_tried_elsewhere_at_once() -> None:
@@ -141,7 +141,7 @@ def test_the_pause_is_over_when_it_was_to_be_whoever_leads_by_then() -> None:
     assert seen(engine) == seen(desk.engine)
     assert engine.on_retries_due(at(0, SECOND - 1)).effects == []
     events = engine.on_retries_due(at(0, SECOND)).effects
-    assert [event.slots for event in events if isinstance(event, JobsRetried)] == [[JobSlot(0, 2)]]
+    assert [event.slots for event in events if isinstance(event, JobsRetried)] == [[Retry(0, 2)]]
     assert engine.check() == []
 
 
@@ -209,7 +209,7 @@ def test_when_very_many_pause_one_more_runs_again_at_once(monkeypatch: pytest.Mo
     ended(desk, 1, 0, index=1)
 
     assert seen(desk.engine).pausing_jobs == 1
-    assert desk.state.operations[oid("one")].ledger.attempt_slots(0, 2) == [JobSlot(1, 2)]
+    assert desk.state.operations[oid("one")].ledger.attempt_slots(0, 2) == [Retry(1, 2)]
 
 
 def test_a_job_of_several_trees_that_pauses_is_nobodys_until_it_is_over() -> None:
@@ -236,10 +236,10 @@ def test_a_job_waits_no_longer_than_its_back_off_after_the_clock_was_set_back() 
     ended(desk, 1, days)
     assert retried(desk, days) == []
 
-    assert retried(desk, 0) == [JobSlot(0, 2)]
+    assert retried(desk, 0) == [Retry(0, 2)]
     ended(desk, 2, 0)
     assert retried(desk, 0) == []
-    assert retried(desk, 2 * SECOND) == [JobSlot(0, 3)]
+    assert retried(desk, 2 * SECOND) == [Retry(0, 3)]
 
 
 def fail_to_the_end(desk: Desk, index: int, tries: int) -> None:

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from headrace.errors import BadInput
-from headrace.failure_sets import parse_failures
 from headrace.ids import AllocationId, NodeName
+from headrace.retry_rules import parse_failures
 from headrace.wire import ledger
 from headrace.wire.happenings import JobEnded, OperationChanged, happenings_of
 from headrace.wire.heartbeat import JobEnd, JobResult

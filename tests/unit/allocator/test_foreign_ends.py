@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 
 from headrace.ids import AllocationId, NodeName, OperationId
-from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, JobSlot, RunningJob
+from headrace.wire.heartbeat import AllocationReport, AllocationState, JobEnd, JobResult, Retry, RunningJob
 from headrace.wire.log import JobsEnded, LoggedEnd
 from tests.support.allocating import TERM, Desk, an_operation, cores
 
-_RETRY = JobSlot(0, 2)
+_RETRY = Retry(0, 2)
 
 
-def recorded(retry: JobSlot | None) -> JobsEnded:
+def recorded(retry: Retry | None) -> JobsEnded:
     """The ledger has the end of the first job."""
     end = JobEnd(OperationId("op"), 0, 1, AllocationId("4-1"), JobResult.LOST)
     return JobsEnded(OperationId("op"), [LoggedEnd(end, NodeName("n1"), retry)], at_ms=1)
 
 
-def learn(desk: Desk, retry: JobSlot | None, *, from_whole: bool) -> None:
+def learn(desk: Desk, retry: Retry | None, *, from_whole: bool) -> None:
     """The allocator hears of the end, by its event or, when that was missed, by the whole."""
     if from_whole:
         done, attempts = (b"\0", [retry]) if retry else (b"\1", [])
@@ -30,7 +30,7 @@ def learn(desk: Desk, retry: JobSlot | None, *, from_whole: bool) -> None:
 @pytest.mark.parametrize("from_whole", [False, True])
 @pytest.mark.parametrize("retry", [None, _RETRY])
 def test_a_job_that_ended_by_the_ledger_is_taken_back_where_it_goes_on(
-    retry: JobSlot | None, *, from_whole: bool
+    retry: Retry | None, *, from_whole: bool
 ) -> None:
     desk = Desk({"n1": cores(1, slots=9)})
     desk.start(an_operation("op", jobs=1))

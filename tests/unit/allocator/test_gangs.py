@@ -18,9 +18,9 @@ from headrace.wire.heartbeat import (
     AllocationState,
     JobEnd,
     JobResult,
-    JobSlot,
     NodeState,
     Orders,
+    Retry,
     RunningJob,
     TakeBackReason,
 )
@@ -87,7 +87,7 @@ class Fleet(Desk):
 
     def recorded(self, end: JobEnd, node: str) -> JobsEnded:
         """The ledger's word on it: what did not complete runs again."""
-        retry = None if end.result is JobResult.COMPLETED else JobSlot(end.index, end.attempt + 1)
+        retry = None if end.result is JobResult.COMPLETED else Retry(end.index, end.attempt + 1)
         return JobsEnded(end.operation, [LoggedEnd(end, NodeName(node), retry)], at_ms=1)
 
     def phase(self, operation: str = GANG) -> GangPhase:
@@ -462,7 +462,7 @@ def test_a_gang_of_which_a_job_waits_to_be_tried_again_starts_with_it_and_not_be
     fleet.start(a_gang(GANG, 3, done=b"\1", pausing=1))
     fleet.gather()
     assert fleet.phase() is GangPhase.WAITING
-    fleet.learn(JobsRetried(GANG, [JobSlot(0, 2)], at_ms=2))
+    fleet.learn(JobsRetried(GANG, [Retry(0, 2)], at_ms=2))
 
     fleet.gather()
 

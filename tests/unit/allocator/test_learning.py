@@ -18,6 +18,7 @@ from headrace.wire.heartbeat import (
     JobEnd,
     JobResult,
     JobSlot,
+    Retry,
     RunningJob,
     Start,
     TakeBackReason,
@@ -170,7 +171,7 @@ def test_a_job_that_failed_is_given_to_nobody_until_the_log_says_that_it_runs_ag
     desk.learn(JobsEnded(start.operation, [LoggedEnd(end, NodeName("n"), retry_at_ms=5_000)], at_ms=1))
     paused = desk.beat("n")[0].start
     pending = desk.operation("operation-1").slots.pending_count
-    retried = JobsRetried(start.operation, [JobSlot(0, 2)], at_ms=5_000)
+    retried = JobsRetried(start.operation, [Retry(0, 2)], at_ms=5_000)
     desk.learn(retried)
     desk.learn(retried)
 
@@ -189,7 +190,7 @@ def test_whoever_missed_that_a_job_runs_again_learns_it_from_the_whole() -> None
 
     desk.engine.on_operations([msgspec.structs.replace(live, done=bytes([1]))], desk.now)
     assert desk.beat("n")[0].start == []
-    desk.engine.on_operations([msgspec.structs.replace(live, attempts=[JobSlot(0, 2)])], desk.now)
+    desk.engine.on_operations([msgspec.structs.replace(live, attempts=[Retry(0, 2)])], desk.now)
 
     assert [each.slots for each in desk.beat("n")[0].start] == [[JobSlot(0, 2)]]
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headrace.ids import OperationId, PoolName, TreeName
-from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
+from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot, Retry
 from headrace.wire.ledger import DrawAnswer, LiveOperation, Wanted
 from headrace.wire.log import (
     BlockDrawn,
@@ -46,7 +46,7 @@ def returned(tree: TreeName, change: int, free: int, *runs: tuple[int, int]) -> 
 
 def failed(index: int) -> JobsEnded:
     end = JobEnd(NAME, index, 1, "1-1", JobResult.FAILED)  # type: ignore[arg-type]
-    return JobsEnded(NAME, [LoggedEnd(end, "n", JobSlot(index, 2))], 1)
+    return JobsEnded(NAME, [LoggedEnd(end, "n", Retry(index, 2))], 1)
 
 
 class Tree(Desk):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headrace.ids import NodeName, OperationId, TreeName
-from headrace.wire.heartbeat import JobSlot
+from headrace.wire.heartbeat import Retry
 from headrace.wire.log import BlockDrawn, Event, IndexesReturned, IndexRun, OperationStarted
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.operations import OperationState
@@ -54,12 +54,12 @@ def test_a_job_that_runs_again_by_the_word_of_the_ledger_may_have_been_given_out
     slots = engine.facts.operations[OperationId("known")].slots
 
     slots.end(0, 1)
-    slots.retry(JobSlot(0, 2))
+    slots.retry(Retry(0, 2))
 
     assert places(engine, "known") == (0, 256)
     engine.on_leading(OURS, Timing(), at(3))
     slots.end(1, 1)
-    slots.retry(JobSlot(1, 2))
+    slots.retry(Retry(1, 2))
     assert places(engine, "known") == (1, 255)
 
 

@@ -202,6 +202,13 @@ def test_a_failed_job_is_told_with_attempt_node_exit_code_and_tail() -> None:
     ]
 
 
+def test_a_reason_that_was_told_before_is_not_told_again() -> None:
+    end = JobEnd(OPERATION, 4, 1, AllocationId("a"), JobResult.FAILED, exit_code=127, reason="no such command")
+
+    assert failure_lines(end, "all failed: no such command") == ["job 4 failed: exit code 127, reason above"]
+    assert failure_lines(end, "all failed") == ["job 4 failed: exit code 127, no such command"]
+
+
 def test_pools_are_drawn_as_a_tree() -> None:
     pools = [
         a_pool("<Root>", ""),

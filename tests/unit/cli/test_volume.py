@@ -412,6 +412,14 @@ def test_figures_that_nobody_tells_are_left_out() -> None:
     assert facts(a_history(a_point(0, 2)), None) == {}
 
 
+def test_lost_work_is_drawn_from_the_first_loss_of_its_hour_on() -> None:
+    history = a_history(*(a_point(n, 4, at_ms=at(n / 4)) for n in range(5)))
+    work = msgspec.structs.replace(lost(0, PreemptionReason.PREEMPTION, 1, 20), first_ms=at(0) + HOUR_S * 400)
+
+    (panel,) = [panel for panel in pool_chart(history, [work]).panels if panel.title.startswith("lost")]
+    assert list(panel.lines[0].values) == [0, 0, 20, 20, 0]
+
+
 def test_the_panels_of_fairness_are_drawn_when_they_are_asked_for_and_have_something() -> None:
     history = a_history(
         a_point(0, 4, fair_share=Spread(800, 800, 800), delivery=Delivery(400, 0.0, 250)),

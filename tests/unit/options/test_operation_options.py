@@ -262,6 +262,14 @@ case("retry_on", "75")(after_a_failure)
 case("no_retry_on", "1")(after_a_failure)
 
 
+@case("memory_on_oom", "x2")
+def raised_after_out_of_memory(options: Options) -> int:
+    desk = Desk({"a": {}})
+    desk.started("one", pool="a", tries=3, resources=Resources(1, 100, memory=2**20), **options)
+    desk.end_run("one", JobResult.FAILED, signal=9, out_of_memory=True)
+    return desk.state.operations[oid("one")].ledger.memory_steps[0]
+
+
 @case("suspend_on_failure", True)
 def suspended_by_a_failure(options: Options) -> bool:
     desk = Desk({"a": {}})

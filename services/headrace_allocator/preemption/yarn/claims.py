@@ -75,7 +75,7 @@ class Claims:
     def _see_to(self, operation: Operation, due: Resources) -> Iterator[NodeName | None]:
         slots = operation.slots
         requests = [(task.resources, slots.pending_of(n)) for n, task in waiting_tasks(operation)]
-        if not operation.spec.tasks:
+        if not operation.kinds:
             requests = [(operation.spec.resources, slots.pending_count)]
         by_memory = policy_of(operation, self._facts.pools) is not QueuePolicy.DRF
         missing = missing_containers(requests, due, by_memory=by_memory)

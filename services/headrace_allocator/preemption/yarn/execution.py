@@ -42,7 +42,7 @@ def carried_out(overlay: Overlay, plan: Plan) -> StageOutcome | None:
     if waits_for_a_turn(operation) and (view.some_gang_gathers or not overlay.takes_part(operation.id)):
         return None
     task = next((n for n, task in ready_tasks(overlay, operation) if task.resources == plan.size), None)
-    if operation.spec.tasks and task is None:
+    if operation.kinds and task is None:
         return None
     freed = []
     for one in victims:

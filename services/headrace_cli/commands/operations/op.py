@@ -243,7 +243,7 @@ def _print_facts(
 def _print_jobs(screen: Screen, view: OperationView, listed: ListedJobs | None, places: OperationPlaces | None) -> None:
     """Print the last failure of an operation, and the jobs if they were asked for."""
     for end in view.last_failures[-1:]:
-        screen.print("", *failure_lines(end))
+        screen.print("", *failure_lines(end, view.reason))
     if listed is not None:
         screen.print("", job_table(listed.rows, places, listed.ends, SystemClock().wall_ms(), view.spec))
 

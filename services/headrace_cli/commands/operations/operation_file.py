@@ -28,6 +28,7 @@ from headrace.ids import TreeName
 from headrace.job_tasks import check_tasks
 from headrace.pools.amounts import PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources, exact_amount, parse_amount
+from headrace.retry_rules import check_memory_on_oom
 from headrace.suggestions import hint
 from headrace.tree_file.problems import Problems, shown
 from headrace.tree_file.values import STDIN, Listing, Map, parse, read
@@ -54,7 +55,7 @@ _CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_g
 #: Options whose values are parsed by functions that name no option.
 _OPTION_OF_NAME: Final = {"pool name": "--pool", "tree name": "--pool-tree"}
 #: Options that each task has for itself, and options that operations with tasks do not have.
-_OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line", "indexes"})
+_OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line"})
 #: Fields of the operation spec that are amounts of resources.
 _AMOUNTS: Final = (
     "resources",
@@ -128,9 +129,10 @@ class OperationFile:
             else:
                 done = msgspec.structs.replace(done, **{name: getattr(whole, name)})
         self.problems.refuse()
-        if done.tasks:
-            with self.named_keys():
+        with self.named_keys():
+            if done.tasks:
                 check_tasks(done)
+            check_memory_on_oom(done)
         return done
 
     def names_tree(self) -> bool:
@@ -284,6 +286,7 @@ def _failed_jobs(spec: OperationSpec) -> _Written:
     )
     if not (spec.retry_on and spec.no_retry_on):
         yield ("retry_on", "no_retry_on"), {"retry_on": spec.retry_on, "no_retry_on": spec.no_retry_on}
+    yield ("memory_on_oom",), {"memory_on_oom": spec.memory_on_oom}
     yield ("suspend_on_failure",), {"suspend_on_failure": spec.suspend_on_failure or None}
     for name in ("time_limit", "operation_time_limit"):
         limit_ms = getattr(spec, f"{name}_ms")

@@ -10,7 +10,6 @@ import signal
 from collections import deque
 
 import anyio
-import msgspec
 from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from headrace.archives import Packed
@@ -60,6 +59,8 @@ class _Display:
         self._view: OperationView | None = None
         self._said = ""
         self._has_told_failure = False
+        #: Reason of the failure that was printed; empty: none.
+        self.told = ""
 
     def on_view(self, view: OperationView) -> None:
         self._view = view
@@ -70,6 +71,7 @@ class _Display:
 
     def _tell_first_failure(self, view: OperationView) -> None:
         """Print the first failure at once. Otherwise users would learn only after all retries what is wrong."""
+        self.told = view.last_failures[-1].reason
         for line in failure_lines(view.last_failures[-1]):
             self._screen.say(line)
         spec = view.spec
@@ -164,7 +166,7 @@ async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bo
         return Exit.INTERRUPTED
     if screen.json:
         screen.show_line(final, "")
-    await tell_end(screen, operation, final, with_output=not with_output)
+    await tell_end(screen, operation, final, with_output=not with_output, told=display.told)
     if interrupted:
         return Exit.INTERRUPTED
     return Exit.DONE if final.state is OperationState.COMPLETED else Exit.FAILED
@@ -193,17 +195,21 @@ async def _refresh(operation: Operation, display: _Display) -> None:
         waited_s += _POLL_S
 
 
-async def tell_end(screen: Screen, operation: Operation, view: OperationView, *, with_output: bool = True) -> None:
-    """Print how the operation ended. If it failed, also print the last failure with the end of its output."""
+async def tell_end(
+    screen: Screen, operation: Operation, view: OperationView, *, with_output: bool = True, told: str = ""
+) -> None:
+    """Print how the operation ended. If it failed, also print the last failure with the end of its output.
+
+    `told` is the reason of a failure that was printed before, which is not printed again.
+    """
+    reason = view.reason.replace(told, "reason above") if told else view.reason
     style = "green" if view.state is OperationState.COMPLETED else "red"
     jobs = f"{view.completed_jobs} of {view.spec.job_count} jobs completed"
     failed = f", {failed_runs(view)}" if view.failed_jobs else ""
     failed += f", {view.timed_out_jobs} timed out" if view.timed_out_jobs else ""
     if view.accounts:
         failed += f", run as {', '.join(account_words(each) for each in view.accounts)}"
-    screen.say(
-        f"{operation.id} {view.state.value}: {jobs}{failed}" + (f" ({view.reason})" if view.reason else ""), style=style
-    )
+    screen.say(f"{operation.id} {view.state.value}: {jobs}{failed}" + (f" ({reason})" if reason else ""), style=style)
     if not with_output:
         return
     if view.state is OperationState.COMPLETED:
@@ -211,9 +217,7 @@ async def tell_end(screen: Screen, operation: Operation, view: OperationView, *,
     if view.state is OperationState.COMPLETED or not view.last_failures:
         return
     last = view.last_failures[-1]
-    # The reason of the operation's end contains the reason of its last failure, which may be long. Print it only once.
-    once = last.reason if last.reason not in view.reason else ""
-    for line in failure_lines(msgspec.structs.replace(last, reason=once)):
+    for line in failure_lines(last, told + view.reason):
         screen.say(line)
     if last.not_started:
         return

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from headrace.client import Client
 from headrace.errors import BadInput
 from headrace.job_indexes import JobIndexes, indexes_text, parse_indexes
+from headrace.job_tasks import with_tasks
 from headrace.wire.heartbeat import JobResult
-from headrace.wire.operations import FINAL_STATES, OperationView
+from headrace.wire.operations import FINAL_STATES, OperationSpec, OperationView
+from headrace.wire.tasks import Task, ranges_of
 from headrace_cli.commands.operations.operation_id import whole_id
 from headrace_cli.commands.operations.run import WaitOptions
 from headrace_cli.session import Common, Switch, talk
@@ -49,14 +53,10 @@ def rerun(
         view = await client.get(await whole_id(client, operation))
         if view.is_withheld:
             raise BadInput("op rerun", view.operation, "an operation of yours: nobody else sees its command")
-        indexes, count = view.spec.indexes, view.spec.job_count
-        if failed:
-            indexes, count = await _left(client, view)
+        spec = await _left(client, view) if failed else view.spec
         # The new operation waits for no other operation: those that the first run waited for have ended.
         spec = msgspec.structs.replace(
-            view.spec,
-            indexes=indexes,
-            job_count=count,
+            spec,
             rerun_of=view.operation,
             trace="",
             after=[],
@@ -65,7 +65,7 @@ def rerun(
         started = await client.start(spec)
         if waits.is_wanted:
             screen.say(f"operation {started.id}")
-            return await waits.stay(screen, started, count)
+            return await waits.stay(screen, started, spec.job_count)
         if started.answer is not None:
             screen.show_line(started.answer, started.id)
         return None
@@ -73,17 +73,26 @@ def rerun(
     return talk(common, work, bears_restarts=True)
 
 
-async def _left(client: Client, view: OperationView) -> tuple[str, int]:
-    """Return the indexes of the jobs that are not completed, and their number. Raises `BadInput` if there are none."""
-    if view.spec.tasks:
-        raise BadInput(
-            "--failed", view.operation, "an operation without tasks; `op rerun` without --failed starts all jobs"
-        )
+async def _left(client: Client, view: OperationView) -> OperationSpec:
+    """Return the spec with only the jobs that are not completed. Raises `BadInput` if there are none."""
     if view.state not in FINAL_STATES:
         raise BadInput("--failed", view.operation, f"an operation that is over; it is {view.state}")
-    known = parse_indexes(view.spec.indexes) if view.spec.indexes else JobIndexes([range(view.spec.job_count)])
+    spec = view.spec
+    known = parse_indexes(spec.indexes) if spec.indexes else JobIndexes([range(spec.job_count)])
     numbers = [row.slot.index async for row in client.jobs(view.operation) if row.result in (None, *_NOT_DONE)]
     if not numbers:
         raise BadInput("--failed", view.operation, "an operation with a job that is not completed")
-    indexes = [known.of_job(number) for number in numbers]
-    return indexes_text(indexes), len(indexes)
+    indexes = indexes_text(map(known.of_job, numbers))
+    if spec.tasks:
+        return msgspec.structs.replace(with_tasks(spec, _tasks_of(spec.tasks, numbers)), indexes=indexes)
+    return msgspec.structs.replace(spec, indexes=indexes, job_count=len(numbers))
+
+
+def _tasks_of(tasks: Sequence[Task], numbers: Sequence[int]) -> list[Task]:
+    """Return the tasks with only some of their jobs. The jobs see the same index in their task as before."""
+    found = []
+    for task, indexes in zip(tasks, ranges_of(tasks), strict=True):
+        first = indexes.start if task.first_index is None else task.first_index
+        if count := sum(number in indexes for number in numbers):
+            found.append(msgspec.structs.replace(task, job_count=count, first_index=first))
+    return found

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 from headrace.client import Client, Operation, RunOptions, operation_spec
 from headrace.errors import BadInput
 from headrace.pools.placement_rules import RuleName
+from headrace.retry_rules import check_memory_on_oom
 from headrace.wire.operation_spec import (
     OnLostNode,
     OperationSpec,
@@ -79,6 +80,9 @@ class JobOptions:
     another way is given up at once."""
     no_retry_on: str | None = None
     """Give a job up at once if it fails so. Not together with `--retry-on`."""
+    memory_on_oom: str | None = None
+    """Memory of a job that is retried because it ran out of memory: a multiple of what it had, such as x2, or an amount, such as 16G. At
+    most what the largest matching node has and the pool allows. Such a job is retried up to `--tries`, whatever `--retry-on` is."""
     suspend_on_failure: Switch = False
     """Suspend the operation after its first failure, for a look; `headrace op resume` goes on. Running jobs run on."""
     retry_backoff: str = "500ms"
@@ -293,6 +297,8 @@ def spec_of_options(
         options = keywords(pool, *(group for group in groups if group is not None))
         options["tasks"] = tasks
         spec = operation_spec(command, sends_files=bool(job_options and job_options.upload), **options)
+        if file is None:
+            check_memory_on_oom(spec)
     return spec if file is None else file.completed(spec)
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
 from rich.table import Table
 from rich.text import Text
 
@@ -273,6 +274,7 @@ def retry_rule_words(spec: OperationSpec) -> str:
     """Return after which failures jobs are retried, and whether the first failure suspends the operation; empty without such rules."""
     words = [f"retried only after {shortened(spec.retry_on)}"] if spec.retry_on else []
     words += [f"not retried after {shortened(spec.no_retry_on)}"] if spec.no_retry_on else []
+    words += [f"memory after out of memory: {spec.memory_on_oom}"] if spec.memory_on_oom else []
     words += ["suspended after the first failure"] if spec.suspend_on_failure else []
     return ", ".join(words)
 
@@ -284,7 +286,9 @@ def memory_words(view: OperationView) -> str:
     runs = f"{view.out_of_memory_runs} of {counted(view.failed_jobs, 'failed run')}"
     if view.spec.tasks:
         return f"{runs}; each task has its own memory"
-    return f"{runs}; each job has {format_amount('memory', view.spec.resources.memory)} (run --memory)"
+    has = f"{runs}; each job has {format_amount('memory', view.spec.resources.memory)}"
+    raised = f" at first, {view.spec.memory_on_oom} after it ran out of memory" if view.spec.memory_on_oom else ""
+    return f"{has}{raised} (run --memory)"
 
 
 def size_words(spec: OperationSpec) -> str:
@@ -308,8 +312,13 @@ def result_words(result: JobResult) -> str:
     return result.value.replace("_", " ")
 
 
-def failure_lines(end: JobEnd) -> list[str]:
-    """Return the end of a failed or timed-out job in words, with the tail of its stderr."""
+def failure_lines(end: JobEnd, told: str = "") -> list[str]:
+    """Return the end of a failed or timed-out job in words, with the tail of its stderr.
+
+    The reason may be long. It is left out if `told`, a text that was printed before, contains it.
+    """
+    if end.reason and end.reason in told:
+        end = msgspec.structs.replace(end, reason="reason above")
     how = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     if end.signal is not None:
         how = f"signal {end.signal}"
@@ -389,6 +398,7 @@ def job_table(
         words = result_words(row.result) if row.result is not None else "pending"
         words += ", out of memory" if row.out_of_memory else ""
         words += ", to be retried" if row.retry_at_ms else ""
+        words += f", memory raised {counted(row.memory_step, 'time')}" if row.memory_step else ""
         code = "" if row.exit_code is None else str(row.exit_code)
         more = ["" for _ in (*gpus, *limits)]
         more += [account_words(row.account) if row.result is not None else "" for _ in run_as]

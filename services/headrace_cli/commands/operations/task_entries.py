@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from headrace.errors import BadInput
+from headrace.job_indexes import LARGEST_INDEX
 from headrace.resources import RESOURCE_NAMES, Resources, exact_amount, parse_amount
 from headrace.suggestions import hint
 from headrace.tree_file.problems import Problems, shown
@@ -21,7 +22,7 @@ from headrace.wire.tasks import LONGEST_TASK_NAME, MOST_TASKS, Task
 from headrace_cli.commands.operations.key_values import parse_environment
 
 KEY: Final = "tasks"
-_KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env")
+_KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env", "first_index")
 #: Resources of a job that names none of them, as for `run`.
 _DEFAULTS: Final = {"user_slots": "1", "cpu": "1"}
 
@@ -44,15 +45,17 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
     for key in (key for key in given if key not in _KEYS):
         problems.say(f"{place}.{key}", "unknown key", hint(key, _KEYS), key)
     command, found, jobs, environment = _command(given.get("command")), Resources(), 1, dict[str, str]()
+    first_index = None
     if not command:
         problems.say(f"{place}.command", f"{shown(given.get('command'))} cannot be used", "a list: program, arguments")
     try:
         jobs = _jobs(given.get("jobs", 1), f"{place}.jobs")
         found = Resources(*(_amount(resource, given, place) for resource in RESOURCE_NAMES))
+        first_index = _first_index(given.get("first_index"), f"{place}.first_index")
         environment = _environment(given.get("env", Map(0)), f"{place}.env", problems)
     except BadInput as error:
         problems.add(error)
-    return Task(name, command, jobs, found, environment) if len(problems.found) == before else None
+    return Task(name, command, jobs, found, environment, first_index) if len(problems.found) == before else None
 
 
 def _command(value: object) -> list[str]:
@@ -66,6 +69,12 @@ def _jobs(value: object, place: str) -> int:
     if type(value) is not int or not 0 < value <= LARGEST_JOB_COUNT:
         raise BadInput(place, shown(value), f"a whole number from 1 to {LARGEST_JOB_COUNT}")
     return value
+
+
+def _first_index(value: object, place: str) -> int | None:
+    if value is not None and (type(value) is not int or not 0 <= value <= LARGEST_INDEX):
+        raise BadInput(place, shown(value), f"a whole number from 0 to {LARGEST_INDEX}")
+    return value if type(value) is int else None
 
 
 def _amount(resource: str, given: Map, place: str) -> int:
@@ -97,6 +106,8 @@ def _entry(task: Task) -> Iterator[tuple[str, Any]]:
     for name, amount in zip(RESOURCE_NAMES, task.resources.as_tuple(), strict=True):
         if (written := exact_amount(name, amount)) != _DEFAULTS.get(name, exact_amount(name, 0)) or name == "cpu":
             yield name, written
+    if task.first_index is not None:
+        yield "first_index", task.first_index
     if task.environment:
         # The parser of files refuses the key `<<`, also in quotes.
         listed = [f"{name}={value}" for name, value in task.environment.items()]

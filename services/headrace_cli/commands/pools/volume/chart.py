@@ -237,8 +237,11 @@ def _fairness(resource: str, places: list[HistoryPoint | None], lost: Sequence[L
     by_hour = Counter[int]()
     for each in lost:
         by_hour[each.hour_ms] += getattr(each.work, resource)
+    first = {hour: min(each.first_ms for each in lost if each.hour_ms == hour) for hour in by_hour}
     work = savings_unit(resource, max(by_hour.values(), default=0))
-    hours = [NAN if place is None else by_hour[place.at_ms - place.at_ms % HOUR_MS] / work.size for place in places]
+    times = [None if place is None else (place.at_ms - place.at_ms % HOUR_MS, place.at_ms) for place in places]
+    # The sum of an hour is drawn from the first loss on: before it, nothing was lost.
+    hours = [NAN if at is None else by_hour[at[0]] / work.size if at[1] >= first.get(at[0], 0) else 0.0 for at in times]
     delivered = [NAN if each is None else 100 * each.delivered / of for each, of in zip(told, owed, strict=True)]
     waiting = [
         NAN if each is None or each.smallest_waiting is None else each.smallest_waiting / unit.size for each in told
