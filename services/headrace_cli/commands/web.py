@@ -18,8 +18,9 @@ _HIGHEST_PORT = 65_535
 def web(*, port: Whole = _DEFAULT_PORT, read_only: Switch = False, common: InTree | None = None) -> int:
     """Serve the HTTP API and a page for the browser on this machine.
 
-    It listens on 127.0.0.1 until Ctrl-C, and acts under your name. The printed address contains a ticket that lets one browser in; after each use a new address is printed. A program sends the header
-    in the printed file, which only you can read: `curl -H @FILE http://127.0.0.1:8040/api/v1/operations`.
+    It listens on 127.0.0.1 until Ctrl-C, and acts under your name. The printed address contains a ticket that lets one browser in; after
+    each use a new address is printed. A program sends the header in the printed file, which only you can read:
+    `curl -H @FILE http://127.0.0.1:8040/api/v1/operations`.
 
     Examples of use:
 
