@@ -8,12 +8,15 @@ the answer that nobody serves the subject at the moment, and tries again.
 There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. Each
 has a number of messages of its own. So if a flood uses up the number of the pattern, messages of known senders still arrive.
 All subscriptions are members of one queue group: the server gives each message to one subscription whose number is not used up.
+
+The number follows the size of the messages, so that the messages of one subject that are on their way have a bounded
+number of bytes. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the server cut the connection
+off twice a second, with everybody's requests. The first large message after small ones ends what the server was asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
@@ -32,6 +35,12 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription as NatsSubscription
 
 _TRY_AGAIN_S: Final = 0.1
+#: Bytes that a message takes beside its data.
+_FRAME_BYTES: Final = 256
+#: The size that is expected of the next message falls by 1 / this number with each smaller message.
+_FORGETTING: Final = 16
+#: Up to this number of messages on their way, each message that is read lets the server send another one.
+_ASKED_ONE_BY_ONE: Final = 8
 
 
 class Lanes(NamedTuple):
@@ -41,41 +50,99 @@ class Lanes(NamedTuple):
     most_unread: int
     #: Largest number of subjects with a lane of their own. Beyond it, the lane that was silent for longest ends.
     most: int
+    #: Upper bound of the bytes of these messages, or of a single message that is larger. A subject of which small messages
+    #: came may exceed it once, by what arrives until this process has read its first large message.
+    most_unread_bytes: int = 512 * 1024
 
 
-class _Lane:
-    """The subscriptions for one subject, or for the pattern. nats-py treats a lane like a future, as it treats a `Listener`."""
+class _Grant:
+    """A number of messages that the server may send. nats-py treats a grant like a future, as it treats a `Listener`."""
 
-    def __init__(self, subject: str, on_message: Callable[[Msg], None], ask_for_more: Callable[[_Lane], None]) -> None:
-        self.subject = subject
-        self.subscriptions: list[NatsSubscription] = []
-        #: Number of messages that the server was asked for and has not sent.
-        self.awaited = 0
-        #: More messages are asked for when `awaited` falls below this number.
-        self.enough = 0
+    def __init__(self, left: int, on_message: Callable[[Msg], None]) -> None:
+        #: Number of messages that the server has not sent.
+        self.left = left
+        self.subscription: NatsSubscription | None = None
         self._on_message = on_message
-        self._ask_for_more = ask_for_more
 
     def cancelled(self) -> bool:
         return False
 
     def set_result(self, message: Msg) -> None:
-        self.awaited -= 1
-        if self.awaited < self.enough:
-            self.enough = 0
-            self._ask_for_more(self)
+        self.left -= 1
         self._on_message(message)
 
-    async def ask(self, client: Client, queue: str, most: int) -> None:
-        """Ask the server for more messages, so that it may send `most` in all. Raises the errors of nats-py."""
-        more = most - self.awaited
-        # Closed subscriptions are removed: nats-py drops a subscription when its last message has arrived.
-        self.subscriptions = [each for each in self.subscriptions if each._received < (each._max_msgs or math.inf)]
-        subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", self))
-        await subscription.unsubscribe(more)
-        self.subscriptions.append(subscription)
-        self.awaited += more
-        self.enough = most // 2
+
+class _Lane:
+    """What the server was asked for, of one subject or of the pattern."""
+
+    def __init__(
+        self, subject: str, bounds: Lanes, on_message: Callable[[Msg], None], ask: Callable[[_Lane], None]
+    ) -> None:
+        self.subject = subject
+        self.grants: list[_Grant] = []
+        #: Bytes that the next message is expected to have at most.
+        self._expected_bytes = _FRAME_BYTES
+        self._bounds = bounds
+        self._on_message = on_message
+        self._ask = ask
+        self._is_asking = False
+
+    @property
+    def subscriptions(self) -> list[NatsSubscription]:
+        return [each.subscription for each in self.grants if each.subscription is not None]
+
+    @property
+    def awaited(self) -> int:
+        """Number of messages that the server was asked for and has not sent."""
+        return sum(each.left for each in self.grants)
+
+    @property
+    def most_awaited(self) -> int:
+        """Number of messages of the expected size that the server may send before they are read."""
+        return max(1, min(self._bounds.most_unread, self._bounds.most_unread_bytes // self._expected_bytes))
+
+    def expect(self, message: Msg) -> None:
+        """Expect that the next message is about as large as the largest of the last messages."""
+        forgotten_bytes = self._expected_bytes // _FORGETTING
+        self._expected_bytes = max(len(message.data) + _FRAME_BYTES, self._expected_bytes - forgotten_bytes)
+
+    def take(self, message: Msg) -> None:
+        """Take a message, and have the server asked for more messages, or for fewer, if it is time."""
+        self.expect(message)
+        awaited, most = self.awaited, self.most_awaited
+        enough = most if most <= _ASKED_ONE_BY_ONE else most // 2
+        if not self._is_asking and not enough <= awaited <= 2 * most:
+            self._is_asking = True
+            self._ask(self)
+        self._on_message(message)
+
+    async def ask(self, client: Client, queue: str, tasks: TaskGroup) -> None:
+        """Ask the server for as many messages as it may send. Raises the errors of nats-py."""
+        # Grants that are used up are removed: nats-py drops a subscription when its last message has arrived.
+        self.grants = [each for each in self.grants if each.left > 0]
+        if self.awaited > 2 * self.most_awaited:
+            ended, self.grants = self.grants, []
+            tasks.start_soon(_end, client, ended)
+        self._is_asking = False
+        if (more := self.most_awaited - self.awaited) <= 0:
+            return
+        grant = _Grant(more, self.take)
+        self.grants.append(grant)
+        try:
+            grant.subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", grant))
+            await grant.subscription.unsubscribe(more)
+        except BaseException:
+            self.grants.remove(grant)
+            raise
+
+
+async def _end(client: Client, grants: list[_Grant]) -> None:
+    """Let the server send no more, but take the messages that it has already sent."""
+    for subscription in [each.subscription for each in grants if each.subscription is not None]:
+        with contextlib.suppress(Exception):
+            await subscription.drain()  # type: ignore[no-untyped-call]
+        # After an error nats-py would subscribe again when it reconnects.
+        client._remove_sub(subscription._id)
 
 
 class FairListener(Listener):
@@ -96,13 +163,13 @@ class FairListener(Listener):
         self._tasks = tasks
         self._bounds = lanes
         self._client: Client | None = None
-        self._pattern = _Lane(subject, self.set_result, self._ask_for_more)
+        self._pattern = self._lane_of(subject)
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
 
     async def open(self, client: Client) -> None:
         """Start listening. Raises the errors of nats-py."""
         self._client = client
-        await self._pattern.ask(client, self.queue, self._bounds.most_unread)
+        await self._pattern.ask(client, self.queue, self._tasks)
 
     @property
     def sids(self) -> list[int]:
@@ -114,10 +181,11 @@ class FairListener(Listener):
         if message.subject in self._lanes:
             self._lanes.move_to_end(message.subject)
         elif self._client is not None:
-            lane = self._lanes[message.subject] = _Lane(message.subject, self.set_result, self._ask_for_more)
+            lane = self._lanes[message.subject] = self._lane_of(message.subject)
+            lane.expect(message)
             self._ask_for_more(lane)
             if len(self._lanes) > self._bounds.most:
-                self._tasks.start_soon(self._end, self._lanes.popitem(last=False)[1])
+                self._tasks.start_soon(_end, self._client, self._lanes.popitem(last=False)[1].grants)
         super().set_result(message)
 
     async def unsubscribe(self, client: Client) -> None:
@@ -135,8 +203,11 @@ class FairListener(Listener):
                 # An error means that the connection is gone, and with it the subscription.
                 with contextlib.suppress(Exception):
                     await subscription.unsubscribe()
-            lane.subscriptions.clear()
+            lane.grants.clear()
         self._lanes.clear()
+
+    def _lane_of(self, subject: str) -> _Lane:
+        return _Lane(subject, self._bounds, self.set_result, self._ask_for_more)
 
     def _ask_for_more(self, lane: _Lane) -> None:
         self._tasks.start_soon(self._ask, lane)
@@ -144,7 +215,7 @@ class FairListener(Listener):
     async def _ask(self, lane: _Lane) -> None:
         while self._client is not None:
             try:
-                await lane.ask(self._client, self.queue, self._bounds.most_unread)
+                await lane.ask(self._client, self.queue, self._tasks)
                 return
             except (ConnectionClosedError, ConnectionDrainingError):
                 return
@@ -152,9 +223,3 @@ class FairListener(Listener):
                 # The error is reported, so that the lane is tried again. Otherwise it would receive nothing any more.
                 self._on_error(error)
                 await anyio.sleep(_TRY_AGAIN_S)
-
-    async def _end(self, lane: _Lane) -> None:
-        """End a lane, but take the messages that the server has already sent."""
-        for subscription in lane.subscriptions:
-            with contextlib.suppress(Exception):
-                await subscription.drain()  # type: ignore[no-untyped-call]
