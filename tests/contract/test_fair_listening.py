@@ -106,7 +106,8 @@ async def test_few_large_messages_of_a_sender_are_on_their_way_at_a_time(server:
         await bus.barrier()
         raw = Raw(server)
         raw.request(f"{word}.bob.verb", MOST, large_bytes)
-        assert raw.heard.count(b"NATS/1.0 503") >= MOST - 2
+        # About ten for the sender, and ten for all senders that were not heard before.
+        assert raw.heard.count(b"NATS/1.0 503") >= MOST - 30
         raw.request(f"{word}.anna.verb")
         assert b"503" not in raw.heard
         await eventually(lambda: read.count("anna") == 2)
