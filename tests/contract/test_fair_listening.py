@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections import Counter
 from typing import Any
@@ -36,9 +37,12 @@ class Raw:
         self._socket = socket.create_connection((address.hostname, address.port))
         self._socket.sendall(b'CONNECT {"verbose":false,"headers":true,"no_responders":true}\r\nSUB raw.> 1\r\n')
 
-    def request(self, subject: str, count: int = 1) -> None:
+    def request(self, subject: str, count: int = 1, size_bytes: int = 0) -> None:
         """Sends so many, and returns when the server has dealt with them."""
-        self._socket.sendall(f"PUB {subject} raw.{subject} 0\r\n\r\n".encode() * count + b"PING\r\n")
+        one = f"PUB {subject} raw.{subject} {size_bytes}\r\n".encode() + bytes(size_bytes) + b"\r\n"
+        for _ in range(count):
+            self._socket.sendall(one)
+        self._socket.sendall(b"PING\r\n")
         self.heard = b""
         while b"PONG\r\n" not in self.heard:
             self.heard += self._socket.recv(1 << 20)
@@ -86,6 +90,36 @@ async def test_whoever_was_heard_before_is_heard_in_anothers_flood(server: NatsS
         await eventually(lambda: read.count("anna") == 2)
         # The pattern and then, once he is known, his own room.
         assert read.index("anna", 1) <= 2 * MOST
+
+
+async def test_few_large_messages_of_a_sender_are_on_their_way_at_a_time(server: NatsServer, word: str) -> None:
+    """128 messages of 400 KB are 51 MB: two such subjects made the server cut the connection off, with everybody's requests."""
+    large_bytes = 400_000
+    async with connect([server.url], name="served") as bus, connect([server.url], name="asks") as asks:
+        read = await serve_all(bus, word)
+        assert await asks.request(f"{word}.anna.verb", b"", timeout_s=10) == b"done"
+        for _ in range(10):
+            assert await asks.request(f"{word}.bob.verb", b"", timeout_s=10) == b"done"
+        # The first large message of each of the two lanes ends what the server was asked for.
+        for _ in range(20):
+            assert await asks.request(f"{word}.bob.verb", bytes(large_bytes), timeout_s=10) == b"done"
+        await bus.barrier()
+        raw = Raw(server)
+        raw.request(f"{word}.bob.verb", MOST, large_bytes)
+        # About ten for the sender, and ten for all senders that were not heard before.
+        assert raw.heard.count(b"NATS/1.0 503") >= MOST - 30
+        raw.request(f"{word}.anna.verb")
+        assert b"503" not in raw.heard
+        await eventually(lambda: read.count("anna") == 2)
+
+        # A sender of large messages may send as many small messages again as everybody else.
+        for _ in range(10 * MOST):
+            with contextlib.suppress(NoResponders):
+                await asks.request(f"{word}.bob.verb", b"", timeout_s=10)
+        await bus.barrier()
+        raw.request(f"{word}.bob.verb", MOST // 2)
+        assert b"503" not in raw.heard
+        raw.close()
 
 
 async def test_a_newcomer_has_to_ask_again_in_a_flood_and_is_heard_after_it(server: NatsServer, word: str) -> None:

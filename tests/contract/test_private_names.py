@@ -22,11 +22,12 @@ OF_CLIENT = {
     "_pending_data_size",
     "_reading_task",
     "_reconnection_task",
+    "_remove_sub",
     "_send_unsubscribe",
     "_server_pool",
     "_transport",
 }
-OF_SUBSCRIPTION = {"_id", "_max_msgs", "_received"}
+OF_SUBSCRIPTION = {"_id", "_max_msgs"}
 OF_TRANSPORT = {"_io_writer"}
 
 

@@ -207,10 +207,11 @@ class HeldService:
 async def flood(bus: Bus, serving: Subscription, inbox: str, number: int, size_bytes: int) -> None:
     """Sends requests of mallory's, whose answers come to `inbox`, without waiting for one."""
     data = encode(WhoRequest("m" * size_bytes))
+    at_once = max(1, min(50, 2_000_000 // size_bytes))
     for sent in range(1, number + 1):
         await bus._link.send(subjects.user("mallory", "test.ask"), data, reply=inbox)  # type: ignore[attr-defined]
-        if sent % 50 == 0:
-            # Messages that the server has sent and that are not read yet have a bound of their own.
+        if sent % at_once == 0:
+            # Messages that the server has sent and that are not read yet have a bound of their own, in number and in bytes.
             await eventually(partial(_has_read, serving, sent))
 
 

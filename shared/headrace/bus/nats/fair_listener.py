@@ -8,22 +8,25 @@ the answer that nobody serves the subject at the moment, and tries again.
 There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. Each
 has a number of messages of its own. So if a flood uses up the number of the pattern, messages of known senders still arrive.
 All subscriptions are members of one queue group: the server gives each message to one subscription whose number is not used up.
+
+The number follows the size of the messages, so that the messages of one subject that are on their way have a bounded
+number of bytes. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the server cut the connection
+off twice a second, with everybody's requests. The first large message after small ones ends what the server was asked for.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import anyio
 from nats.errors import ConnectionClosedError, ConnectionDrainingError, Error
 
 from headrace.bus.nats.listener import Listener
-from headrace.bus.protocol import Message
+from headrace.bus.protocol import BusError, Message
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -32,6 +35,20 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription as NatsSubscription
 
 _TRY_AGAIN_S: Final = 0.1
+#: Messages of one grant that are taken beyond its number.
+_MORE_THAN_ASKED: Final = 10_000
+#: Bytes that a message takes beside its data.
+_FRAME_BYTES: Final = 256
+#: The expected size of the next message moves by 1 / this number of the distance to each message that is larger, or smaller.
+_PART_UP: Final = 4
+_PART_DOWN: Final = 8
+#: Upper bound of the bytes that the server may send before they are read, for all lanes with large messages. Each of the lanes
+#: gets at least one message.
+_UNREAD_BYTES_OF_ALL: Final = 16 * 1024 * 1024
+#: Seconds for which a lane without another large message counts among these lanes.
+_LATE_S: Final = 2.0
+#: Up to this number of messages on their way, each message that is read lets the server send another one.
+_ASKED_ONE_BY_ONE: Final = 8
 
 
 class Lanes(NamedTuple):
@@ -41,41 +58,120 @@ class Lanes(NamedTuple):
     most_unread: int
     #: Largest number of subjects with a lane of their own. Beyond it, the lane that was silent for longest ends.
     most: int
+    #: Upper bound of the bytes of these messages. A subject of which small messages came may exceed it once, by what
+    #: arrives until this process has read its first large message.
+    most_unread_bytes: int = 4 * 1024 * 1024
 
 
-class _Lane:
-    """The subscriptions for one subject, or for the pattern. nats-py treats a lane like a future, as it treats a `Listener`."""
+class LargeLanes:
+    """The lanes of one connection in which large messages came of late. They share a number of unread bytes.
 
-    def __init__(self, subject: str, on_message: Callable[[Msg], None], ask_for_more: Callable[[_Lane], None]) -> None:
-        self.subject = subject
-        self.subscriptions: list[NatsSubscription] = []
-        #: Number of messages that the server was asked for and has not sent.
-        self.awaited = 0
-        #: More messages are asked for when `awaited` falls below this number.
-        self.enough = 0
+    Otherwise one person could fill the server's queue by large messages on each of the subjects that a service serves.
+    """
+
+    def __init__(self) -> None:
+        self._came_s: OrderedDict[_Lane, float] = OrderedDict()
+
+    def part_bytes(self, lane: _Lane) -> int:
+        """Return the bytes of a lane in which a large message came just now."""
+        now_s = anyio.current_time()
+        self._came_s[lane] = now_s
+        self._came_s.move_to_end(lane)
+        while now_s - next(iter(self._came_s.values())) > _LATE_S:
+            self._came_s.popitem(last=False)
+        return _UNREAD_BYTES_OF_ALL // len(self._came_s)
+
+
+class _Grant:
+    """A number of messages that the server may send. nats-py treats a grant like a future, as it treats a `Listener`."""
+
+    def __init__(self, left: int, on_message: Callable[[Msg], None]) -> None:
+        #: Number of messages that the server has not sent.
+        self.left = left
+        self.subscription: NatsSubscription | None = None
         self._on_message = on_message
-        self._ask_for_more = ask_for_more
 
     def cancelled(self) -> bool:
         return False
 
     def set_result(self, message: Msg) -> None:
-        self.awaited -= 1
-        if self.awaited < self.enough:
-            self.enough = 0
-            self._ask_for_more(self)
+        self.left -= 1
         self._on_message(message)
 
-    async def ask(self, client: Client, queue: str, most: int) -> None:
-        """Ask the server for more messages, so that it may send `most` in all. Raises the errors of nats-py."""
-        more = most - self.awaited
-        # Closed subscriptions are removed: nats-py drops a subscription when its last message has arrived.
-        self.subscriptions = [each for each in self.subscriptions if each._received < (each._max_msgs or math.inf)]
-        subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", self))
-        await subscription.unsubscribe(more)
-        self.subscriptions.append(subscription)
-        self.awaited += more
-        self.enough = most // 2
+
+class _Lane:
+    """What the server was asked for, of one subject or of the pattern."""
+
+    def __init__(
+        self,
+        subject: str,
+        bounds: Lanes,
+        large: LargeLanes,
+        on_message: Callable[[Msg], None],
+        ask: Callable[[_Lane], None],
+    ) -> None:
+        self.subject = subject
+        self.grants: list[_Grant] = []
+        #: Expected size of the next message.
+        self._expected_bytes = _FRAME_BYTES
+        #: Number of messages of that size that the server may send before they are read.
+        self.most_awaited = bounds.most_unread
+        self._bounds = bounds
+        self._large = large
+        self._on_message = on_message
+        self._ask = ask
+        self._is_asking = False
+
+    @property
+    def subscriptions(self) -> list[NatsSubscription]:
+        return [each.subscription for each in self.grants if each.subscription is not None]
+
+    @property
+    def awaited(self) -> int:
+        """Number of messages that the server was asked for and has not sent."""
+        return sum(max(0, each.left) for each in self.grants)
+
+    def expect(self, message: Msg) -> None:
+        """Expect that the next message is about as large as the last messages."""
+        more_bytes = len(message.data) + _FRAME_BYTES - self._expected_bytes
+        self._expected_bytes += more_bytes // (_PART_UP if more_bytes > 0 else _PART_DOWN)
+        self.most_awaited, most_bytes = self._bounds.most_unread, self._bounds.most_unread_bytes
+        if self._expected_bytes * self.most_awaited > most_bytes:
+            most_bytes = min(most_bytes, self._large.part_bytes(self))
+            self.most_awaited = min(self.most_awaited, max(1, most_bytes // self._expected_bytes))
+
+    def take(self, message: Msg) -> None:
+        """Take a message, and have the server asked for more messages, or for fewer, if it is time."""
+        self.expect(message)
+        if not self._is_asking and self._is_due():
+            self._is_asking = True
+            self._ask(self)
+        self._on_message(message)
+
+    async def ask(self, client: Client, queue: str, end: Callable[[list[_Grant]], None]) -> None:
+        """Ask the server for as many messages as it may send. Raises the errors of nats-py."""
+        self._is_asking = True
+        while self._is_due():
+            is_less = self.awaited > self.most_awaited
+            ended = [each for each in self.grants if is_less or each.left <= 0]
+            self.grants = [each for each in self.grants if each not in ended]
+            end(ended)
+            most = self.most_awaited - self.awaited
+            grant = _Grant(most, self.take)
+            self.grants.append(grant)
+            try:
+                grant.subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", grant))
+                # In a flood the server sends more than this, until it has read this line. nats-py would drop these messages.
+                grant.subscription._max_msgs = most + _MORE_THAN_ASKED
+                await client._send_unsubscribe(grant.subscription._id, limit=most)
+            except BaseException:
+                self.grants.remove(grant)
+                raise
+        self._is_asking = False
+
+    def _is_due(self) -> bool:
+        enough = self.most_awaited if self.most_awaited <= _ASKED_ONE_BY_ONE else self.most_awaited // 2
+        return not enough <= self.awaited <= 2 * self.most_awaited
 
 
 class FairListener(Listener):
@@ -90,19 +186,23 @@ class FairListener(Listener):
         *,
         tasks: TaskGroup,
         lanes: Lanes,
+        large: LargeLanes,
+        barrier: Callable[[], Awaitable[None]],
         needed: bool,
     ) -> None:
         super().__init__(subject, on_message, forget, on_error, queue=secrets.token_hex(8), needed=needed)
         self._tasks = tasks
         self._bounds = lanes
+        self._large = large
+        self._barrier = barrier
         self._client: Client | None = None
-        self._pattern = _Lane(subject, self.set_result, self._ask_for_more)
+        self._pattern = self._lane_of(subject)
         self._lanes: OrderedDict[str, _Lane] = OrderedDict()
 
     async def open(self, client: Client) -> None:
         """Start listening. Raises the errors of nats-py."""
         self._client = client
-        await self._pattern.ask(client, self.queue, self._bounds.most_unread)
+        await self._pattern.ask(client, self.queue, self._end)
 
     @property
     def sids(self) -> list[int]:
@@ -114,10 +214,11 @@ class FairListener(Listener):
         if message.subject in self._lanes:
             self._lanes.move_to_end(message.subject)
         elif self._client is not None:
-            lane = self._lanes[message.subject] = _Lane(message.subject, self.set_result, self._ask_for_more)
+            lane = self._lanes[message.subject] = self._lane_of(message.subject)
+            lane.expect(message)
             self._ask_for_more(lane)
             if len(self._lanes) > self._bounds.most:
-                self._tasks.start_soon(self._end, self._lanes.popitem(last=False)[1])
+                self._end(self._lanes.popitem(last=False)[1].grants)
         super().set_result(message)
 
     async def unsubscribe(self, client: Client) -> None:
@@ -135,8 +236,11 @@ class FairListener(Listener):
                 # An error means that the connection is gone, and with it the subscription.
                 with contextlib.suppress(Exception):
                     await subscription.unsubscribe()
-            lane.subscriptions.clear()
+            lane.grants.clear()
         self._lanes.clear()
+
+    def _lane_of(self, subject: str) -> _Lane:
+        return _Lane(subject, self._bounds, self._large, self.set_result, self._ask_for_more)
 
     def _ask_for_more(self, lane: _Lane) -> None:
         self._tasks.start_soon(self._ask, lane)
@@ -144,7 +248,7 @@ class FairListener(Listener):
     async def _ask(self, lane: _Lane) -> None:
         while self._client is not None:
             try:
-                await lane.ask(self._client, self.queue, self._bounds.most_unread)
+                await lane.ask(self._client, self.queue, self._end)
                 return
             except (ConnectionClosedError, ConnectionDrainingError):
                 return
@@ -153,8 +257,20 @@ class FairListener(Listener):
                 self._on_error(error)
                 await anyio.sleep(_TRY_AGAIN_S)
 
-    async def _end(self, lane: _Lane) -> None:
-        """End a lane, but take the messages that the server has already sent."""
-        for subscription in lane.subscriptions:
-            with contextlib.suppress(Exception):
-                await subscription.drain()  # type: ignore[no-untyped-call]
+    def _end(self, grants: list[_Grant]) -> None:
+        """Let the server send no more for these grants, but take the messages that it has already sent."""
+        if ended := [each.subscription for each in grants if each.subscription is not None]:
+            self._tasks.start_soon(self._end_all, ended)
+
+    async def _end_all(self, subscriptions: list[NatsSubscription]) -> None:
+        client = self._client
+        if client is None:
+            return
+        # nats-py's own drain may remove a subscription before the server has ended it, and drop messages.
+        with contextlib.suppress(Error, BusError):
+            for subscription in subscriptions:
+                await client._send_unsubscribe(subscription._id)
+            await self._barrier()
+        # Otherwise nats-py would subscribe again when it reconnects.
+        for subscription in subscriptions:
+            client._remove_sub(subscription._id)

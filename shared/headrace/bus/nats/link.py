@@ -19,7 +19,7 @@ from nats.errors import BadSubjectError, ConnectionClosedError
 from headrace.bus.nats.barriers import Barriers
 from headrace.bus.nats.calls import TOKEN_BYTES, Calls
 from headrace.bus.nats.error_classes import CredentialLost, PermissionViolation, understand
-from headrace.bus.nats.fair_listener import FairListener, Lanes
+from headrace.bus.nats.fair_listener import FairListener, Lanes, LargeLanes
 from headrace.bus.nats.listener import Listener
 from headrace.bus.nats.outgoing import Outgoing, check_subject
 from headrace.bus.nats.transports import abort, transport_of
@@ -66,6 +66,7 @@ class Link:
         self._asks_from = asks_from(self._prefix) if self._is_person else self._prefix
         self._calls = Calls(self._asks_from)
         self._listeners: set[Listener] = set()
+        self._large_lanes = LargeLanes()
         self._outgoing = Outgoing(client, self._check_connected)
         self._barriers = Barriers(client, tasks, self._outgoing.write, self._check_connected)
         self._turns = Turns()
@@ -291,7 +292,14 @@ class Link:
         if lanes is None:
             listener = Listener(*handed, queue=queue, needed=needed)
         else:
-            listener = FairListener(*handed, tasks=self._tasks, lanes=lanes, needed=needed)
+            listener = FairListener(
+                *handed,
+                tasks=self._tasks,
+                lanes=lanes,
+                large=self._large_lanes,
+                barrier=self.barrier,
+                needed=needed,
+            )
         try:
             await listener.open(self._nats)
         except BadSubjectError:
