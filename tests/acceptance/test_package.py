@@ -53,7 +53,7 @@ FOR_WORK_ON_IT = {
     canonicalize_name(Requirement(wanted).name)
     for wanted in tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
 } - NEEDED - ALL | {"hatchling", "pip", "setuptools"}
-KINDS = {".py", ".md", ".typed", ".json", ".bash", ".zsh", ".fish"}
+KINDS = {".bash", ".css", ".fish", ".html", ".js", ".json", ".md", ".py", ".svg", ".typed", ".zsh"}
 #: The wheel has 1.1 MB; with tests or pictures in it, it would have several.
 LARGEST_BYTES = 2_000_000
 
@@ -124,6 +124,7 @@ def test_the_wheel_holds_the_programs_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0] for name in names} == {
         *(path.name for path in (ROOT / "services").iterdir() if (path / "__main__.py").exists()),
         "headrace",
+        "headrace_web",
         "snakemake_executor_plugin_headrace",
     }
     assert {Path(name).suffix for name in names} <= KINDS
@@ -164,6 +165,8 @@ NEEDING = {
     ("replay", "--with", "pools.yaml"): "analysis",
     ("pool", "import", "fair-scheduler.xml"): "import",
     ("pool", "volume", "research", "--plot", "x.png"): "plots",
+    ("web",): "web",
+    ("export", "operations", "https://example.com/ended", "--position", "ended.position"): "export",
 }
 #: Imports all modules of the packages that the base runs, but those that an extra is for, and types commands. All extras are missing.
 IN_THE_BASE = """
@@ -172,7 +175,7 @@ for each in MISSING:
     sys.modules[each] = None
 for package in ("headrace", "headrace_cli", "headrace_agent", "headrace_admission"):
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
-        if not found.name.endswith("__main__") and found.name not in OF_EXTRAS:
+        if not found.name.endswith("__main__") and not found.name.startswith(OF_EXTRAS):
             importlib.import_module(found.name)
 from headrace_cli.command_line import run_command
 from headrace_cli.session import complain
@@ -184,7 +187,7 @@ for words in COMMANDS:
     print(status, flush=True)
 """
 #: Modules that are imported only after their extra was looked for.
-OF_EXTRAS = {"headrace.obs.metrics", "headrace.obs.otlp"}
+OF_EXTRAS = ("headrace.obs.metrics", "headrace.obs.otlp", "headrace.dask", "headrace.joblib")
 
 
 def test_the_base_imports_no_extra_and_each_command_that_needs_an_extra_names_it(tmp_path: Path) -> None:

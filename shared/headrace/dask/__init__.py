@@ -8,6 +8,10 @@
 The scheduler runs in this process. Each worker is an operation with one job, so that a worker can be started and stopped alone.
 """
 
-from headrace.dask.cluster import HeadraceCluster
+from headrace.installation.extras import require
+
+require("dask", "headrace.dask")
+# The packages of the extra are imported only now, so that a missing package is named with its extra.
+from headrace.dask.cluster import HeadraceCluster  # noqa: E402
 
 __all__ = ["HeadraceCluster"]

@@ -12,19 +12,35 @@ from typing import Final, Literal
 from headrace.errors import HeadraceError
 
 Extra = Literal[
-    "analysis", "executor", "export", "import", "metrics", "parquet", "plots", "server", "tracing", "up", "web"
+    "analysis",
+    "dask",
+    "executor",
+    "export",
+    "import",
+    "joblib",
+    "metrics",
+    "parquet",
+    "plots",
+    "server",
+    "snakemake",
+    "tracing",
+    "up",
+    "web",
 ]
 #: The modules of each extra without which nothing that needs the extra runs. The program nats-server of `server` and `up` is
 #: found by its path, and a metrics port asks for `metrics` even if `server` brought the module.
 MODULES: Final[dict[Extra, tuple[str, ...]]] = {
     "analysis": ("numpy",),
+    "dask": ("distributed",),
     "executor": ("cloudpickle",),
     "export": ("requests",),
     "import": ("defusedxml",),
+    "joblib": ("cloudpickle", "joblib"),
     "metrics": ("prometheus_client",),
     "parquet": ("pyarrow",),
     "plots": ("matplotlib",),
     "server": ("numpy",),
+    "snakemake": ("snakemake",),
     "tracing": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "up": ("numpy",),
     "web": ("starlette", "uvicorn"),
