@@ -174,7 +174,7 @@ import importlib, pkgutil, sys
 for each in MISSING:
     sys.modules[each] = None
 for package in ("headrace", "headrace_cli", "headrace_agent", "headrace_admission"):
-    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
+    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, package + ".", onerror=print):
         if not found.name.endswith("__main__") and not found.name.startswith(OF_EXTRAS):
             importlib.import_module(found.name)
 from headrace_cli.command_line import run_command
