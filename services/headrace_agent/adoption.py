@@ -32,7 +32,7 @@ class Adoption:
         """Process a full report of the runner, then start waiting allocations as far as there are free resources."""
         same_runner, self._jobs.runner_pid = picture.pid == self._jobs.runner_pid, picture.pid
         self._jobs.makes_folders = picture.makes_folders
-        # The runner drops its queued jobs at `Hello`. None may be queued again before the whole report is processed.
+        # The runner drops its queued jobs at `Hello`. No job may be queued again before the whole report is processed.
         self._jobs.runs_ahead = False
         effects = self._catch_up(picture, now)
         told = {kept.run.job for kept in picture.running} | {end.key for end in picture.ended}

@@ -74,7 +74,7 @@ class Stopping:
     def may_leave(self, pulse: Pulse, held: NodeAllocations, now: Moment) -> bool:
         """True if the agent need not wait any longer.
 
-        The end of the last job starts the time in which the ends may be recorded.
+        After the last job has ended, the agent waits until all ends are recorded, but only until `deadline_ns`.
         """
         if self.mode is None:
             return False

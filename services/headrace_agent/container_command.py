@@ -22,10 +22,11 @@ podman=$1
     [ -d "/proc/$pid" ] || "$podman" rm --force --time 0 "$id" >/dev/null 2>&1
 done
 """
-#: Used if the agent is root: Podman then passes its signals on to the container.
+#: Shell code that runs Podman if the agent is root. Podman then passes the signals that it gets on to the container.
 _AS_ROOT: Final = _TIDY + 'exec "$@"\n'
-#: Without root, Podman is a parent that ends at the first signal, and a child in a user namespace, which passes signals on. So Podman gets
-#: a session of its own, and the signals of the job go to the child alone.
+#: Shell code that runs Podman if the agent is not root. Podman is then two processes: a parent, and its child in a user namespace. The
+#: parent ends at the first signal; the child passes signals on to the container. So Podman gets a session of its own, and the shell sends
+#: the signals of the job to the child alone.
 _AS_ACCOUNT: Final = (
     _TIDY
     + """
@@ -161,10 +162,10 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
         *(f"--device={each}" for each in (gpus if devices.ids else ())),
         *((f"--workdir={job.folder}",) if job.folder else ()),
     ]
-    # Changes of the files stay in a layer of the container, which is removed with it.
+    # What the job changes in the image's files is written to a layer of the container, which is removed with the container.
     image = ("--rootfs", f"{job.image}:O") if is_path(job.image) else (podman_name(job.image),)
     podman = [runtime.program, "--cgroup-manager=cgroupfs", f"--runtime={runtime.oci_runtime}", "run"]
-    # Podman passes to its helper only the variables of its own and of the locale.
+    # Podman passes little else than variables of the locale to its helper, so the runner sets the markers under that prefix too.
     return InContainer(
         ["/bin/sh", "-c", _AS_ROOT if job.is_root else _AS_ACCOUNT, "sh", *podman, *options, *image, *job.argv],
         {name: job.environment[name] for name in by_name},

@@ -28,7 +28,7 @@ class Identity(msgspec.Struct, frozen=True):
     total: Resources
     #: The scrubbed environment; each job's environment is built on it.
     environment: dict[str, str]
-    #: Milliseconds, when the agent stops, from the interruption of the jobs to their kill, unless a job's own timeout is shorter.
+    #: Milliseconds from the interruption of the jobs to their kill when the agent stops. A job's own timeout applies if it is shorter.
     stop_timeout_ms: int
     #: Name of the agent's machine; distinguishes two agents with the same node name.
     machine: str = ""

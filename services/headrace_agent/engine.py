@@ -58,7 +58,7 @@ from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_ar
 #: Upper bound of unacknowledged job ends. When it is reached, no further job starts.
 MOST_UNRECORDED_ENDS: Final = 5_000
 #: Milliseconds between the time at which the runner ends its jobs and the time at which they are given to other nodes; at most
-#: half of the lease. Half of this margin is for jobs that ignore SIGTERM, the rest for the kill itself.
+#: half of the lease. Half of this margin is for jobs that ignore SIGTERM, the other half for the kill itself.
 _LEASE_MARGIN_MS: Final = 10_000
 #: The latest end of a lease that the runner accepts, in nanoseconds of CLOCK_BOOTTIME.
 _LATEST_NS: Final = 2**62
@@ -329,11 +329,11 @@ class AgentEngine:
     def _lost_ns(self) -> int | None:
         """Return the CLOCK_BOOTTIME in nanoseconds at which the jobs of an unresponsive runner count as lost, or None.
 
-        From then on the allocator may give them to other nodes.
+        From this time on the allocator may give the jobs to other nodes.
         """
         if self._lease is None or Trouble.RUNNER_AWAY not in self._trouble or not self.held.by_job:
             return None
-        # By then the runner has had both halves of the margin: one for SIGTERM, one for the kill.
+        # After the end of its lease the runner has `timeout_ms` from SIGTERM to SIGKILL, and as much time again for the kill itself.
         return self._lease.until_boottime_ns + 2 * self._lease.timeout_ms * NS_PER_MS
 
     def _enrol(self, now: Moment) -> list[AgentEffect]:

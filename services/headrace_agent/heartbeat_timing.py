@@ -12,7 +12,7 @@ from headrace.runtime.engine import NS_PER_MS, Figure, counter, gauge
 from headrace.wire.heartbeat import HeartbeatReason
 
 #: Shortest time between two heartbeats, so that jobs which end one right after the other are reported together. The heartbeat
-#: about the end of the last job on the node does not wait for it.
+#: about the end of the last job on the node is sent without this wait.
 _GAP_NS: Final = 10 * NS_PER_MS
 #: Every heartbeat, also the one about the last job, waits at least this part (1/100) of the period that the allocator asked
 #: for. The allocator asks for longer periods with more nodes and under load: a node with one short job after another would
@@ -23,8 +23,8 @@ _TOGETHER_NS: Final = 100 * NS_PER_MS
 #: Pause before the next heartbeat after one was lost, at least an eighth of the period that the allocator asked for. It doubles with each
 #: further loss. An allocator that is too busy to answer would only get busier from quick retries.
 _FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
-#: Upper bound of that pause, or the whole period that the allocator asked for, if that is longer. Ten thousand nodes then send 2,000
-#: heartbeats a second.
+#: Upper bound of the pause after lost heartbeats; a longer period that the allocator asked for replaces it. Ten thousand nodes then
+#: send 2,000 heartbeats a second.
 _LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
 _PAUSE_WHILE_STOPPING_NS: Final = 500 * NS_PER_MS
 #: Time that the first heartbeat waits for the enrolment, so that it does not come from an unknown node.
@@ -56,10 +56,10 @@ class Pulse:
         self._is_last = False
         #: Earliest time of the next heartbeat, even if there is a reason to send one.
         self._floor_ns = 0
-        #: Earliest times of the next heartbeat after the newest answer (0: no bound); `_last_gap_ns` applies once the last job ended.
+        #: Earliest times of the next heartbeat after the newest answer; 0: no bound. `_last_gap_ns` applies if the last job ended.
         self._gap_ns = self._last_gap_ns = 0
         self._due_ns = 0
-        #: Time of the next heartbeat that the allocator asked for, counted from the newest answer.
+        #: Period that the allocator asked for: the time from the newest answer to the next heartbeat.
         self._told_ns = 0
 
     @property

@@ -12,9 +12,9 @@ from headrace.job_lines import with_line
 from headrace.wire.heartbeat import JobKey, JobSpec
 from headrace.wire.tasks import task_of
 
-#: Opens the files as the account of the job, in its folder, and becomes the command. If a file cannot be opened, that is written to
-#: stderr, which goes to the job's log, and the job fails. The code sets no variable of the shell, because it would replace the job's own
-#: variable of that name.
+#: Shell code that opens the files as the account of the job, in the job's folder, and becomes the command. If a file cannot be opened, the
+#: shell writes the error to stderr, which goes to the job's log, and the job fails. The code sets no variable of the shell, because the
+#: variable would replace the job's own variable of that name.
 _WITH_FILES: Final = """
 case $1 in */*) mkdir -p -- "${1%/*}/" || exit 126 ;; esac
 case $2 in */*) mkdir -p -- "${2%/*}/" || exit 126 ;; esac
@@ -58,8 +58,8 @@ def job_argv(spec: JobSpec, key: JobKey) -> list[str]:
 
 def with_files(spec: JobSpec, key: JobKey, argv: list[str]) -> list[str]:
     """Return the command that opens the files of a job and then runs `argv`."""
-    # If the program itself is the job's line, the shell starts it, too: everybody sees which program of a job is missing, and a line is
-    # confidential.
+    # If the line of the job names the program, the shell starts the program too. If the program is missing, the shell then reports its
+    # name in the job's log. The runner would report it as the reason of the end, which everybody can see, but lines are confidential.
     is_line = "{}" in spec.argv[0] and job_line(spec, key) is not None
     if not (spec.output or spec.error or spec.stdin or is_line):
         return argv

@@ -22,9 +22,9 @@ from headrace_agent.host.state_folder import mark_of
 
 
 class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The agent of one host.
+    """Settings of the agent of one host.
 
-    SIGTERM and SIGINT stop it as `stop_mode` says. SIGUSR1 lets the jobs end first. SIGUSR2 leaves the jobs running at the
+    SIGTERM and SIGINT stop the agent as `stop_mode` says. SIGUSR1 lets the jobs end first. SIGUSR2 leaves the jobs running at the
     runner for the next agent. SIGQUIT kills them at once. After one of these signals a more urgent one still takes effect.
     """
 

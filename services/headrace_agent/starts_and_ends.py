@@ -214,8 +214,8 @@ class StartsAndEnds:
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
         """Start no further job of the allocation, and interrupt its running job unless `timeout_ms` is None.
 
-        If jobs of the allocation are queued at the runner, they are recalled first; the rest is done when the runner confirms
-        that.
+        If jobs of the allocation are queued at the runner, they are recalled first. The allocation closes when the runner confirms
+        that none is queued.
         """
         if allocation.ahead or allocation.closes_for:
             is_asked = bool(allocation.closes_for)

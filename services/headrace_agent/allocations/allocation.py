@@ -17,7 +17,7 @@ from headrace_agent.runner.protocol import Interrupt, Started
 
 #: Upper bound of characters in a heartbeat about why an allocation was returned.
 _WHY_CHARACTERS: Final = 100
-#: The bound of `_WHY_CHARACTERS` in bytes; a character takes at most four.
+#: Upper bound of bytes that the reason takes in a heartbeat: at most four for each character, and two more.
 MOST_REASON_BYTES: Final = 4 * _WHY_CHARACTERS + 2
 
 
@@ -70,19 +70,20 @@ class Allocation(msgspec.Struct):
     job: Job | None = None
     #: The interruption that was last sent to the runner. It is sent again if the runner may have missed it.
     interrupt: Interrupt | None = None
-    #: The record of its preemption, from the newest order that carried a record.
+    #: Record of the allocation's preemption, from the newest order that carried such a record.
     preemption: PreemptionRecord | None = None
-    #: CLOCK_BOOTTIME in nanoseconds until which it may wait for free resources; None: no limit.
+    #: CLOCK_BOOTTIME in nanoseconds until which the allocation may wait for free resources; None: no limit.
     waits_until_ns: int | None = None
     #: Number of slots at the front of `unstarted` that are queued at the runner, which starts them by itself.
     ahead: int = 0
-    #: Timeouts and reasons of pending closes. They take effect when the runner has confirmed that no job is queued.
+    #: Pending closes: for each, the milliseconds from the interruption of the running job to its kill (None: no interruption) and the
+    #: reason. The closes take effect when the runner has confirmed that no job is queued.
     closes_for: tuple[tuple[int | None, str], ...] = ()
-    #: Why the node returned the allocation, or the slots behind its running job, by itself; empty: it did not.
+    #: Why the node returned the allocation, or the slots behind its running job, by itself; empty: the node returned nothing.
     given_back_for: str = ""
     #: Record of the decision that started the allocation, from its start order; None if the order had none.
     start: StartRecord | None = None
-    #: Names of the GPU devices that it holds with its resources.
+    #: Names of the GPU devices that the allocation holds, as long as it holds its resources.
     gpus: tuple[str, ...] = ()
     jobs_ended: int = 0
     jobs_ended_ms: int = 0

@@ -134,7 +134,7 @@ class NodeAllocations:
 
     @property
     def is_recalling(self) -> bool:
-        """True if an allocation waits for the runner's confirmation that none of its jobs is queued, to close then."""
+        """True if an allocation is to close, and waits for the runner's confirmation that none of its jobs is queued."""
         return any(allocation.closes_for for allocation in self.by_job.values())
 
     def extend(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
@@ -185,9 +185,9 @@ class NodeAllocations:
         return max(attempts, default=None)
 
     def fresh(self, operation: OperationId, slots: Iterable[JobSlot]) -> list[JobSlot]:
-        """Return those of the slots whose jobs are not waiting, running or ended here already.
+        """Return the slots whose jobs are neither waiting nor running on this node, and have not ended here.
 
-        Slots that a closing or ended allocation returns do not count as here: the allocator may assign them again.
+        Slots that a closing or ended allocation returns are included: the allocator may assign them again.
         """
         mine = [allocation for allocation in self.by_id.values() if allocation.operation == operation]
         taken = {slot for one in mine if one.state in (_S.WAITING, _S.RUNNING) for slot in one.unstarted}

@@ -74,8 +74,9 @@ class FilesFetcher:
     async def remove_unused(
         self, unused: Callable[[], list[OperationId]], on_over: Callable[[list[OperationId]], None]
     ) -> None:
-        """Ask admission about operations whose files are here although none of their allocations is, until cancelled. Those that have
-        ended go to `on_over`.
+        """Ask admission, until cancelled, which of the unused operations have ended, and pass the ended operations to `on_over`.
+
+        `unused` returns the operations that have files here but no allocation.
 
         While the same operations stay unused, the pause before the next question doubles.
         """

@@ -41,7 +41,7 @@ def files_failure(fault: FilesFault, why: str) -> FilesFailure:
 
 
 class FetchFiles(msgspec.Struct, frozen=True):
-    """Fetch the files of an operation, for jobs of that user, then call `on_files`."""
+    """Fetch the files of an operation, for jobs of `user`, then call `on_files`."""
 
     operation: OperationId
     archive: Archive
@@ -92,11 +92,11 @@ class OperationFiles:
             self._failures[operation] = failure
 
     def unused(self, held: Collection[OperationId]) -> list[OperationId]:
-        """Return the operations to ask admission about: their files are here, but none of their allocations."""
+        """Return the operations to ask admission about: operations that have files here but no allocation (`held`)."""
         return sorted(self._here - set(held))[:MOST_OPERATIONS_ASKED]
 
     def over(self, operations: Iterable[OperationId], held: Collection[OperationId]) -> list[RemoveFiles]:
-        """Record that operations have ended. Return the removal of the files of those without allocations (`held`)."""
+        """Record that operations have ended. Return orders to remove their files, except those of operations with allocations (`held`)."""
         gone = [each for each in operations if each in self._here and each not in held]
         self._here.difference_update(gone)
         return [RemoveFiles(each) for each in gone]

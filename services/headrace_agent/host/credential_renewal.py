@@ -21,7 +21,8 @@ from headrace.durable_files import replace_durably
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 
-#: Parts of the credential's lifetime between which it is first renewed, drawn for each node so that not all renew at once.
+#: Smallest and largest fraction of its lifetime after which a credential is first renewed. Each node draws a fraction between the two, so
+#: that not all nodes renew at once.
 _RENEWED_AFTER: Final = (0.5, 0.6)
 #: Seconds between two reads of the wall clock, which may be set, or advance while the machine sleeps.
 _LOOK_AT_CLOCK_S: Final = 60.0

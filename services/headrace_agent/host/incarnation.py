@@ -1,7 +1,7 @@
 """The incarnation number of the agent process, by which late messages of earlier agent processes are recognized.
 
-The number is the last one plus one, but at least the milliseconds of the wall clock. So the numbers stay in order when the
-clock is set back, and also when the file is lost, damaged or restored from a copy.
+Each number is the previous number plus one, but at least the milliseconds of the wall clock. So the numbers stay in order when the
+clock is set back, and also when the file with the previous number is lost, damaged or restored from a copy.
 """
 
 from __future__ import annotations

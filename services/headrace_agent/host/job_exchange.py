@@ -41,8 +41,8 @@ class JobExchange:
         self._folder = folder
         os.close(open_exchange(folder))
         self._removal = Removal(LinuxFiles(), f"{folder}/{_TRASH}")
-        #: Entries that belonged to no job at the last look. The agent may learn late of a queued job that the runner has
-        #: started.
+        #: Entries that belonged to no job at the last look. They are removed only if the next look finds them again, because the
+        #: agent may learn late of a queued job that the runner has started.
         self._of_none: set[str] = set()
 
     def names(self) -> list[str]:

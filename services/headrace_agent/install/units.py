@@ -1,8 +1,8 @@
 """The texts of the systemd units that run the agent of a node and its runner. Pure.
 
 The runner has a unit of its own with a delegated cgroup, so that it and its jobs survive a restart or crash of the agent. In
-one unit they could not: systemd starts the next agent in the unit's cgroup, which accepts no process while it distributes its
-memory and cores to the cgroups of the jobs.
+a common unit the agent could not be restarted beside running jobs: systemd would start the next agent in the unit's cgroup, and a cgroup
+accepts no process while it distributes its memory and cores to the cgroups of the jobs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _AGENT_STOP_S: Final = 15
 _RUNNER_STOP_S: Final = 30
 #: Seconds without a sign of life after which systemd restarts an agent.
 _AGENT_WATCHDOG_S: Final = 60
-#: The same for a runner. A restart ends its jobs, so a slow disk gets more time. An agent that runs ends a hung runner sooner.
+#: Seconds without a sign of life after which systemd restarts a runner. The time is longer than an agent's, because a restart ends the
+#: jobs and a slow disk may be the only fault. A running agent ends a hung runner sooner.
 _RUNNER_WATCHDOG_S: Final = 180
 
 _AGENT: Final = """\

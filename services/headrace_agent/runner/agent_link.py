@@ -115,7 +115,7 @@ class AgentLink:
         return found
 
     def send(self, message: FromRunner) -> None:
-        """Send a message to the agent with the next `flush`, or when the agent reads. Without an agent it is dropped."""
+        """Send a message to the agent with the next `flush`, or when the agent reads. Without an agent the message is dropped."""
         if self._agent < 0:
             return
         connection = self._connections[self._agent]
@@ -171,7 +171,7 @@ class AgentLink:
         self._poll.register(connection, select.EPOLLIN)
 
     def _read(self, fd: int) -> None:
-        # The agent sends faster than its messages are obeyed.
+        # Earlier messages of this connection are not obeyed yet. Nothing more is read, so that a fast sender must wait.
         if fd in self._unread:
             return
         connection = self._connections[fd]

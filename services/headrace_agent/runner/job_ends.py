@@ -20,7 +20,7 @@ from headrace_agent.runner.protocol import Run, Started
 NOT_RUNNABLE: Final = 126
 
 
-#: Results of ends that an interruptible job may prevent by its exit status after the signal.
+#: Results of a stop that are replaced if an interruptible job says by its exit code that it was completed or saved its state.
 _INTERRUPTIONS: Final = (JobResult.ABORTED, JobResult.TIMED_OUT)
 
 
@@ -127,7 +127,7 @@ def _failed_container(run: Run, exit: JobExit, result: JobResult) -> str:
     container = run.container
     if container is None or result is not JobResult.FAILED or exit.exit_code != container.failed_code:
         return ""
-    # Everybody can see the reason of an end, and only some people the name of the image.
+    # The reason leaves out the image: everybody can see the reason of an end, but only some people may see the name of the image.
     return f"the container could not be started (exit code {exit.exit_code}); stderr has the cause"
 
 

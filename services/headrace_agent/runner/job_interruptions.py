@@ -34,9 +34,10 @@ class LiveJob(msgspec.Struct):
     state: JobState = JobState.STARTING
     started: Started | None = None
     stop: Stop | None = None
-    #: CLOCK_BOOTTIME in nanoseconds of the request to end.
+    #: CLOCK_BOOTTIME in nanoseconds at which the job got its signal; for a job that is still starting, at which its stop was decided; 0:
+    #: the job was not stopped.
     stopped_ns: int = 0
-    #: Milliseconds from the request to end to the first kill; None: the job was not killed.
+    #: Milliseconds from `stopped_ns` to the first SIGKILL; None: the job was not killed.
     killed_after_ms: int | None = None
     #: CLOCK_BOOTTIME in nanoseconds of the next kill.
     deadline_ns: int | None = None
@@ -104,7 +105,7 @@ class JobInterruptions:
         return [Signal(key, signal.SIGKILL)]
 
     def _await(self, key: JobKey, job: LiveJob, due_ns: int, now: Moment) -> list[RunnerEffect]:
-        """Set the deadline of the kill, and write it for the job if there is any time left."""
+        """Set the deadline of the kill. Write it to the job's deadline file, unless the deadline has come already."""
         self._set_deadline(key, job, due_ns)
         left_ms = (due_ns - now.steady_ns) // NS_PER_MS
         return [TellDeadline(job.run.deadline_file, now.wall_ms + left_ms)] if job.run.deadline_file and left_ms else []

@@ -45,7 +45,8 @@ class RunContainer(msgspec.Struct, frozen=True):
 
     #: Exit code by which the container runtime says that it could not start the container.
     failed_code: int
-    #: Prefixes of names under which the environment holds the markers of the job once more, for processes that get no other variables.
+    #: Prefixes under which the environment holds the markers of the job once more (such as `LC_HEADRACE_JOB`). They are for processes that
+    #: inherit only variables with these prefixes.
     marker_prefixes: tuple[str, ...] = ()
 
 
@@ -92,11 +93,11 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     closed_files: list[str] = []
     #: Milliseconds from the start of the program until the job is interrupted; null: no limit.
     time_limit_ms: UnixMillis | None = None
-    #: Milliseconds from the signal of that interruption to SIGKILL.
+    #: Milliseconds from the job's signal at its time limit to SIGKILL.
     interruption_timeout_ms: UnixMillis = 10_000
     #: True if the job gets a terminal instead of an empty stdin and logged output.
     terminal: bool = False
-    #: None: the job runs without a container.
+    #: The container that the job's command starts; None: the job runs without a container.
     container: RunContainer | None = None
 
 
@@ -185,7 +186,7 @@ class Started(msgspec.Struct, frozen=True, tag="started"):
     pid: int
     #: Unix time in milliseconds at which the process started.
     started_at_ms: int
-    #: CLOCK_BOOTTIME in nanoseconds of the same instant.
+    #: CLOCK_BOOTTIME in nanoseconds at which the process started.
     started_boottime_ns: int
     #: Account of the host that the job runs as; empty: the runner's own.
     account: AccountName = ""
@@ -195,7 +196,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     """The job has ended. `end.result` is `failed` also if its command could not be started."""
 
     end: JobEnd
-    #: Host fault: the host could not start the job, and other jobs would fail in the same way for a while.
+    #: True after a host fault: the host could not start the job, and other jobs would fail in the same way for a while.
     is_host_fault: bool = False
     #: The queued job of its allocation that starts now; None: none is queued in the allocation.
     followed_by: JobKey | None = None
@@ -226,7 +227,7 @@ class FullReport(msgspec.Struct, frozen=True, tag="picture"):
     #: Why the isolation is not stronger.
     isolation_detail: str
     pid: int
-    #: Present faults (ends that cannot be written, files that could not be read); empty: nothing.
+    #: Present faults (ends that cannot be written, files that could not be read); empty: none.
     trouble: str = ""
     #: True if the runner understands `RunAhead` and `Recall`. A runner may be older than its agent.
     runs_ahead: bool = False

@@ -111,7 +111,7 @@ class Runner:
         self._tick_ns = 0
         self._figures_ns = 0
         self._checks: Iterator[Check] = iter(())
-        #: CLOCK_BOOTTIME in nanoseconds since which there is neither a job nor an agent; None: there is one.
+        #: CLOCK_BOOTTIME in nanoseconds since which there is neither a job nor an agent; None: there is a job or an agent.
         self._alone_ns: int | None = None
         self._terminations = 0
         self._recover(launcher.boot)
@@ -121,7 +121,7 @@ class Runner:
         log.info("runner started", isolation=self._isolation.name, detail=self._isolation.detail, pid=os.getpid())
 
     def run(self, notifier: Notifier) -> None:
-        """Run until everything has ended. Each step is a sign of life."""
+        """Run until everything has ended. Give systemd a sign of life after each step."""
         most_ms = int(notifier.period_s * 1000) if notifier.is_heard else _LONGEST_WAIT_MS
         while not self.step(min(most_ms, _LONGEST_WAIT_MS)):
             notifier.alive()

@@ -62,7 +62,7 @@ class Trials:
         self._jobs = 0
 
     async def run(self) -> Sequence[TrialResult]:
-        """Run all trials. Without a runner there is one verdict about it instead of those about jobs."""
+        """Run all trials. Without a runner that answers, one result about the runner replaces the results about jobs."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._link.run)
             with anyio.move_on_after(_PATIENCE_S):
@@ -82,7 +82,9 @@ class Trials:
         return [self._isolation(), *verdicts, self._folders()]
 
     def _isolation(self) -> TrialResult:
-        """Judge the isolation that the agent would report at its enrolment. It passes if the settings ask for no more."""
+        """Judge the isolation that the agent would report at its enrolment. The trial passes if the isolation is full, or if the
+        settings do not ask for full isolation.
+        """
         found, users = self._wanted.agent_isolation(), self._wanted.users
         wants_more = facts.is_root() and users != AGENT
         return TrialResult("isolation", found.is_full or not wants_more, f"{found.word}: {found.detail}")

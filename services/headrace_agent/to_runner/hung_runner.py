@@ -1,8 +1,8 @@
 """Detection of a runner that lives but does nothing: it was stopped, swapped out, or blocked by a disk.
 
 A busy runner is slow to read its messages, but it keeps sending something. So a runner counts as hung only if it owed an answer
-and sent nothing at all at several looks in a row. The agent counts looks and not seconds, because an agent that was stopped
-itself has looked only once.
+and sent nothing at all at several looks in a row. The agent counts looks and not seconds: if the
+agent itself was stopped for a minute, it made only one look in that minute, and the runner is not blamed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 LOOK_S: Final = 3.0
 #: Looks in a row without any message, while an answer is due, after which a runner counts as hung.
 _HUNG: Final = 10
-#: Silent looks in a row after which the runner is killed. The new runner ends its jobs and reports them lost.
+#: Silent looks in a row after which the runner is killed. The next runner ends the jobs of the killed runner and reports them as lost.
 KILL_AT_LOOK: Final = 20
 _CREDENTIALS: Final = struct.Struct("3i")
 

@@ -152,7 +152,7 @@ class RunnerLink:
 
     async def turn(self, user: str, turn: SessionTurn) -> bytes | None:
         """Send a person's turn of a session, and return the answer. Return None if the runner cannot be reached, or too many turns
-        wait for it.
+        wait for the runner.
         """
         turns = self._turns
         if self._told_by is None or turns is None or turns.is_full:

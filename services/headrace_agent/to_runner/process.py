@@ -97,5 +97,5 @@ def _open_log(state: str) -> BinaryIO:
             os.replace(path, f"{path}.1")
         return open(path, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
     except OSError:
-        # The runner's exit status will tell that something is wrong with the folder.
+        # The runner's exit status will show that something is wrong with the folder.
         return open(os.devnull, "ab")

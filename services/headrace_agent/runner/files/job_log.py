@@ -2,8 +2,8 @@
 
 When a file has reached half of the cap it is renamed to `….1`, replacing the older file of that name, and a new file is begun.
 Offsets into a stream are logical: they count every byte that the job ever wrote. From the first rotation on a third file,
-`….at`, holds the inode of a file and the offset with which that file begins. Whenever the runner may be killed, a reader can
-derive the offsets from it (`headrace_agent.job_logs.reader`).
+`….at`, holds the inode of one of the two files and the offset with which it begins. A reader can derive the offsets from the
+third file at any time, even if the runner was killed during a rotation (`headrace_agent.job_logs.reader`).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Making and removing a file would cost far more than writing the records, and for
 removed in the last seconds.
 
 Behind the newest record there may be records of an earlier job. Their checksums do not match, because each checksum depends on
-that of the file's first record. A torn record (the runner was killed during the write, or the disk was full) counts as not
+the checksum of the file's first record. A torn record (the runner was killed during the write, or the disk was full) counts as not
 written. Nothing is synced: what was written survives a killed runner, and after a crash of the host no process is left that a
 file could describe.
 """
@@ -61,7 +61,7 @@ class Leftover(msgspec.Struct, frozen=True):
     """A job that an earlier runner started, but whose end it did not record."""
 
     record: JobRecord
-    #: None: the process was not started yet, or the runner was killed before it recorded the process.
+    #: The main process. None: it was not started, or the runner was killed before it recorded the process.
     process: ProcessRecord | None
 
 
@@ -82,8 +82,8 @@ class _File(msgspec.Struct):
     """The file of one job."""
 
     path: str
-    #: Descriptor; -1: closed. Open only from the job's first record to that of its end, since each open file makes the start of
-    #: every process more expensive.
+    #: Descriptor; -1: the file is closed. It is open only from the record of the job to the record of the job's end, since each open
+    #: file makes the start of every process more expensive.
     fd: int = -1
     #: Offset of the next record.
     size_bytes: int = 0
@@ -312,9 +312,9 @@ def _records_in(path: str, data: bytes) -> tuple[list[KeptRecord], _File]:
 
 
 def _is_chained(path: str) -> bool:
-    """True if the file's checksums depend on the first record.
+    """True if the file's checksums depend on the checksum of its first record.
 
-    Older versions named a file after its job, without that dependence.
+    The name of such a file is a number. Files of older versions are named after their job, and each of their checksums stands alone.
     """
     return path.rpartition("/")[2].isdecimal()
 

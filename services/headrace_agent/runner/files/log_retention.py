@@ -53,7 +53,7 @@ class Retention:
 
     @property
     def next_is_due(self) -> bool:
-        """True if `next_to_go` returns an operation."""
+        """True if the logs exceed the bound and an operation without a job here has logs to remove."""
         return self.total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
 
     def next_to_go(self) -> str | None:

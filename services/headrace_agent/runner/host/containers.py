@@ -40,7 +40,8 @@ class Container(NamedTuple):
         joins = [option for name, option in _NAMESPACES.items() if name in self.namespaces]
         # In a user namespace the account keeps its own ids, as the processes of the container do.
         joins += ["--preserve-credentials"] if "user" in self.namespaces else []
-        # The loader of nsenter would look for libraries of the image on the host.
+        # These variables are set only inside the container. nsenter starts on the host: its loader would obey them too, and look on the
+        # host for libraries of the image.
         of_loader = [f"{name}={value}" for name, value in self.environment.items() if name.startswith(_OF_LOADER)]
         inside = ["env", *of_loader, *argv] if of_loader else argv
         return [program, f"--target={self.pid}", *joins, "--root", "--wd", "--", *inside], {
@@ -62,7 +63,7 @@ def find_container(processes: LinuxProcesses, marker: str, uid: int) -> Containe
     except OSError:
         return None
     try:
-        # From here on another process with the same pid is not taken for this one.
+        # The open folder belongs to this process. If the process ends and its pid is reused, reading through the folder fails.
         if os.fstat(folder).st_uid != uid:
             return None
         with open(os.open("environ", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:

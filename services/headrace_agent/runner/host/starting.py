@@ -43,7 +43,7 @@ _REPORT_BYTES: Final = 256
 
 #: Soft and hard limits by the number of the resource.
 ProcessLimits = Mapping[int, tuple[int, int]]
-#: The part of an order for which a process could not start.
+#: The step of a start that failed.
 StartPart = Literal["limits", "account", "folder", "program", "interpreter", "process"]
 
 
@@ -149,7 +149,7 @@ class Starter:
             os.close(starting.report_fd)
             self._in_threads -= 1
         error, _, part = report.partition(b" ")
-        # If the copy became its program, it leaves the end of the pipe without a report.
+        # A copy that has become its program wrote no report; its end of the pipe was closed, so nothing was read.
         if not part:
             return starting.pid
         raise CannotStart(part.decode(), int(error))  # type: ignore[arg-type]

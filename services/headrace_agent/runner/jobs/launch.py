@@ -41,7 +41,7 @@ class NotStarted(Exception):
 
 
 class Ends(NamedTuple):
-    """The ends of a process's pipes or of its terminal that the process gets. The receiver must close them after the start."""
+    """The descriptors that a new process gets: its ends of its pipes or of its terminal. The receiver must close them after the start."""
 
     stdout_fd: int
     stderr_fd: int
@@ -77,7 +77,7 @@ class Launched(msgspec.Struct, frozen=True):
     at: Moment
     #: The scratch folder that was made for the job; empty: none.
     scratch: str
-    #: Step right after the start that the host failed to do for the job, so that the process must be ended; empty if no step failed.
+    #: Why the limits could not be set right after the start, so that the process must be ended; empty: they are set.
     failure: str = ""
 
 
@@ -250,7 +250,7 @@ class Launcher:
         return failure
 
     def _confine(self, run: Run, pid: int, limits: ProcessLimits) -> str:
-        """Set the limits of a process of a job from outside. Return the step that failed; empty if none."""
+        """Set the limits of a process of a job from outside. Return why that failed; empty if it did not fail."""
         try:
             self._isolation.confine(run, pid)
             for which, bounds in limits.items():

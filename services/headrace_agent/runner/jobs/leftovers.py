@@ -64,7 +64,7 @@ def _is_same(host: Host, leftover: Leftover) -> bool:
 
 
 def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int], set[int]]:
-    """Return the processes that belong to the jobs, and those processes for which that is not known now."""
+    """Return the processes that belong to the jobs, and the processes for which it is not known now whether they belong."""
     victims: list[int] = []
     unknown: set[int] = set()
     for pid in host.processes.pids():

@@ -289,7 +289,7 @@ class ProcessTable:
                 continue
             name = self._host.processes.marker(pid) if session not in sessions else ""
             if name is None:
-                # The job of this process will be known soon, and no closing job counts as over before.
+                # It is not known yet to which job this process belongs. Until it is, each closing job counts as having an orphan.
                 found.update(closing)
                 continue
             owner = sessions.get(session) or closing.get(name)

@@ -336,7 +336,7 @@ class Sessions:
     def _on_exited(self, session: Session, now: Moment) -> None:
         if not self._host.processes.exited(session.pid):
             return
-        # The rest of its process group would keep its pipes open.
+        # The whole process group is killed: processes that the command left would keep its pipes open.
         self._host.processes.signal_group(session.pid, signal.SIGKILL)
         reaped = self._host.processes.reap(session.pid)
         # The process is not reaped while some of its threads are still ending. The event comes again when they have ended.

@@ -46,7 +46,7 @@ class Session:
         self.in_fd = -1
         #: Descriptors of the outputs, by stream (0 stdout, 1 stderr).
         self.out_fds: dict[int, int] = {}
-        #: Descriptors of the ends that the command gets, until its program runs.
+        #: Descriptors of the command's ends of its pipes or terminal. This process closes them once the command is started.
         self.their_fds: list[int] = []
         self.starting: Starting | None = None
         self.pid = 0
