@@ -1,6 +1,7 @@
 """Updating the JWT of an account at a running server. The JWT lists the revoked keys.
 
-A writer first asks the server for its JWT, and only adds revocations to it. So no writer undoes what another writer revoked.
+A writer first asks the server for the present JWT of the account, and only adds revocations to it. So no writer undoes
+what another writer revoked.
 """
 
 from __future__ import annotations

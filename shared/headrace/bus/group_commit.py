@@ -251,8 +251,8 @@ class GroupAppender:
             self.resent += 1
 
     async def _look_for(self, entry: bytes | None, pauses_s: Iterable[float]) -> bool:
-        """Read the log behind the last known entry, again and again until it can be read. True if `entry` is there, False
-        if nothing is.
+        """Read the log behind the last known entry, again and again until it can be read. Return True if `entry` is there, False
+        if no entry is there.
         """
         for pause_s in pauses_s:
             await anyio.sleep(pause_s)
@@ -268,11 +268,11 @@ class GroupAppender:
         raise AssertionError("the pauses between retries must never end")
 
     async def _is_in_log(self, entry: bytes | None) -> bool:
-        """True if `entry` follows the last known entry, False if no entry does. Raises `AppenderFenced` if
-        it is another term's.
+        """True if `entry` follows the last known entry, False if no entry follows it. Raises `AppenderFenced` if an entry of another
+        term follows it.
 
-        An entry without a term was written by a party that is no appender and must not write here. It is skipped and logged
-        as an error.
+        An entry without a term was written by a party that is no appender and must not write to the log. Such an entry is skipped
+        and logged as an error.
         """
         first, last = await self._log.bounds()
         if last < self._last:

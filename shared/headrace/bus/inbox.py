@@ -45,13 +45,13 @@ class Mailbox:
         self.closing = AsyncExitStack()
         self.received = 0
         self.dropped = 0
-        #: Messages replaced by a newer message of the same key.
+        #: Number of messages that were replaced by a newer message of the same key.
         self.replaced = 0
-        #: Messages that waited too long.
+        #: Number of messages that were dropped because they waited too long.
         self.stale = 0
         #: Seconds that all messages together have waited until their turn came.
         self.waited_s = 0.0
-        #: Messages whose key could not be computed.
+        #: Number of messages whose key could not be computed.
         self.failed = 0
 
     def __len__(self) -> int:

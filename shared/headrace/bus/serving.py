@@ -46,7 +46,7 @@ _TURN_NS: Final = 10_000_000
 #: once, a flood would stop the loop for a while. Then nobody would read the socket, and the server would close it and
 #: lose what all other senders sent.
 _BEGUN_IN_A_TURN: Final = 8
-#: Upper bound of the bytes of the messages for these handlers. One message at most may exceed it.
+#: Upper bound of the bytes of the messages whose handlers begin in one turn of the loop. A single message may exceed it.
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
 #: One sender may use at most 1 / this number of the handlers, if senders are distinguished.
 _PARTS_OF_SENDERS: Final = 4
@@ -137,7 +137,7 @@ class Serving:
         #: of their messages.
         self._running = self._running_bytes = self._begun = self._begun_bytes = 0
         self._places = _Places(senders, concurrency)
-        #: Futures for which idle tasks wait. A message is the next one to handle; None ends the task.
+        #: One future for each idle task, which waits for it. Its result is the next message to handle, or None to end the task.
         self._at_rest: list[asyncio.Future[Message | None]] = []
         #: Messages that are still to be refused. In a flood the oldest ones get no answer, and their senders time out.
         self._refused: deque[Waiting] = deque(maxlen=pending)
@@ -296,7 +296,8 @@ class Serving:
                 began_ns, look_ns = time.thread_time_ns(), time.perf_counter_ns() + _TURN_NS
                 while (message := newest.take()) is not None:
                     await self._answer_one(message)
-                    # The CPU time used cannot exceed the time that has passed, so the cheap clock is read first: it costs a tenth.
+                    # The wall clock is read first, since reading it costs a tenth of reading the CPU time. Used CPU time cannot exceed
+                    # the time that has passed.
                     if time.perf_counter_ns() > look_ns:
                         left_ns = began_ns + _TURN_NS - time.thread_time_ns()
                         if left_ns < 0:

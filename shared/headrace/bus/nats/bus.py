@@ -294,9 +294,8 @@ def _answering(compose: Callable[[], bytes]) -> Handler:
 def _put_if_said_there(inbox: Mailbox, subject: str, message: Message) -> None:
     """Put a message into an inbox if the message was published on a subject of the subscription.
 
-    Otherwise a stream delivered the message to the inbox, and the message is dropped.
-
-    A message's own subject shows where it was published, by a party with the right to do so.
+    A message with another subject is dropped: a stream delivered it to the inbox. The subject of a message is the subject on which it
+    was published, and the server lets a party publish only on subjects that its credential allows.
     """
     if message.subject == subject or _matches(subject.split("."), message.subject.split(".")):
         inbox.put(message)

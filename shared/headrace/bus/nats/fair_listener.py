@@ -2,12 +2,13 @@
 
 The server keeps messages that this process has not read yet in one queue of up to 64 MB. If a flood fills the queue,
 the messages of all other senders wait until it is read. So this process asks the server for a number of messages at a
-time, by one subscription after another, and asks for more as it reads them. A sender of more messages than that gets
-the answer that nobody serves the subject at the moment, and tries again.
+time, by one subscription after another, and asks for more as it reads them. If a sender sends more messages than
+this process has asked for, the server answers that nobody serves the subject at the moment, and the sender tries again.
 
-There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. Each
-has a number of messages of its own. So if a flood uses up the number of the pattern, messages of known senders still arrive.
-All subscriptions are members of one queue group: the server gives each message to one subscription whose number is not used up.
+There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. The
+server sends each subscription only as many messages as were asked for on it. So if a flood uses up the messages of the pattern, messages
+of known senders still arrive by their own subscriptions. All subscriptions are members of one queue group: the server gives each message
+to one subscription that has messages left.
 
 The number follows the size of the messages, so that the messages of one subject that are on their way have a bounded
 number of bytes. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the server cut the connection
@@ -223,7 +224,7 @@ class FairListener(Listener):
 
     async def unsubscribe(self, client: Client) -> None:
         """Stop the server from sending more messages."""
-        # Without a client, reading a message does not ask the server for more, as it must not from now on.
+        # The client is dropped, so that reading a message no longer asks the server for more messages.
         self._client = None
         await super().unsubscribe(client)
 

@@ -322,7 +322,7 @@ class Link:
     async def rest(self) -> None:
         """Record that all messages were answered. Under load, leave new messages in the socket for a moment."""
         rest_s, transport = self._turns.rest_s(anyio.current_time()), transport_of(self._nats)
-        # Reading is paused here only if nats-py has not paused it itself: then only nats-py may resume it.
+        # If nats-py has paused the reading itself, only nats-py may resume it, so the reading is not paused here.
         if not rest_s or not isinstance(transport, asyncio.ReadTransport) or not transport.is_reading():
             return
         transport.pause_reading()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HIGH_WATER_BYTES = 1024 * 1024
 #: Seconds that a sender waits for free space. If it takes longer, the server reads nothing.
 _ROOM_TIMEOUT_S = 2.0
-#: If so many messages are sent in one turn of the loop, there is much to send.
+#: Number of messages in one turn of the loop from which on the first message of the next turn is not written at once.
 _MANY_IN_A_TURN: Final = 3
 #: Characters not allowed in a subject. Blanks would end it and begin another command of the protocol. Halves of surrogate
 #: pairs cannot be encoded.
@@ -45,8 +45,8 @@ class Outgoing:
     def __init__(self, client: Client, check_connected: Callable[[], None]) -> None:
         self._nats = client
         self._check_connected = check_connected
-        #: Upper bound of the unsent bytes: the bytes that were unsent at the last look, and all bytes that were sent
-        #: since then.
+        #: Upper bound of the unsent bytes: the bytes that were unsent when they were last counted, plus all bytes that were passed to
+        #: `send` since then.
         self._at_most_bytes = 0
         #: Number of messages in this turn of the loop.
         self._in_turn = 0
@@ -97,8 +97,8 @@ class Outgoing:
 
     def _has_room_for(self, frame: bytes) -> bool:
         """Return False if so many bytes are unsent that the sender of `frame` must wait."""
-        # The number is updated here without asking the transport for its unsent bytes, which costs half as much as all
-        # other work for a message.
+        # The transport is asked for its unsent bytes only when the upper bound is too high: asking for each message would cost half
+        # as much as all other work for it.
         self._at_most_bytes += len(frame)
         if self._at_most_bytes > _HIGH_WATER_BYTES:
             self._at_most_bytes = self.unsent_bytes() + len(frame)

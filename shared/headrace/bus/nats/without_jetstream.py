@@ -1,8 +1,8 @@
 """Importing nats-py's client without its JetStream half, which takes longer to import than the client and is not used here.
 
-`headrace.bus.nats.streams` speaks JetStream itself. From its JetStream half the client needs only the names of three
-headers. From `importlib.metadata`, whose import takes half as long as that of the client, it needs only its own
-version, which the name of a folder shows.
+`headrace.bus.nats.streams` speaks JetStream itself. The client needs two small things of modules that take long to import. Of its
+JetStream half it needs the names of three headers. Of `importlib.metadata` it needs only the version of nats-py, which the name of
+a folder shows.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ from headrace.bus.protocol import (
 STREAM_NOT_FOUND: Final = 10059
 MESSAGE_NOT_FOUND: Final = 10037
 NAME_IN_USE: Final = 10058
-#: Error codes for a full server, account or stream. A cluster reports the last one if its disk is full.
+#: Error codes for a full server, account or stream. A cluster reports 10077 if its disk is full.
 NO_ROOM: Final = frozenset({10023, 10047, 10077})
-#: Error codes for a wrong expected last sequence of a stream or of a subject. A cluster reports the second one.
+#: Error codes for a wrong expected last sequence of a stream or of a subject. A cluster reports 10164.
 WRONG_LAST_SEQUENCE: Final = frozenset({10071, 10164})
 
 

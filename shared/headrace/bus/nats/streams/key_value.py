@@ -137,9 +137,10 @@ class NatsKeyValue:
                     yield entry
 
     async def _overwrite(self, key: str, value: bytes, headers: dict[str, str]) -> int:
-        """Write a key whatever it holds, with the sequence number of the message that is replaced.
+        """Write a key whatever it holds.
 
-        With that number the server refuses the message if a reader later has it delivered to the same key again.
+        The stored message names the sequence number of the message that it replaced. If a reader later has the stored message
+        delivered to the same key again, that number is no longer the newest one, so the server refuses to store it.
         """
         while True:
             before = await self._stored(key)

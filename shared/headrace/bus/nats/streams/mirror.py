@@ -22,7 +22,7 @@ from headrace.obs.logging import logger
 
 #: Seconds that a caller waits for a revision before it has the bucket checked for the first time.
 _ASK_AFTER_S = 0.1
-#: Seconds between the further checks that such a caller makes.
+#: Seconds between the further checks while a caller waits for a revision.
 _ASK_EVERY_S = 0.25
 #: Seconds, jittered, until a failed check is repeated. Without the jitter, every mirror of every service would retry
 #: at the same time.
@@ -30,8 +30,8 @@ _RETRY_S = 1.0
 #: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may
 #: have lost writes and received as many new ones.
 _WHOLE_EVERY = 12
-#: For each such number of entries, `_WHOLE_EVERY` further checks pass between two reads of the whole bucket, because
-#: reading 10,000 entries at once blocks the loop for 0.1 s.
+#: Number of entries for which the time between two reads of the whole bucket grows by `_WHOLE_EVERY` checks. Large buckets are read less
+#: often, because reading 10,000 entries at once blocks the loop for 0.1 s.
 _ENTRIES_AT_ONCE = 1_000
 
 
@@ -245,7 +245,7 @@ class BucketMirror:
         self._tell(changed)
 
     def _without_revisions(self, keys: Set[str]) -> dict[str, Entry]:
-        """Return the known values of these keys, with revision 0, for keys that the bucket lost and that were not deleted."""
+        """Return the known values of these keys, each with revision 0: the mark of a value that the bucket lost and nobody deleted."""
         return {key: Entry(key, self._entries[key].value, revision=0) for key in self._entries.keys() & keys}
 
     def _lost_writes(self, info: StreamInfo, revision: int, entries: dict[str, Entry]) -> bool:
