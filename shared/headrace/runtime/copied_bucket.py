@@ -168,7 +168,7 @@ class CopiedBucket:
         return revision
 
     async def _write_copy(self, write: Callable[[], Awaitable[object]]) -> None:
-        """Write to the copies. If their bucket is gone, it is made again, with all copies. Raises `BusError`."""
+        """Write to the copies. If the bucket of copies is gone, it is made again with all copies. Raises `BusError`."""
         try:
             await write()
         except BusError as error:

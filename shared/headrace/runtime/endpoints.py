@@ -267,7 +267,7 @@ class Endpoints:
             refusal,
             most_messages=self._quota.requests,
             most_bytes=self._quota.request_bytes,
-            # Requests of agents wait for any time, because an agent repeats its request until it is answered.
+            # Requests of agents may wait without a limit, because an agent repeats its request until it is answered.
             longest_wait_s=self._quota.longest_wait_s if kind is CallerKind.USER else math.inf,
         )
 

@@ -250,7 +250,7 @@ class SnapshotFeed(Generic[Item, Frame]):
         self._publisher = publisher
         #: Lets other messages be handled before the parts of published snapshots.
         self.way: YieldBudget | None = None
-        #: Number of parts refused because their term was succeeded, or was taken by no process.
+        #: Number of parts that were refused because a higher term is known, or because no process has taken the term of the part.
         self.refused = 0
         self._heard_s = 0.0
         self._missing = anyio.Event()

@@ -14,7 +14,7 @@ from headrace.wire.version import Term
 
 
 class KeyFenced(BusError):
-    """A higher term writes there. This process can write nothing more."""
+    """A process with a higher term writes the key or the records now. This process can write nothing more there."""
 
 
 class FencedKey:

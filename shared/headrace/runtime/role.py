@@ -30,7 +30,7 @@ from headrace.wire.version import Term
 LEASE_S: Final = 3.0
 
 
-#: Text in place of the reporter of a higher term, for a check whose reason is an expired lease and not a message.
+#: Stands for the reporter of a higher term if no message reported one: the lease has expired, so the terms are looked up.
 _NOBODY: Final = "another holder of the lease"
 #: Seconds for which the result of a check remains valid while the lease cannot be renewed.
 _SURE_S: Final = LEASE_S / 4
