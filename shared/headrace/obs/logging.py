@@ -32,7 +32,7 @@ class _Output(msgspec.Struct):
     stream: TextIO | None = None
     #: Number of lines that could not be written since the process started.
     lost: int = 0
-    #: Number of those lines that no line of the log has reported yet.
+    #: Number of lost lines that no line of the log has reported yet.
     untold: int = 0
 
 

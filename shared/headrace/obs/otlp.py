@@ -83,7 +83,7 @@ class OtlpSink:
 
 
 class _GivenIds(IdGenerator):
-    """Gives each new span the ids that it has already."""
+    """Gives each span of the SDK the ids of the Headrace span that it stands for, instead of random ids."""
 
     def __init__(self) -> None:
         self._of = threading.local()

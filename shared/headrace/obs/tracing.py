@@ -34,15 +34,15 @@ _NO_ATTRIBUTES: Final[Attributes] = {}
 
 
 class SpanKind(enum.Enum):
-    """The kinds of spans of OpenTelemetry. Two services are connected in a service graph if a span of the first is a client or a producer,
-    and a part of it in the second is a server or a consumer.
+    """The kinds of spans of OpenTelemetry. A service graph connects two services if a span of the first service is a client or a producer
+    and has a child span in the second service that is a server or a consumer.
     """
 
     INTERNAL = "internal"
-    #: Sends a request and waits for the answer.
+    #: The span sends a request and waits for the answer.
     CLIENT = "client"
     SERVER = "server"
-    #: Sends a message that others handle later.
+    #: The span sends a message that another process handles later.
     PRODUCER = "producer"
     CONSUMER = "consumer"
 
