@@ -193,7 +193,7 @@ def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialR
 
 
 def _of_both(choose: Callable[[int, int], int], above: PartialResources, own: PartialResources) -> PartialResources:
-    """For each resource, return what `choose` returns for both amounts. If only one of them is named, return that one."""
+    """Return for each resource the amount that `choose` picks of both amounts, or the only amount that is named."""
     if own == NOTHING:
         return above
     pairs = zip(above.as_tuple(), own.as_tuple(), strict=True)

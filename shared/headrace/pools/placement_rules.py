@@ -48,9 +48,9 @@ class PlacementRule(msgspec.Struct, frozen=True):
     name: RuleName
     #: Pool of the rule `default`.
     pool: PoolName = _DEFAULT_POOL
-    #: Pass the operation on if the pool is not configured.
+    #: Pass the operation on if the pool that the rule chooses is not configured.
     existing: bool = False
-    #: Place the operation in a pool of its user's own below that pool.
+    #: Place the operation in a pool of its user's own, below the pool that the rule chooses.
     nested_user: bool = False
     #: Pass the operation on if the user's own pool is not configured.
     nested_existing: bool = False

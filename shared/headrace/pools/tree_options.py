@@ -59,15 +59,15 @@ class PriorityScope(enum.StrEnum):
 class TreeIntegralOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Options for how savings accrue and are spent."""
 
-    #: Savings that last for less than this are given out more and more slowly.
+    #: Milliseconds. Savings that last for a shorter time are given out more and more slowly.
     smooth_period: int = 60_000
-    #: Savings stop growing when they equal the flow of this period.
+    #: Milliseconds. Savings stop growing when they equal the flow of such a period.
     pool_capacity_saturation_period: int = 86_400_000
     relaxed_share_multiplier_limit: float = 3.0
 
 
 class BatchScheduling(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Operations that are considered together, before all other operations."""
+    """Settings of batch scheduling: operations, in scheduling order, are divided into batches of `batch_size`, which are served in turn."""
 
     batch_size: int = 1_000
     fallback_min_spare_allocation_resources: PartialResources = PartialResources(user_slots=1, cpu=500, memory=10**9)

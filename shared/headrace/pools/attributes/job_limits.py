@@ -8,7 +8,7 @@ from headrace.pools.attributes.schema import Attribute
 
 
 def job_limit_attributes(default: str, maximum: str) -> list[Attribute]:
-    """Return the attributes. `default` and `maximum` are texts for people: what applies if no default or no maximum of time is set."""
+    """Return the attributes. `default` and `maximum` say in words what applies if no default time limit or no longest time limit is set."""
     of_jobs, of_operations = "one run of a job", "a whole operation, from its first running slot"
     return [
         Attribute(
