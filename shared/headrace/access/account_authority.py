@@ -2,7 +2,7 @@
 
 A user's JWT is signed by a signing key of the account. The account's JWT lists the revocations, and a server accepts
 it only with the signature of an operator's key. So the authority has a signing key of the operator, too. A user of the
-server's system account sends this JWT to the server. The user may send JWTs for this one account only: even with all
+server's system account sends the account's JWT to the server. This user may send JWTs for this one account only: even with all
 these keys nobody can change another account, or read what the server reports about itself.
 """
 

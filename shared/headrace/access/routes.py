@@ -35,7 +35,7 @@ class PartyKind(enum.Enum):
 
     @property
     def inbox(self) -> str:
-        """The inbox prefix of this kind, with the name in braces if each party has its own inboxes."""
+        """The inbox prefix of this kind, with a placeholder such as `{node}` if each party has its own inboxes."""
         if self.is_service or self is PartyKind.PROVISIONER:
             return subjects.inbox("service", self.value.replace("_", "-"))
         return subjects.inbox(self.value, f"{{{self.value}}}")
@@ -76,9 +76,9 @@ class Store(msgspec.Struct, frozen=True):
     #: Services that read but never write.
     readers: tuple[PartyKind, ...]
     history: int = 1
-    #: True if its writers remove entries that they no longer need.
+    #: True if the writers of the store remove entries that they no longer need.
     is_purged: bool = False
-    #: True if it is listed or followed, which needs a consumer. In other stores readers request single keys.
+    #: True if readers list or follow the whole store, for which they need a consumer. In other stores readers request single keys.
     is_read_whole: bool = True
     #: Services that hear of each write to a bucket at the time of the write.
     hearers: tuple[PartyKind, ...] = ()
