@@ -55,7 +55,7 @@ class Adoption:
         ]
 
     def _catch_up(self, picture: FullReport, now: Moment) -> list[AgentEffect]:
-        """Follow the runner to the queued jobs that it started while it had no connection to an agent."""
+        """Record the queued jobs that the runner started by itself while no agent was connected to it."""
         ended = {end.key: end for end in picture.ended}
         effects: list[AgentEffect] = []
         for allocation in self._held.by_job.values():

@@ -14,7 +14,7 @@ from headrace.wire.nodes import StopMode
 from headrace_agent.allocations.node_allocations import NodeAllocations
 from headrace_agent.heartbeat_timing import Pulse
 
-#: Milliseconds after the kill in which the last ends may still be acknowledged.
+#: Milliseconds after the kill of the jobs for which the agent waits until the last ends are recorded.
 _LAST_ENDS_MS: Final = 3_000
 #: Milliseconds to wait for the runner's confirmation that no job is queued.
 _RECALL_MS: Final = 3_000
@@ -57,7 +57,7 @@ class Stopping:
         return True
 
     def tell_after(self, seq: int) -> None:
-        """Require that a heartbeat after `seq` is settled before the agent leaves, because there is something new to report."""
+        """Let the agent leave only when a heartbeat after `seq` was answered or given up, because there is something new to report."""
         self._seq = max(self._seq, seq)
 
     @property

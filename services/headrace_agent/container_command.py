@@ -64,7 +64,7 @@ _APPTAINER_ENVIRONMENT: Final = "APPTAINERENV_"
 _PODMAN_FAILED: Final = 125
 #: Exit code by which Apptainer says that it could not start the container.
 _APPTAINER_FAILED: Final = 255
-#: Characters with which runtimes separate paths and options.
+#: Characters that a folder of a container must not have in its path, since runtimes separate paths and options with them.
 _NOT_IN_PATHS: Final = ":,"
 
 

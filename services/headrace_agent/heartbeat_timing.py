@@ -18,7 +18,7 @@ _GAP_NS: Final = 10 * NS_PER_MS
 #: for. The allocator asks for longer periods with more nodes and under load: a node with one short job after another would
 #: otherwise take as much of the allocator's time as a thousand other nodes. A nudge ends this pause.
 _PART_OF_PACE: Final = 100
-#: Shortest time between two heartbeats if every reason for the next one may wait.
+#: Shortest time between two heartbeats if every reason for the second heartbeat may wait.
 _TOGETHER_NS: Final = 100 * NS_PER_MS
 #: Pause before the next heartbeat after one was lost, at least an eighth of the period that the allocator asked for. It doubles with each
 #: further loss. An allocator that is too busy to answer would only get busier from quick retries.

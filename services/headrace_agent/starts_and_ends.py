@@ -38,9 +38,9 @@ class StartsAndEnds:
         self._files = files
         #: Process id of the runner that sent the newest full report.
         self.runner_pid = 0
-        #: True if that runner accepts queued jobs (`RunAhead`).
+        #: True if the runner with this process id accepts queued jobs (`RunAhead`).
         self.runs_ahead = False
-        #: True if that runner makes the jobs' folders for progress files.
+        #: True if the runner with this process id makes the jobs' folders for progress files.
         self.makes_folders = False
         self.hold = ""
 
@@ -256,7 +256,10 @@ class StartsAndEnds:
         return [line_about("debug", "starting job", allocation), SendToRunner(order), *self._hand_ahead(allocation)]
 
     def _follow(self, allocation: Allocation, key: JobKey) -> list[AgentEffect]:
-        """Follow the runner to a queued job that it has started."""
+        """Make a queued job that the runner has started by itself the running job of its allocation.
+
+        If the allocation has no slot for the job, or the job has ended already, end the allocation and get a full report of the runner.
+        """
         places = [place for place, slot in enumerate(allocation.unstarted) if allocation.key_of(slot) == key]
         if not places or key in self._held.ends:
             self._held.strike(

@@ -35,7 +35,7 @@ class AllocationEvent(enum.StrEnum):
 
 
 _S = AllocationState
-#: State after an event. A pair that is missing cannot happen.
+#: State after an event. A pair of state and event that is missing cannot happen.
 TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
     (_S.WAITING, AllocationEvent.ROOM): _S.RUNNING,
     (_S.WAITING, AllocationEvent.CLOSE): _S.ENDED,
@@ -52,7 +52,7 @@ class Job(msgspec.Struct, frozen=True):
     """The job that an allocation has at the runner. Never changed in place: each change makes a new `Job`."""
 
     key: JobKey
-    #: The runner's report that the job runs; None: unconfirmed.
+    #: The runner's report that the job runs; None: the runner has not reported it yet.
     started: Started | None = None
     #: Progress in thousandths; None: the job has not reported any.
     progress: int | None = None

@@ -24,7 +24,7 @@ class UnrecordedEnds(dict[JobKey, _KeptEnd]):
 
     def __init__(self) -> None:
         super().__init__()
-        #: The same ends by the owner of their operation, oldest first.
+        #: The unrecorded ends by the owner of their operation, oldest first.
         self._by_owner: dict[str, dict[JobKey, _KeptEnd]] = {}
 
     def keep(self, end: JobEnd, owner: str) -> None:

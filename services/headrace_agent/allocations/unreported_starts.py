@@ -19,7 +19,7 @@ class UnsentStartRecords:
 
     def __init__(self) -> None:
         self._waiting: dict[AllocationId, StartRecord] = {}
-        #: Records in the newest heartbeat.
+        #: Start records in the newest heartbeat.
         self._told: dict[AllocationId, StartRecord] = {}
 
     def for_heartbeat(self) -> dict[AllocationId, StartRecord]:

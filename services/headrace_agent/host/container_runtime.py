@@ -48,7 +48,7 @@ def find_runtime(wanted: str, root: Path = Path("/")) -> tuple[ContainerRuntime 
 
 
 def _ulimits(root: Path) -> tuple[str, ...]:
-    """Return the limits of this process, which are those of its jobs. By itself Podman would raise them."""
+    """Return the limits of this process, for `--ulimit`. Its jobs have the same limits. Without the option Podman would raise them."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     # Podman sets its own limit of processes to the largest process id before it starts the container.
     most = _number(root / "proc/sys/kernel/pid_max", 32_768)

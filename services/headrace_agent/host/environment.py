@@ -84,7 +84,7 @@ def _of_task(spec: JobSpec, key: JobKey) -> dict[str, str]:
 
 
 def exchange_folder(folder: str, job: JobKey) -> str:
-    """Return the path of the folder of a job with an account inside the exchange folder `folder`. It is named after the job."""
+    """Return the path of a job's own folder in the exchange folder `folder`, named after the job. Only jobs with an account have one."""
     return f"{folder}/{job.operation}.{job.index}.{job.attempt}"
 
 

@@ -14,7 +14,7 @@ import anyio
 from headrace.child_process import until_ended
 from headrace.durations import format_duration
 
-#: Number of characters at the end of the output that the reason of a failure repeats.
+#: Number of characters of the output, counted from its end, that the reason of a failure contains.
 _MOST_OUTPUT: Final = 500
 _READ_BYTES: Final = 64 * 1024
 #: Seconds to wait for the rest of the output when the command has ended, and for the end of a killed command.
@@ -33,7 +33,7 @@ class HealthCommand:
         self._time = format_duration(timeout_ms)
         self._timeout_s = timeout_ms / 1000
         self._environment = environment
-        #: The last run, if it was killed because it took too long.
+        #: The process of the last run of the command, if the process was killed because it took too long.
         self._killed: subprocess.Popen[bytes] | None = None
 
     async def failure(self) -> str:

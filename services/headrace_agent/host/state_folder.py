@@ -34,7 +34,7 @@ def claim(state: str, holder: FolderHolder, uid: int | None = None) -> int:
     With `uid` the folder may belong to that account. Raises `StateInUse`, `ForeignState`, and OSError if the folder cannot be
     used.
     """
-    # A link that the kernel does not follow counts as existing. The next step checks to whom it belongs.
+    # If the path is a symbolic link that the kernel does not follow, this call says that it exists. The next call checks its owner.
     with suppress(FileExistsError):
         os.makedirs(state, mode=0o700, exist_ok=True)
     try:

@@ -31,7 +31,7 @@ from headrace_agent.runner.host.accounts import account_named
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.process import runner_command
 
-#: The holders of a state folder's locks, with the names of their units.
+#: The holders of a state folder's locks, each with the function that returns the name of its unit.
 _HOLDERS: Final[dict[FolderHolder, Callable[[str], str]]] = {
     "agent": units.agent_unit_name,
     "runner": units.runner_unit_name,

@@ -29,7 +29,7 @@ class LogPiece(msgspec.Struct, frozen=True):
     data: bytes
     #: Offset at which to continue reading.
     next_offset: int
-    #: Bytes that the job has written so far.
+    #: Number of bytes that the job has written to the stream so far.
     size: int
     #: False: the stream has no file, because the job has written nothing or its logs were removed.
     exists: bool = True

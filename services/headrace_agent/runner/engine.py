@@ -4,7 +4,7 @@ Invariants (`check`):
 
 * A job is either live or ended, and an ended job stays until it is acknowledged.
 * The deadline of a kill never moves to a later time.
-* A running job with a time limit that has not passed is awaited at that time.
+* If a running job has a time limit that is not reached yet, the time of the limit is among the awaited times.
 * No job starts before a lease arrived, nor after the runner was ordered to end all jobs.
 * No two live jobs have the same GPU device, whatever the agent orders.
 * A queued job of an allocation starts only after a job of that allocation has ended by itself. Any other end drops the queue.

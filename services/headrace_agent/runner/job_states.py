@@ -32,7 +32,7 @@ class JobEvent(enum.Enum):
     ACKNOWLEDGE = "acknowledge"
 
 
-#: State after an event. A pair that is missing leaves the state unchanged.
+#: State after an event. A pair of state and event that is missing leaves the state unchanged.
 TRANSITIONS: dict[tuple[JobState, JobEvent], JobState] = {
     (JobState.ABSENT, JobEvent.RUN): JobState.STARTING,
     (JobState.STARTING, JobEvent.STARTED): JobState.RUNNING,

@@ -122,7 +122,7 @@ class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
 
     job: JobKey
     timeout_ms: UnixMillis
-    #: Becomes part of the end's `reason`.
+    #: Why the job is interrupted; becomes part of the `reason` of its end.
     reason: str
     #: The agent's own note about the interruption, returned unchanged in the full report.
     note: bytes = b""

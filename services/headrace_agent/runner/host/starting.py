@@ -109,7 +109,7 @@ class Starter:
         self._stdin = stdin
         self._orders: queue.SimpleQueue[tuple[Starting, _PosixSpawn]] = queue.SimpleQueue()
         self._threads = 0
-        #: Starts that a thread handles or will handle.
+        #: Number of starts that threads handle or will handle.
         self._in_threads = 0
 
     def begin(self, order: Spawn) -> Starting:
