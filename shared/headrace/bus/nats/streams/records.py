@@ -79,7 +79,7 @@ class NatsRecords:
         stored = await self._jetstream.last_message(self._name, self._subject) if sequence else None
         if stored is None:
             return LogEntry(sequence, b"")
-        # The entry returned last may be a foreign entry, since the next record is added after it.
+        # A foreign entry is returned too, without its data: the caller needs its sequence number to add the next record after it.
         return LogEntry(max(sequence, stored.sequence), b"" if self._is_foreign(stored) else stored.data)
 
     async def oldest_ms(self) -> int | None:
