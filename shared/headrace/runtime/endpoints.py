@@ -36,7 +36,7 @@ T = TypeVar("T")
 #: Number of subjects whose sender is cached. A node's subject is used again every few seconds.
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
-#: Number of slow requests of one kind that wait for their turn at once, one for each user.
+#: Number of slow requests of one kind that are handled or wait for their turn at the same time, at most one of each user.
 SLOW_AT_ONCE: Final = 4
 
 

@@ -58,8 +58,8 @@ class OperationsReader(Protocol):
     def on_events(self, events: list[Event], sequence: int) -> Awaitable[None]:
         """Take the events that the log recorded next.
 
-        After `on_operations`, events that its list already contains may be passed again. The ephemeral pools of that list
-        are passed as events right after it.
+        Right after a call of `on_operations`, the tree's ephemeral pools are passed as events, if there are any. Later events may repeat
+        what the list of live operations already contains.
         """
         ...
 

@@ -113,8 +113,8 @@ class Lease:
             except DamagedValue:
                 raise
             except BusError as error:
-                # The count of a whole lease begins anew when the bucket is available again, since the holder could not
-                # renew the lease meanwhile either.
+                # The holder could not renew the lease either while the bucket was not available. So the time of a whole
+                # lease is counted from its beginning again.
                 candidate = Candidate(self._record.instance, self._lease_s)
                 logger().info("lease not read", role=self._role, error=str(error))
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
