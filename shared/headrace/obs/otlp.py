@@ -29,7 +29,7 @@ from headrace.wire.trace import SpanContext
 
 #: Path at which a collector accepts traces, behind its address.
 TRACES_PATH: Final = "/v1/traces"
-#: Seconds for one try to send. A process that stops may take this long, too.
+#: Seconds for one try to send spans. A process that stops sends its last spans first, which may take this long, too.
 _TIMEOUT_S: Final = 2.0
 _PERIOD_MS: Final = 500.0
 _SAMPLED: Final = TraceFlags(TraceFlags.SAMPLED)
