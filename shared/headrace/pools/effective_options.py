@@ -24,7 +24,7 @@ _Number = TypeVar("_Number", int, float)
 class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The options of the root, a pool or an operation. Durations are in milliseconds."""
 
-    #: Fraction of its fair share below which an element counts as below its fair share.
+    #: An element that has less than this fraction of its fair share counts as below its fair share.
     fair_share_starvation_tolerance: Finite = 0.8
     fair_share_starvation_timeout_ms: int = 30_000
     enable_aggressive_starvation: bool = False
@@ -104,7 +104,7 @@ def of_tree(options: AllocationOptions) -> EffectiveOptions:
 
 
 def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD) -> EffectiveOptions:
-    """Return the options of a pool: those that it sets, else its parent's. `above` are the parent's."""
+    """Return the options of a pool: those that it sets, else its parent's. `above` are the options of the parent."""
     filters, may_use_ssd = above.scheduling_tag_filters, config.allow_regular_allocations_on_ssd_nodes
     if may_use_ssd is not None:
         filters = tuple(formula for formula in filters if formula not in _other_nodes(ssd))

@@ -22,8 +22,8 @@ NEW_TREE_OPTIONS: Final[Mapping[str, Any]] = {
     # resources with jobs that are nearly as large as their fair share.
     "min_share_preemption_timeout": "30s",
     "preempt_at_bound_for_owed_jobs": True,
-    # With the default, an operation that can run on few nodes could starve for ever: the allocations of other
-    # operations above their share are their youngest, and these may all be on other nodes.
+    # With the default, an operation that can run on few nodes could starve for ever. If another operation has more than its
+    # share, only its youngest allocations may be preempted, and these may all be on other nodes.
     "take_excess_for_few_nodes": True,
     # The default leaves the last core of a small host idle.
     "min_spare_allocation_resources_on_node": {"user_slots": 1},

@@ -100,13 +100,13 @@ def user_or_group(text: str) -> str:
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Users by right, for the pool and everything below it. `*` stands for all users, `group:NAME` for the members of a group."""
 
-    #: Start operations.
+    #: Who may start operations.
     use: tuple[str, ...] = ()
-    #: Change, suspend and end operations of other users.
+    #: Who may change, suspend and end operations of other users.
     manage: tuple[str, ...] = ()
-    #: Change settings that users may change, and make, move and remove pools below.
+    #: Who may change settings that need no administrator, and make, move and remove pools below the pool.
     write: tuple[str, ...] = ()
-    #: Change everything.
+    #: Who may change everything.
     administer: tuple[str, ...] = ()
 
 

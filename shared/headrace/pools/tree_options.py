@@ -81,18 +81,18 @@ class SsdNodes(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     media: tuple[str, ...] = ()
 
 
-#: Nodes with SSD are treated like all other nodes.
+#: The setting of a tree that treats nodes with SSD like all other nodes.
 NO_SSD = SsdNodes()
 
 
 class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Prices of the resources that runs were allotted."""
 
-    #: For a core for an hour.
+    #: Price of one core for one hour.
     cpu: Finite = 0.0
-    #: For a GiB of memory for an hour.
+    #: Price of one GiB of memory for one hour.
     memory: Finite = 0.0
-    #: For a GPU for an hour.
+    #: Price of one GPU for one hour.
     gpu: Finite = 0.0
     #: Name of the currency.
     currency: str = ""
@@ -102,7 +102,7 @@ class Prices(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
         return (self.cpu * core_s + self.memory * byte_s / 2**30 + self.gpu * gpu_s) / 3600
 
 
-#: Nothing is charged.
+#: The prices of a tree that charges nothing.
 NO_PRICES = Prices()
 
 
@@ -111,7 +111,7 @@ class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
 
     enabled: bool = False
     share: ShareModel = ShareModel.YARN
-    #: For the whole tree: only memory is divided, as YARN's policy `fair` does.
+    #: True if only memory is divided in the whole tree, as by YARN's policy `fair`.
     memory_only: bool = False
     cluster_utilization_threshold: Finite = 0.8
     wait_before_kill: int = 15_000
@@ -120,7 +120,8 @@ class YarnOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
     legacy_interval: int = 5_000
     min_share_spread: MinShareSpread = MinShareSpread.INTENDED
     drf_needy_quirk: bool = False
-    #: Rules of older releases of Hadoop: of 2.9 to 3.1 under yarn, of 2.6 and 2.7 under yarn_legacy.
+    #: True if the rules of older releases of Hadoop apply: those of 2.9 to 3.1 under the policy `yarn`, those of 2.6 and 2.7 under
+    #: `yarn_legacy`.
     older_release: bool = False
 
 

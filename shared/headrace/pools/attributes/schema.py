@@ -141,7 +141,7 @@ class Schema:
 
     @cached_property
     def _partly_absent(self) -> list[tuple[str, Schema]]:
-        """Maps that are supported, but have parts that are not supported."""
+        """Name and schema of each map that is supported, but has parts that are not supported."""
         maps = ((each, each.kind.schema) for each in self.attributes.values() if isinstance(each.kind, Record))
         return [
             (each.name, schema)
