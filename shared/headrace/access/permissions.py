@@ -3,7 +3,7 @@
 A party that answers requests may publish into the inboxes of the parties that may send them, and nowhere else: a forged
 reply subject leads nowhere. The server's own `allow_responses` would let a node publish to any subject that an accomplice
 chooses for the answer. The names of inboxes cannot be guessed. The name of a node or a person is part of its subjects, so
-that it cannot publish or subscribe in place of another.
+that no node or person can publish or subscribe in place of another one.
 A service chooses the subject to which JetStream delivers or answers. nats-server (2.15.1, tried) does not check the
 service's permissions for that subject, neither for the `deliver_subject` of a consumer nor for the reply subject of a pull.
 So permissions cannot keep a service from storing a message in another service's stream. Readers therefore ignore such a
