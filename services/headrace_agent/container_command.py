@@ -108,9 +108,9 @@ class JobInImage(msgspec.Struct, frozen=True):
 
     image: str
     argv: Sequence[str]
-    #: Variables of the job, without those of the host.
+    #: Variables of the job, without the variables of the host.
     environment: Mapping[str, str]
-    #: Working directory; empty: that of the image.
+    #: Working directory; empty: the working directory of the image.
     folder: str = ""
     #: Folders of the host that the job finds in the container.
     folders: Sequence[str] = ()
@@ -123,7 +123,7 @@ class InContainer(msgspec.Struct, frozen=True):
     """The command that the runner starts in place of a job's own."""
 
     argv: list[str]
-    #: Variables to add to those of the host.
+    #: Variables to add to the variables of the host.
     environment: dict[str, str]
     container: RunContainer
 

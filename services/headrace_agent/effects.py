@@ -57,7 +57,7 @@ class Trouble(enum.StrEnum):
     LOGS = "logs"
     #: The host recently failed to start a job.
     HOST_FAULT = "host_fault"
-    #: The health command failed, or has not ended yet for the first time.
+    #: The health command failed, or its first run has not ended yet.
     HEALTH = "health"
 
 

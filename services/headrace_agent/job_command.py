@@ -51,7 +51,7 @@ def job_line(spec: JobSpec, key: JobKey) -> str | None:
 
 
 def job_argv(spec: JobSpec, key: JobKey) -> list[str]:
-    """Return program and arguments of a job as its operation names them, with the job's line. Raises `BadInput` if that is too long."""
+    """Return program and arguments of a job as its operation names them, with the job's line. Raises `BadInput` if they are too long."""
     line = job_line(spec, key)
     return spec.argv if line is None else with_line(spec.argv, line)
 

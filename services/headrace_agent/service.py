@@ -326,7 +326,7 @@ class Agent:
                     names = await anyio.to_thread.run_sync(exchange.names)
                     if names:
                         # The jobs are looked up after the names: a file that is listed belongs to a job that is known by now,
-                        # or to one that has ended.
+                        # or to a job that has ended.
                         jobs = {key: self._account_of(key) for key in self.engine.held.by_job}
                         progress = await anyio.to_thread.run_sync(exchange.read_progress, names, jobs)
                         self._do(self.engine.on_progress(progress, self._shell.now()))

@@ -19,7 +19,7 @@ _LONGEST_ID: Final = 64
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """The orders that the agent waits for: node, incarnation, heartbeat and lowest term."""
+    """The node, the incarnation, the heartbeat and the lowest term that orders must name to be obeyed."""
 
     node: NodeName
     incarnation: Incarnation

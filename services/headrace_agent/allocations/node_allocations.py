@@ -138,7 +138,7 @@ class NodeAllocations:
         return any(allocation.closes_for for allocation in self.by_job.values())
 
     def extend(self, allocation: Allocation, slots: Iterable[JobSlot]) -> None:
-        """Append slots to those that an allocation has."""
+        """Append slots to an allocation, behind the slots that it has."""
         before = len(allocation.unstarted)
         allocation.unstarted = (*allocation.unstarted, *slots)
         self._slots += len(allocation.unstarted) - before

@@ -1,4 +1,4 @@
-"""Fetches the files of operations from admission, and removes them when admission says that an operation has ended."""
+"""Fetches the files of operations from admission. Removes the files of an operation when admission says that it has ended."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 _ANSWER_S: Final = 5.0
 _PAUSE_S: Final = 0.5
-#: Seconds without any piece after which the fetch fails and the allocation is returned.
+#: Seconds without any piece of the files after which the fetch fails and the allocation is returned.
 _PATIENCE_S: Final = 60.0
 _AT_ONCE: Final = 4
 _FIRST_LOOK_S: Final = 1.0

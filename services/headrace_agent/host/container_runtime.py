@@ -16,7 +16,7 @@ AUTO: Final = "auto"
 _CRUN: Final = "crun"
 #: Folders of system programs that the PATH of an ordinary account may lack.
 _MORE_PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
-#: Static init programs, as distributions install them. A dynamic one would not start in an image without its libraries.
+#: Static init programs, as distributions install them. A dynamically linked program would not start in an image without its libraries.
 _INITS: Final = (
     "/usr/libexec/podman/catatonit",
     "/usr/lib/podman/catatonit",

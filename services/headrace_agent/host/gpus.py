@@ -19,8 +19,8 @@ from headrace.wire.heartbeat import GPU_NAME_PATTERN, LONGEST_GPU_NAME, MOST_GPU
 from headrace_agent.container_command import JobDevices
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
-# HIP_VISIBLE_DEVICES is not set: it selects among the devices that ROCR_VISIBLE_DEVICES leaves, so the same numbers in both
-# would hide every device but those at the front. HIP reads CUDA_VISIBLE_DEVICES in the same way.
+# HIP_VISIBLE_DEVICES is not set: it selects among the devices that ROCR_VISIBLE_DEVICES leaves, so the same numbers in
+# both variables would hide every device but those at the front. HIP reads CUDA_VISIBLE_DEVICES in the same way.
 _ROCR: Final = "ROCR_VISIBLE_DEVICES"
 _OWN: Final = "HEADRACE_GPUS"
 _NVIDIA_FILE = re.compile(r"nvidia([0-9]+)\Z")

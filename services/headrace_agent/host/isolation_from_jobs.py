@@ -31,7 +31,7 @@ class IsolationFromJobs(NamedTuple):
 def isolation_of(users: UsersSetting, secrets: Iterable[str], *, is_root: bool) -> IsolationFromJobs:
     """Return the isolation of an agent with this setting `users` from its jobs.
 
-    The jobs must not reach the paths in `secrets`.
+    `secrets` are the paths that the jobs must not reach.
     """
     if not is_root:
         return IsolationFromJobs(False, "jobs run as the agent's own account, so they can read its key")

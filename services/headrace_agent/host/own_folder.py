@@ -23,7 +23,7 @@ class ForeignFolder(PermissionError):
 def make_own_folder(path: str, mode: int) -> None:
     """Make a folder with these permissions, or set them on an existing folder. Its parent must exist.
 
-    The folder must be a real one, not a symbolic link, and belong to this account or to root. Raises `ForeignFolder`, OSError.
+    The folder must be a real folder, not a symbolic link, and belong to this account or to root. Raises `ForeignFolder`, OSError.
     """
     with suppress(FileExistsError):
         os.mkdir(path, 0o700)

@@ -67,7 +67,7 @@ class JobExit(msgspec.Struct, frozen=True):
     stderr_tail: str = ""
     cpu_ms: int = 0
     max_rss_bytes: int = 0
-    #: True if CPU time and peak memory are those of the job's cgroup.
+    #: True if CPU time and peak memory were read from the job's cgroup.
     from_cgroup: bool = False
     #: True if the kernel killed a process of the job because the memory of its cgroup was at its limit.
     out_of_memory: bool = False

@@ -43,7 +43,7 @@ from headrace_agent.runner.protocol import (
     Started,
 )
 
-#: Milliseconds from the signal to SIGKILL if the runner stops a job by itself, for example because its log cannot be written.
+#: Milliseconds from the signal to SIGKILL if the runner stops a job that cannot continue, for example because its log cannot be written.
 _OWN_TIMEOUT_MS = 5_000
 
 

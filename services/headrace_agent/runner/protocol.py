@@ -65,7 +65,8 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     cpu: _Natural
     #: Bytes of memory; 0: no limit. Enforced as far as the isolation of the host allows.
     memory_bytes: _Natural
-    #: Largest number of bytes of the log of stdout, and of that of stderr; older output is rotated away. 0: the runner's own setting.
+    #: Largest number of bytes of each of the two logs of the job (stdout, stderr); rotation removes older output. 0: the cap in the
+    #: runner's settings.
     log_cap_bytes: _Natural = 0
     #: The agent's own note about the job, returned unchanged in the full report.
     note: bytes = b""
@@ -87,7 +88,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     is_host_fault: bool = False
     #: Record of the decision that started the allocation; returned in the full report, and with the end.
     start: StartRecord | None = None
-    #: Names of the GPU devices of the job. The job does not start while another live job has one of them.
+    #: Names of the GPU devices of the job. The job does not start while another live job has one of these devices.
     gpus: tuple[str, ...] = ()
     #: Device files that the job must not open: those of all other GPUs. Enforced with `cgroup2` if the runner is root.
     closed_files: list[str] = []
@@ -142,7 +143,7 @@ class NodeLease(msgspec.Struct, frozen=True, tag="lease"):
     """
 
     until_boottime_ns: _Natural
-    #: Milliseconds from the end of the lease to SIGKILL; over before other nodes may run the jobs.
+    #: Milliseconds from the end of the lease to SIGKILL. This time is over before other nodes may run the jobs.
     timeout_ms: UnixMillis = 5_000
     #: CLOCK_BOOTTIME in nanoseconds since which leases have followed one another without a gap; 0: always.
     since_boottime_ns: _Natural = 0

@@ -65,8 +65,8 @@ _MESSAGES_A_TURN = 32
 _TICK_MS = 1_000
 _LONGEST_WAIT_MS = 60_000
 _FIGURES_MS = 60_000
-#: Most milliseconds from the end of the last job to the end of the runner. In this time the agent can read the last messages, and the runner
-#: tries again to write unwritten ends.
+#: Most milliseconds from the end of the last job to the end of the runner. In this time the agent can read the last messages, and the
+#: runner tries again to write unwritten ends.
 _LEAVE_MS = 2_000
 #: File descriptors of one job: two pipes, three files, one pidfd. While its process starts: both ends of two pipes, a third
 #: pipe and one file.

@@ -36,7 +36,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     end_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=86_400_000)] = 10_000
     #: Milliseconds from the start of a job until its program must run. A slower job has failed, and its process is killed.
     start_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 30_000
-    #: Milliseconds without a turn of its person after which a session is ended, with the job if the terminal is that of a job.
+    #: Milliseconds without a turn of its person after which a session is ended. If it is the session of a job's terminal, the job ends too.
     session_grace_ms: Annotated[int, msgspec.Meta(ge=1_000, le=86_400_000)] = 60_000
     #: Milliseconds without an agent and without a job after which the runner ends by itself; ends stay in their files. 0:
     #: never.

@@ -83,7 +83,7 @@ _about_ends = msgspec.msgpack.Decoder(_AboutEnd)
 def order_frame(message: ToRunner) -> bytes | None:
     """Return the frame of an order, or None if the order cannot be written.
 
-    A `Run` or `RunAhead` that cannot be written is replaced by one that makes its job fail.
+    A `Run` or `RunAhead` that cannot be written is replaced by an order that makes its job fail.
     """
     try:
         frame = pack(message)
@@ -119,7 +119,7 @@ def order_instead_of(frame: bytes, why: str) -> ToRunner | None:
 def report_instead_of(frame: bytes, why: str) -> ToAgent | None:
     """Return a readable report in place of an unreadable one, or None if that is impossible.
 
-    Each unreadable end in it counts as a failure.
+    Each unreadable end in the report counts as a failure of its job.
     """
     match _decoded(_reports, frame):
         case _EndedReport(end):

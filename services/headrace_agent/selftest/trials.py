@@ -173,7 +173,7 @@ async def try_host(settings: AgentSettings) -> Sequence[TrialResult]:
 
 
 def _number_told(folder: str) -> int:
-    """Return the number that a job wrote, or 0 if none wrote one."""
+    """Return the number that a job wrote, or 0 if no job wrote a number."""
     told = [log.read_text().strip() for log in Path(folder, "logs").rglob("*stdout*")]
     return next((int(text) for text in told if text.isdigit()), 0)
 

@@ -330,7 +330,7 @@ class RunnerLink:
                 self._on_trouble(Trouble.RUNNER_AWAY, since + ("; it was killed" if was_killed else ""))
 
     def _owes_an_answer(self, connection: socket.socket) -> bool:
-        """True if the runner owes an answer. A runner without `Ping` owes one while it has not read all that was sent."""
+        """True if the runner owes an answer. A runner without `Ping` owes an answer while it has not read all that was sent."""
         if self._told_by is None or self._has_pinged:
             return True
         (unread_bytes,) = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
@@ -359,7 +359,7 @@ class RunnerLink:
         try:
             return connect(self._state)
         except OSError:
-            # No runner listens, as before the first one is started.
+            # No runner listens, for example because no runner was started yet.
             return None
 
     def _has_jobs(self) -> bool:

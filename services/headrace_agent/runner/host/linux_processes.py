@@ -32,7 +32,7 @@ _ENVIRONMENT_ENDS = 48
 
 
 class Reaped(NamedTuple):
-    """A child that ended and was reaped. Times and memory include those of its own children that it waited for."""
+    """A child that ended and was reaped. Times and memory include the usage of the processes that this child itself waited for."""
 
     exit_code: int | None
     signal: int | None

@@ -178,7 +178,7 @@ class Starter:
         self._orders.put((starting, call))
 
     def _work(self) -> None:
-        """Run the loop of a thread. All signals are blocked in it: those to the runner must reach the thread of the loop."""
+        """Run the loop of a thread. All signals are blocked in this thread: signals to the runner must reach the thread of the loop."""
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         me = threading.get_native_id()
         while True:

@@ -27,7 +27,8 @@ from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
 _READ_BYTES = 64 * 1024
-#: Milliseconds for which a job's end waits after its main process has ended, for the other processes to die of SIGKILL.
+#: Most milliseconds from the end of a job's main process until the end of the job is reported. In this time the job's other processes die
+#: of SIGKILL.
 REST_TIMEOUT_MS = 2_000
 _FIRST_LOOK_MS = 1
 _SLOWEST_LOOK_MS = 50

@@ -114,7 +114,7 @@ class Starts:
         return {job_name(job) for job in self._begun}
 
     def pids(self) -> set[int]:
-        """Return the known pids of processes that are starting, or that should be gone."""
+        """Return the known pids of processes that are starting, and of processes of given-up starts that are not reaped yet."""
         on_their_way = {begun.starting.pid for each in (self._by_fd, self._given_up) for begun in each.values()}
         return on_their_way | self._dying
 
