@@ -137,7 +137,7 @@ class Message(msgspec.Struct, frozen=True):
 class RefusalReason(msgspec.Struct, frozen=True):
     """The reason why a waiting message was refused."""
 
-    #: Number of waiting messages: those of its sender if that sender is over its quota, else those of all senders.
+    #: Number of waiting messages: messages of the same sender if the sender is over its quota, else messages of all senders.
     waiting: int
     is_sender_over_quota: bool
     #: Seconds that the refused message has waited.

@@ -139,7 +139,7 @@ class Serving:
         self._places = _Places(senders, concurrency)
         #: One future for each idle task, which waits for it. Its result is the next message to handle, or None to end the task.
         self._at_rest: list[asyncio.Future[Message | None]] = []
-        #: Messages that are still to be refused. In a flood the oldest ones get no answer, and their senders time out.
+        #: Messages that are still to be refused. In a flood the oldest messages get no answer, and their senders time out.
         self._refused: deque[Waiting] = deque(maxlen=pending)
         self._refuses = False
         self._idle = anyio.Event()

@@ -58,7 +58,7 @@ async def until_there(bus: NatsBus, streams: Collection[str]) -> None:
 
 class ReplicaWatch:
     """Checks periodically whether each stream has the configured number of replicas. Data is safe while fewer than half of
-    them are lost.
+    the replicas are lost.
     """
 
     def __init__(self, bus: NatsBus, streams: Collection[str], replicas: int) -> None:

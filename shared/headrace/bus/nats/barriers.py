@@ -83,7 +83,7 @@ class Barriers:
     async def _write_all(self) -> None:
         """Write the bytes that wait for nats-py's flusher.
 
-        nats-py's `flush` writes its PING ahead of them: 15 of 500 requests sent right after a barrier then found no responder.
+        nats-py's `flush` writes its PING ahead of these bytes: 15 of 500 requests sent right after a barrier then found no responder.
         """
         self._write()
         while self._nats.pending_data_size > 0:

@@ -57,7 +57,7 @@ class Pull(Consumer):
         """Yield the messages up to the sequence number `last`. Raises `BusError`."""
         while self._awaited:
             await self._ask()
-            # A complete batch ends without a status message; an incomplete one ends with a status message.
+            # A complete batch ends without a status message; an incomplete batch ends with a status message.
             for _ in range(_PULL_ENTRIES):
                 message = await self._next()
                 item = delivered(message)
