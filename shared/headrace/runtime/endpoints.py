@@ -94,7 +94,7 @@ class Endpoints:
         nodes: Bus | None = None,
         quota: UserQuota | None = None,
     ) -> None:
-        """`users` and `nodes` are the connections for requests of users, and of nodes and hosts, if they are separate ones."""
+        """`users` and `nodes` are the connections for requests of users, and of nodes and hosts, if these are separate connections."""
         self._bus = bus
         self._quota = quota or UserQuota()
         self._users = users or bus
@@ -312,8 +312,8 @@ def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
 
 
 def _span(kind: Any, request: object, caller: CallerKind, subject: str) -> AbstractContextManager[object]:
-    """Return the span of a request. Requests that any party may send by the thousand get few spans or none, because a trace
-    header costs its sender nothing.
+    """Return the span of a request. Requests that any party may send by the thousand get few spans or none. Otherwise a
+    party could add a trace header to each request and make this process write spans without a limit.
     """
     if caller is CallerKind.USER or (caller is CallerKind.NODE and not tracing.may_continue()):
         return tracing.apart()

@@ -120,7 +120,7 @@ class OperationsFeed:
 
     async def _take(self, published: Published, log: Log) -> None:
         if published.term > self._term:
-            # Lost entries are known only if a term was known before.
+            # Only a reader that has followed an earlier term can tell that the log has lost entries.
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:

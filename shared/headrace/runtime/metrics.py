@@ -40,7 +40,7 @@ Details = Callable[[], Callable[[], Iterable[Figure]]]
 
 
 def no_details() -> Callable[[], Iterable[Figure]]:
-    """Return no metrics beyond those of `figures`."""
+    """Return a function that returns no metrics, for a process without detailed metrics."""
     return tuple
 
 

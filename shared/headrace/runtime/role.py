@@ -34,7 +34,7 @@ LEASE_S: Final = 3.0
 _NOBODY: Final = "another holder of the lease"
 #: Seconds for which the result of a check remains valid while the lease cannot be renewed.
 _SURE_S: Final = LEASE_S / 4
-#: Seconds after which a bucket that has not answered counts as one without a leader.
+#: Seconds after which a bucket that has not answered counts as a bucket without a leader.
 _BUCKET_S: Final = 0.5
 #: Seconds between two checks of whether the connection is back.
 _CONNECTED_S: Final = 0.02

@@ -66,11 +66,11 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
     name: str
     settings: S
     bus: Bus
-    #: Connection for requests of users; `bus` if there is no separate one.
+    #: Connection for requests of users; `bus` if there is no separate connection.
     users: Bus
-    #: Connection for requests of nodes and of hosts that join; `bus` if there is no separate one.
+    #: Connection for requests of nodes and of hosts that join; `bus` if there is no separate connection.
     nodes: Bus
-    #: Connection for publications that any number of persons may subscribe to; `bus` if there is no separate one.
+    #: Connection for publications that any number of persons may subscribe to; `bus` if there is no separate connection.
     news: Bus
     clock: Clock
     endpoints: Endpoints

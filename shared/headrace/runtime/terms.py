@@ -31,8 +31,8 @@ class TermBook:
         self._highest: dict[str, Term] = {}
 
     def see(self, role: str, term: Term) -> bool:
-        """Record a term. Return False if its message must be refused: a higher term is known, or the term is too far above
-        the known one.
+        """Record a term. Return False if a message with this term must be refused: a higher term is known, or the term is too
+        far above the known term.
         """
         known = self._highest.get(role, 0)
         if term > known + LARGEST_JUMP:
@@ -45,7 +45,7 @@ class TermBook:
     async def believes(self, bus: Bus, role: str, term: Term) -> bool:
         """Return True if a message of this term counts: no higher term is known, and a process has taken this term.
 
-        A term above the known one is looked up first. Otherwise one forged message would silence the true leader for good.
+        A term above the known term is looked up first. Otherwise one forged message would silence the true leader for good.
         """
         if term <= self.highest(role):
             return term == self.highest(role)
