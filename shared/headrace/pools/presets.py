@@ -1,6 +1,6 @@
 """Presets: settings that pools take from their tree by name. Pure.
 
-A pool's own settings take precedence, then those of an earlier preset over those of a later one.
+A pool's own settings take precedence over its presets. An earlier preset takes precedence over a later preset.
 """
 
 from __future__ import annotations

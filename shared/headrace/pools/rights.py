@@ -56,7 +56,7 @@ def names(entry: str, person: Person) -> bool:
 class Grant(msgspec.Struct, frozen=True):
     """The entry of an access list that gives a person a right."""
 
-    #: Position of the list among those of the pool, of the pools above it and of the tree; 0 is the pool itself.
+    #: Position of the list among the lists of the pool, of the pools above it and of the tree; 0 is the list of the pool itself.
     level: int
     #: The list: the right itself, or `administer`, which includes it.
     right: Right
@@ -65,7 +65,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 def grant(lists: Iterable[Access], person: Person, right: Right) -> Grant | None:
-    """Return why the person has the right, or None. `lists` are those of the pool, of all pools above it and of the tree."""
+    """Return why the person has the right, or None. `lists` are the access lists of the pool, of all pools above it and of the tree."""
     lists = list(lists)
     for named in dict.fromkeys((Right.ADMINISTER, right)):
         for level, access in enumerate(lists):
@@ -83,7 +83,7 @@ def allowed(lists: Iterable[Access], person: Person, right: Right) -> bool:
 
 
 def holders(lists: Iterable[Access], right: Right) -> list[str]:
-    """Return the users and groups that have a right on a pool. `lists` are those of the pool, of all pools above it and of the tree."""
+    """Return the users and groups that have a right on a pool. `lists` are the lists of the pool, of the pools above it and of the tree."""
     named = ((*getattr(access, right.value), *access.administer) for access in lists)
     return sorted({user for users in named for user in users})
 

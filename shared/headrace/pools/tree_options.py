@@ -59,9 +59,9 @@ class PriorityScope(enum.StrEnum):
 class TreeIntegralOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Options for how savings accrue and are spent."""
 
-    #: Milliseconds. Savings that last for a shorter time are given out more and more slowly.
+    #: Savings that last for less than this time, in milliseconds, are given out more and more slowly.
     smooth_period: int = 60_000
-    #: Milliseconds. Savings stop growing when they equal the flow of such a period.
+    #: Savings stop growing when they equal what flows in during this time, in milliseconds.
     pool_capacity_saturation_period: int = 86_400_000
     relaxed_share_multiplier_limit: float = 3.0
 

@@ -20,7 +20,7 @@ from headrace.pools.node_filter import parse_formula
 
 E = TypeVar("E", bound=enum.StrEnum)
 _LARGEST_WHOLE = 2**53
-#: A lower bound below this is not shown to people, because they would read its digits as exact.
+#: Lower bounds smaller than this number are not shown to people, because people would read their digits as exact.
 _TINY = 1e-6
 _LONGEST_WORD = 1_000
 _DEEPEST = 40

@@ -88,7 +88,7 @@ class Changed(msgspec.Struct, frozen=True):
     unknown: tuple[str, ...] = ()
 
 
-#: After this many unknown or unusable keys of one map, its other keys are not read. Each such key costs a comparison
+#: Number of unknown or unusable keys of one map after which its other keys are not read. Each such key costs a comparison
 #: with the names of all attributes.
 _MOST_WRONG_KEYS: Final = 100
 _EXPECTED_KEYS: Final = f"at most {_MOST_WRONG_KEYS} keys that are unknown or cannot be used; the rest was not read"
