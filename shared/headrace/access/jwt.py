@@ -50,7 +50,7 @@ def account_claims(
 
 
 def with_revoked(account: JwtClaims, revoked: Mapping[str, int]) -> JwtClaims:
-    """Return the claims of an account with these revocations added to those it already has."""
+    """Return the claims of an account with these revocations added to the revocations in them."""
     nats = account["nats"]
     return {**account, "nats": {**nats, "revocations": dict(sorted({**revoked_by(account), **revoked}.items()))}}
 
