@@ -10,9 +10,10 @@ server sends each subscription only as many messages as were asked for on it. So
 of known senders still arrive by their own subscriptions. All subscriptions are members of one queue group: the server gives each message
 to one subscription that has messages left.
 
-The number follows the size of the messages, so that the messages of one subject that are on their way have a bounded
-number of bytes. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the server cut the connection
-off twice a second, with everybody's requests. The first large message after small ones ends what the server was asked for.
+The number of messages that the server is asked for follows their size, so that the messages of one subject that are on their way
+have a bounded number of bytes. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the server cut the
+connection off twice a second, with everybody's requests. When a large message comes after small messages, earlier requests for many
+small messages are withdrawn.
 """
 
 from __future__ import annotations
@@ -36,17 +37,18 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription as NatsSubscription
 
 _TRY_AGAIN_S: Final = 0.1
-#: Messages of one grant that are taken beyond its number.
+#: Number of messages that are taken of one grant beyond the number that the grant allowed.
 _MORE_THAN_ASKED: Final = 10_000
 #: Bytes that a message takes beside its data.
 _FRAME_BYTES: Final = 256
-#: The expected size of the next message moves by 1 / this number of the distance to each message that is larger, or smaller.
+#: A message that is larger than the expected size raises the expected size by 1 / this number of the difference.
 _PART_UP: Final = 4
+#: A message that is smaller than the expected size lowers the expected size by 1 / this number of the difference.
 _PART_DOWN: Final = 8
-#: Upper bound of the bytes that the server may send before they are read, for all lanes with large messages. Each of the lanes
-#: gets at least one message.
+#: Upper bound of the bytes that the server may send on all lanes with large messages before the bytes are read. It may be exceeded,
+#: since each of these lanes may always get one message.
 _UNREAD_BYTES_OF_ALL: Final = 16 * 1024 * 1024
-#: Seconds for which a lane without another large message counts among these lanes.
+#: Seconds after its last large message for which a lane counts as a lane with large messages.
 _LATE_S: Final = 2.0
 #: Up to this number of messages on their way, each message that is read lets the server send another one.
 _ASKED_ONE_BY_ONE: Final = 8
@@ -59,13 +61,13 @@ class Lanes(NamedTuple):
     most_unread: int
     #: Largest number of subjects with a lane of their own. Beyond it, the lane that was silent for longest ends.
     most: int
-    #: Upper bound of the bytes of these messages. A subject of which small messages came may exceed it once, by what
-    #: arrives until this process has read its first large message.
+    #: Upper bound of the bytes of one subject that the server may send before they are read. A subject with small messages so far may
+    #: exceed this bound once, by what arrives until this process has read its first large message.
     most_unread_bytes: int = 4 * 1024 * 1024
 
 
 class LargeLanes:
-    """The lanes of one connection in which large messages came of late. They share a number of unread bytes.
+    """The lanes of one connection in which large messages came recently. These lanes share a bound of unread bytes.
 
     Otherwise one person could fill the server's queue by large messages on each of the subjects that a service serves.
     """
@@ -74,7 +76,7 @@ class LargeLanes:
         self._came_s: OrderedDict[_Lane, float] = OrderedDict()
 
     def part_bytes(self, lane: _Lane) -> int:
-        """Return the bytes of a lane in which a large message came just now."""
+        """Record that a large message came in a lane just now. Return the number of bytes that the lane may have unread."""
         now_s = anyio.current_time()
         self._came_s[lane] = now_s
         self._came_s.move_to_end(lane)
@@ -101,7 +103,7 @@ class _Grant:
 
 
 class _Lane:
-    """What the server was asked for, of one subject or of the pattern."""
+    """The messages that the server was asked for and may send, of one subject or of the pattern."""
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class _Lane:
         self.grants: list[_Grant] = []
         #: Expected size of the next message.
         self._expected_bytes = _FRAME_BYTES
-        #: Number of messages of that size that the server may send before they are read.
+        #: Number of messages of the expected size that the server may send before they are read.
         self.most_awaited = bounds.most_unread
         self._bounds = bounds
         self._large = large
@@ -142,7 +144,7 @@ class _Lane:
             self.most_awaited = min(self.most_awaited, max(1, most_bytes // self._expected_bytes))
 
     def take(self, message: Msg) -> None:
-        """Take a message, and have the server asked for more messages, or for fewer, if it is time."""
+        """Take a message. Change what the server is asked for if it may send too few or too many messages now."""
         self.expect(message)
         if not self._is_asking and self._is_due():
             self._is_asking = True
@@ -162,7 +164,8 @@ class _Lane:
             self.grants.append(grant)
             try:
                 grant.subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", grant))
-                # In a flood the server sends more than this, until it has read this line. nats-py would drop these messages.
+                # In a flood the server sends more than `most` messages until it has read the limit sent below. With the limit
+                # `most`, nats-py would drop the messages beyond it.
                 grant.subscription._max_msgs = most + _MORE_THAN_ASKED
                 await client._send_unsubscribe(grant.subscription._id, limit=most)
             except BaseException:
@@ -259,7 +262,7 @@ class FairListener(Listener):
                 await anyio.sleep(_TRY_AGAIN_S)
 
     def _end(self, grants: list[_Grant]) -> None:
-        """Let the server send no more for these grants, but take the messages that it has already sent."""
+        """Let the server send no more messages for these grants, but take the messages that it has already sent."""
         if ended := [each.subscription for each in grants if each.subscription is not None]:
             self._tasks.start_soon(self._end_all, ended)
 
@@ -272,6 +275,6 @@ class FairListener(Listener):
             for subscription in subscriptions:
                 await client._send_unsubscribe(subscription._id)
             await self._barrier()
-        # Otherwise nats-py would subscribe again when it reconnects.
+        # The subscriptions are removed, since otherwise nats-py would make them again when it reconnects.
         for subscription in subscriptions:
             client._remove_sub(subscription._id)
