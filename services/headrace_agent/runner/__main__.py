@@ -1,6 +1,6 @@
 """`python -m headrace_agent.runner --state DIR`: runs jobs until it is told to end.
 
-Exit status: 0 everything ended, 1 it could not start, 2 the command line is wrong, 3 another runner uses the state folder.
+Exit status: 0 everything ended, 1 the runner could not start, 2 the command line is wrong, 3 another runner uses the state folder.
 """
 
 from __future__ import annotations

@@ -357,7 +357,7 @@ class RunnerEngine:
         return None
 
     def _enforce_lease(self, lease: NodeLease, now: Moment) -> list[RunnerEffect]:
-        """End all jobs. The time until the kill counts from the end of the lease, even if that is noticed late."""
+        """End all jobs. The time until their kill begins at the end of the lease, not when the runner notices the end."""
         left_ms = lease.timeout_ms - (now.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         reason = "the lease of the node ended: no heartbeat of the node was answered in time"
         late_ms = (now.steady_ns - lease.until_boottime_ns) // NS_PER_MS

@@ -38,7 +38,7 @@ class Removal:
             self._files.remove_folder(path)
             return
         except OSError:
-            # The folder is not empty. If there is another reason, the attempt to move it will show that.
+            # The folder is not empty. If there is another reason for the error, moving the folder will fail too.
             pass
         self._move(path)
 
