@@ -146,8 +146,8 @@ class Role:
             looked_up.set()
 
     async def _taken(self, bus: Bus) -> Term:
-        """Return the highest term that was taken. If the bucket cannot be read, the peers are asked: no process can
-        take a term meanwhile.
+        """Return the highest term that was taken. If the bucket cannot be read, ask the peers: without the bucket
+        no process can take a new term.
         """
         with anyio.move_on_after(_BUCKET_S), contextlib.suppress(BusError):
             return await taken_term(bus, self.name, at_least=self.term + 1)

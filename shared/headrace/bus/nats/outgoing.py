@@ -23,7 +23,7 @@ from headrace.errors import BadInput
 if TYPE_CHECKING:
     from nats.aio.client import Client
 
-#: Unsent bytes above which a sender waits. nats-py would make it wait, too, but would swallow a cancellation meanwhile.
+#: Unsent bytes above which a sender waits. nats-py would make the sender wait too, but would swallow a cancellation of the sender.
 _HIGH_WATER_BYTES = 1024 * 1024
 #: Seconds that a sender waits for free space. If it takes longer, the server reads nothing.
 _ROOM_TIMEOUT_S = 2.0

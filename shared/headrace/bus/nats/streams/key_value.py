@@ -123,7 +123,7 @@ class NatsKeyValue:
     async def _read(
         self, subject: str, policy: str, after: int = 0, batch_bytes: int | None = None
     ) -> AsyncGenerator[Entry, None]:
-        """Yield entries, read in batches on request. When all were pushed at once, 64 MB and more cut the reader off midway."""
+        """Yield entries, read in batches on request. When the server pushed all entries at once, it cut the reader off after 64 MB."""
         info = await self._jetstream.existing(self._stream)
         if not info.state.messages or after >= info.state.last_seq:
             return
