@@ -38,7 +38,7 @@ class Removal:
             self._files.remove_folder(path)
             return
         except OSError:
-            # The folder is not empty. If there is another reason for the error, moving the folder will fail too.
+            # The folder is not empty. If there is another reason for the error, moving the folder shows the reason.
             pass
         self._move(path)
 
