@@ -205,7 +205,7 @@ class FairShareEngine:
         return self._schedule.seconds_until_due(now, len(self.operations.by_id), at_rest=at_rest, period_ms=period_ms)
 
     def on_update_due(self, now: Moment) -> Outcome[None, Effect]:
-        """Start an update: advance the volumes first. If nothing can have changed, publish only that."""
+        """Start an update: advance the volumes first. If nothing can have changed, only publish a snapshot that says so."""
         nothing_new = not self._schedule.is_wanted and self._is_at_rest()
         self._schedule.on_begin(now)
         counts, complete = self._usage_counts(now), self.usage.frame.complete

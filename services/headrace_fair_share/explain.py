@@ -36,7 +36,7 @@ from headrace_fair_share.update.binding import NEAR, Bindings
 _MOST_SIBLINGS: Final = 3
 _MOST_HOLDERS: Final = 10
 _MOST_STEPS: Final = 34
-#: Kinds of bounds with which an element would get more if its pool had more; for a limit this is so only if a pool above has the limit.
+#: Kinds of bounds under which an element would get more if its pool had more. A limit counts only if a pool above the element has it.
 _DIVIDED: Final = frozenset({BoundKind.FULL, BoundKind.LIMIT, BoundKind.SHAPE})
 
 

@@ -23,7 +23,7 @@ class Idle(NamedTuple):
 
     @property
     def attribute(self) -> str:
-        """The attribute without the rest of its key."""
+        """The name of the attribute: the part of the setting's key before the first slash."""
         return self.name.partition("/")[0]
 
 

@@ -21,7 +21,10 @@ A = TypeVar("A")
 
 
 def sure(answer: A, person: Person) -> A | NotReady:
-    """Return the answer, but `NotReady` instead of a refusal for want of a right that an unknown group of the person may give."""
+    """Return the answer, but `NotReady` in place of a refusal for a missing right if the person's groups are not known.
+
+    One of these groups may give the right.
+    """
     if isinstance(answer, NotAllowed) and not person.groups_known:
         return NotReady(f"the groups of {person.name} are not known, because admission does not answer")
     return answer

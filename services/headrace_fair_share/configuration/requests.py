@@ -1,7 +1,7 @@
 """Requests to change the configuration: the engine decides, the bucket stores the change, and the answer follows when it is durable.
 
-A request is answered by the fair_share of the tree that it asks. The fair_share services of other trees do not answer. If the tree does not
-exist, all of them answer that.
+A request names a tree, and the fair_share service of this tree answers it; the services of other trees do not answer. If the tree does not
+exist, the fair_share services of all trees answer that it does not exist.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class KnownOperations:
             case OperationLeftTree() if event.tree == self._tree:
                 after = msgspec.structs.replace(known, state=OperationState.ABORTING)
             case IndexesReturned() if event.tree == self._tree and not event.runs:
-                # All jobs of the operation in this tree were these, so the operation has ended here.
+                # The tree has released all its jobs of the operation (an empty `runs` means all), so the operation has ended in this tree.
                 del self.by_id[known.operation]
                 return True
             case OperationSuspended():

@@ -50,7 +50,7 @@ def effective_options_of(
 ) -> list[EffectiveOptions]:
     """Return the effective options of the root and each of the pools. Parents must come before their children.
 
-    `known` are the options of the first of them, which need not be computed again.
+    `known` are the effective options of the root and of the first pools, if they are known; these are not computed again.
     """
     names = [ROOT_POOL, *(pool.name for pool in pools)]
     found = dict(zip(names, known or [of_tree(tree.options)], strict=False))

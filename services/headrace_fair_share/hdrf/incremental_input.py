@@ -70,7 +70,7 @@ class IntegralPools:
     relaxed: Ints
     #: Integral pools and all pools above them, without the root: their functions depend on grants.
     touched: Ints
-    #: All other pools.
+    #: All pools that are not in `touched`: their functions do not depend on grants.
     untouched: Ints
     #: For each integral pool: the pool itself and all pools above it, without the root.
     paths: dict[int, Ints]
@@ -86,7 +86,7 @@ class FixedAttributes:
 
     #: Total resources of the cluster, as one column.
     total: Ints
-    #: Strong guarantees after inference and fitting.
+    #: Strong guarantees as shares: missing figures are inferred, and guarantees are reduced where they do not all fit.
     strong: Floats
     #: Estimated guarantees, which are only shown.
     estimated: Floats

@@ -88,7 +88,7 @@ class Grants:
     functions: IncrementalFunctions
     #: The path up from each integral pool: the pool and all pools above it, without the root.
     paths: dict[int, Ints]
-    #: Fitted strong guarantees.
+    #: Strong guarantees as shares, reduced where they do not all fit.
     strong: Floats
     limits: Floats
     proposed: Floats
@@ -156,7 +156,7 @@ class Grants:
         return room
 
     def _room(self, pool: int) -> Floats:
-        """Return the same minimum as `_rooms` for a single pool."""
+        """Return the minimum of `room_within_limits` over one pool and all pools above it below the root."""
         path = self.paths[pool]
         room: Floats = room_within_limits(self.limits[:, path], self.strong[:, path], self.proposed[:, path]).min(
             axis=1

@@ -48,7 +48,7 @@ class UpdateOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a tree that the algorithm reads."""
 
     sharing: Sharing = Sharing.VECTOR
-    #: `PoolInput.memory_only` for the root.
+    #: Under YARN's shares: the root divides only memory among its children.
     memory_only: bool = False
     #: Index of the main resource in the order of resources.
     main_resource: int = 1

@@ -63,9 +63,9 @@ class NodeSets:
 
     #: Total resources of each set's nodes, as shares.
     capacity: Floats
-    #: Operations of all classes by ascending number.
+    #: Element numbers of the operations of all classes, ascending. Operations of one class can run on the same nodes.
     operations: Ints
-    #: Class of each of these operations.
+    #: Class of each operation in `operations`.
     class_of: Ints
     #: Shape (classes, sets): 1 if operations of the class can run only on nodes of the set.
     within: Floats

@@ -220,9 +220,10 @@ def _as_amounts(asked: Floats) -> Ints:
 
 
 def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) -> tuple[Floats, Floats]:
-    """Return the priority part and the regular part of every pool's guarantee. A pool's priority part is that of its children.
+    """Return the priority part and the regular part of every pool's guarantee.
 
-    A pool that has priority itself has only a priority part. A donor has none: this leaves its guarantee to the priority pools below it.
+    The priority part of a pool is the sum of the priority parts of its children. A pool that has priority itself has only a priority part,
+    its whole guarantee. A donor has no priority part: this leaves its guarantee to the priority pools below it.
     """
     priority = np.zeros_like(strong)
     for here in reversed(layout.pool_levels):

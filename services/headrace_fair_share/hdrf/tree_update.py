@@ -86,7 +86,7 @@ class TreeShares:
     effective_fifo_index: Ints
     #: Index of the resource that runs out on the nodes where the operation can run; -1 if those nodes do not limit its fair share.
     short_of: Ints
-    #: By position in `fixed.integral.all`.
+    #: Volumes of the integral pools, by position in `fixed.integral.all`.
     volume: Floats
     last_share_ratio: Floats
 

@@ -46,7 +46,7 @@ def weights_in_force(
     total_flow: Floats,
     multiplier: float | None,
 ) -> Floats:
-    """Return the effective weights of all elements. `strong` must be fitted."""
+    """Return the effective weights of all elements. `strong` are the strong guarantees after they were reduced to fit."""
     weight = np.ones(layout.size)
     weight[layout.of_pool] = np.where(np.isnan(pools.weight), 1.0, pools.weight)[layout.of_pool]
     if multiplier is not None:

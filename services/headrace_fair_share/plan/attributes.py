@@ -1,4 +1,4 @@
-"""Attributes of a plan's pools and operations that pools and operations do not have elsewhere."""
+"""The attributes that pools and operations have only in the file of a plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PlannedPool(PoolConfig, frozen=True, forbid_unknown_fields=True, omit_defa
     """A pool with the attributes that only a plan has."""
 
     historic_usage_average: float = 0.0
-    #: Volume as amounts times seconds; None: that of a pool in steady demand.
+    #: Volume as amounts times seconds. None: the volume of a pool in steady demand, which is its flow of one smooth period.
     accumulated_resource_volume: PartialResources | None = None
     #: The volume as a share of the cluster times seconds, in place of amounts.
     accumulated_resource_ratio_volume: float | None = None

@@ -309,7 +309,10 @@ class _Operations:
         return ZERO, ZERO, 0
 
     def _jobs(self, read: PlannedOperation, place: str) -> tuple[Resources, Resources, int]:
-        """Return the same as `_wishes` for jobs of one size. A job takes one slot by default, and none if the file has no slots."""
+        """Return demand, usage and number of pending jobs, computed from jobs of one size.
+
+        A job takes one slot by default, and none if the file has no slots.
+        """
         assert read.resources is not None
         each = read.resources.whole
         if self._slotted and read.resources.user_slots is None:

@@ -172,7 +172,7 @@ def _since(since_ms: Ints, holds: Bools, now_ms: int) -> Ints:
 class Coming:
     """The first milliseconds of counted time at which `step` will find elements starving, by position.
 
-    This assumes that they stay as short as they are. `NO_TIME` if an element starves already or will not starve.
+    This assumes that the elements below their share or guarantee stay below it. `NO_TIME` if an element starves already or will not starve.
     """
 
     #: Starving for the fair share.

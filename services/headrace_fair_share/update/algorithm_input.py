@@ -66,17 +66,17 @@ class UpdateInput:
 
     @cached_property
     def running(self) -> Bools:
-        """`runs` as an array."""
+        """True for normal operations that have a running slot: an array by position among the operations."""
         return np.array(self.runs, np.bool_)
 
     @cached_property
     def running_lightweight(self) -> Bools:
-        """`runs_lightweight` as an array."""
+        """True for lightweight operations that have a running slot: an array by position among the operations."""
         return np.array(self.runs_lightweight, np.bool_)
 
     @cached_property
     def tag_filter_limits(self) -> Ints:
-        """`most` as an array, with `LARGEST_SUM` where an element has no filters."""
+        """Resources of the nodes that match each element's tag filters, as an array; `LARGEST_SUM` for elements without filters."""
         return _as_column(self.most)
 
 
@@ -96,7 +96,7 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class OperationsOfCut(NamedTuple):
-    """Operations of an update's input, and the pools of all its operations; both keep its order."""
+    """All or some operations of an update's input, and every pool that any operation of the input is in. Both are in the input's order."""
 
     operations: Mapping[OperationId, KnownOperation]
     pools: Sequence[PoolName]
@@ -116,7 +116,7 @@ class InputMaker:
         self._nodes = MatchingNodes(None)
         #: Pools as configured.
         self._as_configured: list[PoolInput] = []
-        #: The same pools, with limits and averages applied.
+        #: The pools in `_as_configured`, with limits and averages applied.
         self._pools: list[PoolInput] = []
         #: Resources of the nodes that match each pool's filters; None for a pool without filters.
         self._most: list[Resources | None] = []

@@ -50,12 +50,12 @@ class Elements:
 
     @cached_property
     def parent(self) -> Ints:
-        """`above` as an array."""
+        """Position of each element's parent pool, as an array; -1 for the root."""
         return np.array(self.above, np.int64)
 
     @cached_property
     def order(self) -> Ints:
-        """`ranks` as an array."""
+        """Order of children outside fifo pools (see `ranks`), as an array."""
         return np.array(self.ranks, np.int64)
 
     @cached_property

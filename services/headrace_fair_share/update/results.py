@@ -61,7 +61,7 @@ class ElementResults:
     limits_share: Floats
     #: Resources of the nodes that match the element's tag filters; `LARGEST_SUM` if it has no filters.
     tag_filter_limits: Ints
-    #: Strong guarantee share after inference and fitting.
+    #: Strong guarantee as a share: missing figures are inferred, and guarantees are reduced where they do not all fit.
     strong_guarantee_share: Floats
     promised_fair_share: Floats
     estimated_guarantee_share: Floats
@@ -74,21 +74,22 @@ class ElementResults:
     dominant_resource: Ints
     satisfaction: Floats
     local_satisfaction: Floats
-    #: Milliseconds of Unix time, or `NO_VALUE`.
+    #: Start of the time below the fair share, in milliseconds of Unix time, or `NO_VALUE`.
     below_since_ms: Ints
     starving_since_ms: Ints
-    #: Indexes into `STARVATION`.
+    #: Starvation status of each element, as an index into `STARVATION`.
     starvation: Ints
-    #: Indexes into `STARVATION_REASON`.
+    #: Reason of each element's starvation, as an index into `STARVATION_REASON`.
     starvation_reason: Ints
-    #: Indexes into `PREEMPTION_PRIORITY`; 0 for pools.
+    #: Preemption priority of each operation, as an index into `PREEMPTION_PRIORITY`; 0 for pools.
     preemption_priority: Ints
     schedulable: Bools
     owed_everything: Bools
     ratio_volume: Floats
     #: Position in the order of a fifo pool; -1 outside fifo pools.
     fifo_index: Ints
-    #: Position in that order after gangs that do not fit into a guarantee were moved back; also -1 if the pool was not reordered.
+    #: Position in the order of a fifo pool after gangs that do not fit into a guarantee were moved back. -1 outside fifo pools, and in a
+    #: fifo pool that was not reordered.
     effective_fifo_index: Ints
     #: Breaks ties between children with equal satisfaction.
     rank: Ints
@@ -111,7 +112,7 @@ class ElementResults:
     own_operations: Ints
     #: Amounts due to fair shares; used under a YARN policy only. For pools everything below is included.
     due_to_fair_share: Ints
-    #: Amounts due to minimums, in the same way.
+    #: Amounts due to minimums; used under a YARN policy only. For pools everything below is included.
     due_to_min_share: Ints
     claims: Bools
 

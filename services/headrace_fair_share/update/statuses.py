@@ -71,7 +71,7 @@ def clocks_after(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, sch
     if short.any():
         short &= below_guarantee(shares.usage, shares.strong, shares.fair, shares.demand)
     below[0] = short[0] = False
-    # If there is none, all clocks are reset.
+    # If no element is below its share or guarantee, no clock runs any more.
     is_anybody = below.any() or short.any()
     after = (
         step(before, cut.clock_ms, below, short, timeouts_of(cut, given)) if is_anybody else Clocks.none(before.keys)

@@ -254,9 +254,10 @@ class Updater:
         return Update(frame_of(cut, []), changed, removed, results, clocks, YarnState(), resting=len(resting))
 
     def _put_to_rest(self, cut: UpdateFacts, given: UpdateInput, results: ElementResults, clocks: Clocks) -> None:
-        """Put operations to rest if the tree is too large to be computed without numpy, but small enough without those operations.
+        """Let operations without usage, demand and running clock rest, so that the next updates skip them and may need no numpy.
 
-        In a tree where some demand does not fit this would be useless, so nothing is put to rest there.
+        This is done only if the tree is too large to be computed without numpy, and small enough when the resting operations are left out.
+        Trees in which some demand is not met are always computed with numpy, so no operation rests there.
         """
         first, is_small = given.elements.pools, len(given.elements.names) <= self._most_in_plenty
         asking = np.count_nonzero((results.demand[:, first:] | results.usage[:, first:]).any(axis=0))

@@ -71,7 +71,7 @@ class Rules(NamedTuple):
 
     total: Resources
     spread: MinShareSpread = MinShareSpread.INTENDED
-    #: As in Hadoop 2.9 to 3.1 and, for `queue_shortage`, in 2.6 and 2.7.
+    #: True: the rules of Hadoop 2.9 to 3.1 apply; in `queue_shortage`, those of Hadoop 2.6 and 2.7.
     older_release: bool = False
 
 
@@ -193,7 +193,7 @@ class YarnState(msgspec.Struct, frozen=True):
         )
 
     def with_ages(self, ages: Iterable[Age], now_ms: int) -> list[Age]:
-        """Return the ages with those of this state added."""
+        """Return the ages, with the times of this state added."""
         of = {age.key: age for age in ages}
         return [
             msgspec.structs.replace(

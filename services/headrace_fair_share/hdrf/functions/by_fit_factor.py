@@ -31,7 +31,7 @@ _HUGE_SLOPE: Final = 1.5 * 2.0 ** (52 + 30)
 _COARSE_VALUE: Final = 1.5 * 2.0 ** (52 - 30)
 #: Slope above which sums of coarse slopes are no longer exact.
 _HUGE: Final = 2.0**38
-#: Up to this number of pools, they are sorted as 16-bit integers, digit by digit, which is faster.
+#: Up to this number of pools, numbers of pools are sorted as 16-bit integers, digit by digit, which is faster.
 _SMALL: Final = 2**15 - 1
 
 
@@ -210,7 +210,7 @@ def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start:
 
 
 def _without_what_was_before(sums: Floats, start: Ints) -> Floats:
-    """Return running sums over all pools, reduced by what the pools before each pool added."""
+    """Return running sums that begin with 0 in each pool: sums over all pools, minus what the pools before each pool added."""
     before = np.where(start[:-1] > 0, sums[:, start[:-1] - 1], 0.0)
     less: Floats = sums - np.repeat(before, start[1:] - start[:-1], axis=1)
     return less

@@ -76,7 +76,7 @@ class IdlePools:
 
     @staticmethod
     def _busy(elements: Elements, changed: Set[PoolName]) -> list[bool]:
-        """Return True for each pool that has operations among the elements, or a changed pool, in it or below it."""
+        """Return for each pool whether it is busy: it or a pool below it was changed, or has operations among the elements."""
         busy = [True] + [False] * (elements.pools - 1)
         began = [place for place, name in enumerate(elements.names[: elements.pools]) if name in changed]
         for place in (*elements.above[elements.pools :], *began):
