@@ -43,7 +43,7 @@ _ATTEMPTS_OF_PAGE: Final = 32_768
 _MOST_HOLDERS: Final = 20
 #: Upper bound of the operations that an explanation names as those for which the explained operation waits.
 _MOST_AWAITED: Final = 20
-#: Bytes of an answer that are reserved for its fixed parts. All other parts are cut by size.
+#: Bytes of an answer that are reserved for its fixed parts. Its other parts are shortened to the bytes that are left.
 _FRAME_BYTES: Final = 1024
 #: Numbers of first characters by which similar ids are looked for, the largest first. Ids begin with the time of the start, so operations
 #: whose ids begin alike started at about the same time.

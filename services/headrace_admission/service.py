@@ -299,7 +299,7 @@ class AdmissionService:
         return handle
 
     def _asking_as_user(self, question: Callable[[State, Any, str], msgspec.Struct]) -> Handler:
-        """Return a handler as `_asking` does, for answers that depend on the user."""
+        """Return the handler of requests that only read and take long, like `_asking`, for answers that depend on the user."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
             return await self._asking(lambda state, asked: question(state, asked, caller.name))(request, caller)

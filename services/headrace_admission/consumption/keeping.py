@@ -30,7 +30,7 @@ from headrace_admission.state.state import State
 
 #: Seconds before the next try to open the bucket, or to write after a failure.
 _AGAIN_S: Final = 10.0
-#: Seconds for which an answer may lag behind the log at least, so that many requests do not cause many writes.
+#: Seconds by which an answer may always lag behind the log, so that many requests do not cause many writes.
 _FRESH_S: Final = 1.0
 #: Upper bound of the part of the time that writes for requests take. With 100,000 pairs of a person and a pool, a write of all records
 #: takes 3 s of admission, so a person who asks every second would otherwise occupy all of admission.
@@ -39,7 +39,7 @@ _BUSY: Final = 0.05
 PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
 #: Number of requests that are answered at a time, because each holds a page of records in memory.
 _READERS: Final = 2
-#: Number of days by which the records of operations are shortened at a time while all records take too many bytes.
+#: While all records take too many bytes, the records of single operations of the oldest days are removed, this number of days at a time.
 _SHORTEN_DAYS: Final = 30
 
 
@@ -54,11 +54,11 @@ class ConsumptionKeeper:
         self._store: ConsumptionStore | None = None
         self._turn = anyio.Lock()
         self._wake = anyio.Event()
-        #: Last log entry of former terms.
+        #: Sequence of the last log entry of former terms.
         self._kept = 0
-        #: Last log entry of which this process has no facts.
+        #: Sequence of the last log entry of which this process has no facts.
         self._unread = 0
-        #: Runs lost in memory that the head counts already.
+        #: Number of runs lost in memory that the head of the records counts already.
         self._lost_noted = 0
         self._written_s = -_FRESH_S
         #: Seconds that the last write took.

@@ -41,7 +41,10 @@ def keys_of(fact: Fact) -> dict[Level, str]:
 def with_facts(
     record: ConsumptionRecord, facts: Iterable[Fact], until: int, path_of: Callable[[PoolChain], str], level: Level
 ) -> ConsumptionRecord:
-    """Add those facts that the record does not contain yet. It then contains everything up to the entry `until`."""
+    """Return the record with those facts added that it does not contain yet.
+
+    The returned record contains all facts of the log up to the entry `until`.
+    """
     rows = {(row.tree, row.pool, row.user, row.operation): row.sums for row in record.rows}
     for fact in facts:
         if fact.sequence > record.until:

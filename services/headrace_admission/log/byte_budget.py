@@ -1,4 +1,4 @@
-"""Byte budgets: everything that may grow is cut by the limits of this module where it is made."""
+"""Byte budgets: upper bounds of the bytes of specs, events, pages and answers. The code that makes one of these keeps its bound."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
 """Answers that are read from the log, one page at a time: the history of one operation, and the log itself.
 
-The log keeps entries behind the checkpoint for this purpose. A page reads a bounded number of entries. A page of a history
-decodes only the entries that contain the operation's id. The log itself is sent to any user, so it is sent without commands and
-without the text of jobs; `op list` and `op history` also show every user the operations, their pools and their ends.
+The log keeps entries behind the checkpoint for this purpose. A page reads a bounded number of entries. A page of a history decodes only the
+entries that contain the operation's id.
+
+Any user may read the log, so commands and the text of jobs are left out. What remains (the operations, their pools and their ends) every
+user can see anyway with `op list` and `op history`.
 """
 
 from __future__ import annotations

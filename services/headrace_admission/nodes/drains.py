@@ -54,7 +54,7 @@ def record_in(entry: Entry | None) -> NodeRecord | None:
 
 
 class Drains:
-    """The drains that begin or end at a later time, or end the jobs of their node then."""
+    """The drains that will change by themselves: at a set time they begin, end, or end the jobs of their node."""
 
     def __init__(self, nodes: KeyValue) -> None:
         self._nodes = nodes

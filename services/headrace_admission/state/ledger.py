@@ -28,7 +28,7 @@ from headrace_admission.state.spec_size import texts_bytes
 MOST_PAUSING: Final = 4_096
 #: Number of an operation's newest failures that are kept for users.
 KEPT_FAILURES: Final = 10
-#: Number of these failures for which the last stderr output of the job is kept too.
+#: Number of an operation's newest failures for which the last stderr output of the job is kept too.
 KEPT_STDERR_TAILS: Final = 3
 #: Bytes of memory of a number in a dictionary.
 _NUMBER_BYTES: Final = 100
@@ -76,7 +76,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     exit_codes: dict[int, int]
     counts: dict[JobResult, int]
     failures: list[JobEnd]
-    #: Used by older records only, like `results`.
+    #: Indexes of the jobs that are not retried, in older records, which have no pages.
     not_retried: list[int] = []
     #: Missing in older records, like all fields that follow.
     pages: list[ResultPage] = []
@@ -179,8 +179,9 @@ class Ledger:
         return sorted({end.node for end in self.failures})
 
     def accounts(self) -> list[str]:
-        """Return the accounts that ended jobs ran as, sorted and cut to `MOST_ACCOUNTS`; an empty text stands for the account of the
-        node's agent.
+        """Return the accounts that ended jobs ran as, sorted, at most `MOST_ACCOUNTS`.
+
+        An empty text stands for the account of the node's agent.
         """
         return sorted({name.partition(" ")[2] for name in self._node_names[1:]})[:MOST_ACCOUNTS]
 

@@ -41,8 +41,8 @@ class _Fields(msgspec.Struct, kw_only=True):
     upstream_failure: str = ""
     #: True if `spec.after_each` has not ended yet.
     awaits_jobs: bool = False
-    #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now. 0: it had no slot yet, or its record is
-    #: older than time limits.
+    #: Unix time in milliseconds of its first running slot, by the wall clock as it is set now. 0: it had no slot yet, or its record was
+    #: written by a version without time limits.
     runs_since_ms: int = 0
     #: Reason why the operation is suspended; empty if it is not suspended, or a user suspended it.
     suspended_for: str = ""
@@ -60,7 +60,7 @@ class OperationRecord(_Fields, kw_only=True):
 
     operation: OperationId
     ledger: LedgerRecord
-    #: Missing (None) in old records, which were written before there were limits.
+    #: Placement of the operation in each of its trees. None in records of old versions, which had no limits of pools.
     placements: list[TreePlacement] | None = None
 
 

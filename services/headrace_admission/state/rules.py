@@ -43,7 +43,7 @@ class GlobalRules(msgspec.Struct, frozen=True):
     pool_change_is_allowed: bool = True
     #: Users and groups who may do everything; `*`: every user.
     administrators: frozenset[str] = frozenset({EVERYBODY})
-    #: Upper bound for each user; None: no limit.
+    #: Largest number of live operations of each user; None: no limit.
     max_operation_count_per_user: int | None = None
     #: Bytes that the live operations of all users may take in memory.
     most_operation_bytes: int = 512 * 1024 * 1024

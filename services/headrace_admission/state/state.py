@@ -361,7 +361,10 @@ class State:
         operation.former_pools = [*operation.former_pools[1 - MOST_FORMER_POOLS :], left]
 
     def _chain(self, tree: TreeName, pool: PoolName) -> PoolChain:
-        """Return a pool, and the pools above it up to the first that is not ephemeral: these the log itself names."""
+        """Return a pool and the pools above it, up to the first pool that is not ephemeral.
+
+        The log itself names these pools. `_completed` adds the pools above them by the present configuration.
+        """
         ephemeral, pools = self._book(tree).ephemeral.by_name, [pool]
         while (found := ephemeral.get(pools[-1])) is not None and found.parent not in (ROOT_POOL, *pools):
             pools.append(found.parent)
