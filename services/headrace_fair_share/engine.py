@@ -105,7 +105,8 @@ class FairShareEngine:
         #: Number of resting operations that the last update skipped.
         self._resting = 0
         self._ephemeral_pools = ReportedEphemeralPools(tree)
-        #: The existing ephemeral pools under a configuration. None until requested, because finding ten thousand takes 50 ms.
+        #: The configuration, and the ephemeral pools that exist under it. None until requested, because finding ten thousand pools takes 50
+        #: ms.
         self._standing: tuple[PoolTree, Sequence[Pool]] | None = None
         self.time = CountedTime()
         self._averages = UsageAverages()

@@ -42,7 +42,8 @@ class Levels(NamedTuple):
 
     #: The root's level in this update.
     top: float
-    #: Shares at a level from 0 to `top`, at least below the given children of the root. At level 0 only guarantees count.
+    #: Shares at a level from 0 to `top`. If children of the root are given, shares below its other children may be missing (0). At level 0
+    #: only guarantees count.
     at: Callable[[float, Bools | None], Floats]
     #: Shares below the given pools from their guarantees alone, regardless of the shares of the pools above; 0 elsewhere.
     guaranteed: Callable[[Ints], Floats]

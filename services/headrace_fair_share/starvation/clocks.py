@@ -59,7 +59,7 @@ class Clocks:
     """The starvation clocks of all elements, in milliseconds of counted time."""
 
     keys: Sequence[str]
-    #: Start of the time below fair share; `NO_TIME` if the element is not below.
+    #: Start of the time below the fair share; `NO_TIME` if the element is not below its fair share.
     below_since: Ints
     #: Starvation for the fair share: the code of the status.
     starving: Ints
@@ -83,7 +83,7 @@ class Clocks:
 
     @property
     def starvation(self) -> Ints:
-        """Codes of the starvation statuses, for either reason."""
+        """Status codes of all elements, whether they starve for their fair share or for their strong guarantee."""
         return np.maximum(self.starving, np.where(self.short_starving_since != NO_TIME, _STARVING, 0))
 
     @property
@@ -95,7 +95,7 @@ class Clocks:
 
     @property
     def since(self) -> Ints:
-        """Times at which elements began to starve, for either reason."""
+        """Times at which elements began to starve, for their fair share or for their strong guarantee."""
         fair, short = self.starving_since, self.short_starving_since
         return np.where(fair == NO_TIME, short, np.where(short == NO_TIME, fair, np.minimum(fair, short)))
 

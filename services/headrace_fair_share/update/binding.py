@@ -14,7 +14,7 @@ from headrace.wire.snapshots import ElementKind, ShareItem
 #: can see.
 NEAR: Final = 1e-7
 _GANG_STOPPERS: Final = frozenset({BoundKind.FULL, BoundKind.SHAPE, BoundKind.LIMIT})
-#: Limits that lie in the element itself or below it: with a larger share of its pool it would not get more.
+#: Kinds of limits that lie in the element itself or below it: the element would not get more if its pool had a larger share.
 _OF_ITS_OWN: Final = frozenset({BoundKind.IDLE, BoundKind.MET, BoundKind.LIMIT, BoundKind.NODES, BoundKind.BELOW})
 
 
@@ -43,7 +43,7 @@ class Bindings:
         self._of_its_own: dict[str, Bound | None] = {}
 
     def of(self, key: str) -> Bound:
-        """Return the first thing that limits an element."""
+        """Return the first limit of an element's fair share on the way to the root."""
         if key not in self._found:
             self._found[key] = self._find(self._items[key])
         return self._found[key]
