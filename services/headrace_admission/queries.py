@@ -1,6 +1,6 @@
 """Questions about the state, from users and from services that follow it.
 
-Answers are pages or are cut, so that none grows too large. Everything here is pure.
+Large answers are sent in pages or shortened. Everything here is pure.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ _LOOK_AT_ALLOCATORS_S: Final = 5.0
 _LOOK_AT_TIMES_S: Final = 0.25
 #: Pause after a check for due times, as a multiple of the time that the check took. With 20,000 operations a check takes 0.1 s.
 _PAUSE_OF_LOOKS: Final = 10
-#: Upper bound of that pause, in seconds.
+#: Upper bound of the pause after a check for due times, in seconds.
 _LONGEST_PAUSE_OF_LOOKS_S: Final = 1.0
 #: Upper bound of the requests that read the log at the same time. Each reads and decodes up to some megabytes.
 _LOG_READERS: Final = 2

@@ -1,7 +1,7 @@
 """Time limits: the limits that an operation gets from its pools, those that its pools refuse, and operations over their limit.
 
 Each pool and the root have a default and a maximum for the runs of jobs (`time_limit`) and for whole operations
-(`operation_time_limit`). The maximum of every level applies. The nearest default applies, cut to the maximum; without any
+(`operation_time_limit`). The maximum of every level applies. The nearest default applies, reduced to the maximum; without any
 default the maximum itself does. Admission records the limits in force with the start, so that later changes of a pool concern
 later operations only.
 """

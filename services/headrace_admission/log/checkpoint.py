@@ -72,7 +72,7 @@ class _RawPage(msgspec.Struct, frozen=True):
 
 
 class Checkpoint:
-    """The state at the time of construction, when nothing may be in flight.
+    """The state at the time of construction, when every decided event must be durable.
 
     It is encoded page by page while the state changes. An operation that changes meanwhile is encoded before its change.
     """

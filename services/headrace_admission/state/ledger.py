@@ -78,7 +78,7 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     failures: list[JobEnd]
     #: Indexes of the jobs that are not retried, in older records, which have no pages.
     not_retried: list[int] = []
-    #: Missing in older records, like all fields that follow.
+    #: Results and nodes of jobs, in pages. Missing in older records, like all fields that follow.
     pages: list[ResultPage] = []
     #: Present for operations of several trees only.
     owners: OwnersRecord | None = None
