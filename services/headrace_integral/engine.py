@@ -85,7 +85,7 @@ class IntegralEngine:
         self.applied = 0
         self.repeated = 0
         self.refused = 0
-        #: Number of volumes that an advance left out of their bounds; anything but 0 is a defect.
+        #: Number of volumes that were outside their bounds after an advance; anything but 0 is a defect.
         self.out_of_bounds = 0
         self._restore(record)
 
@@ -256,7 +256,10 @@ class IntegralEngine:
 
 
 def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
-    """Return the downtime. It includes the time since the previous advance if the advance credits no time although pools had volumes."""
+    """Return the time for which no volume was credited, with the time up to this advance added if it counts.
+
+    The time since the previous advance counts if this advance credits no time although pools had volumes.
+    """
     known = before.downtime
     missed = before.pools and request.pools and not request.dt_us
     if not missed or not 0 < before.at_ms < request.at_ms:

@@ -61,7 +61,7 @@ def total_flows(family: AdvancedPools, flow: Floats) -> Floats:
 def handed_out(
     family: AdvancedPools, refilled: Refilled, total_flow: Floats, accepts: Flags, distributes: Flags
 ) -> Floats:
-    """Return the volumes after the overflow of some pools was offered to others."""
+    """Return the volumes after full pools passed their overflow on to pools that accept it."""
     spilt, acceptable = _gathered(family, refilled, accepts)
     order = np.argsort(family.parent, kind="stable")
     begins = np.searchsorted(family.parent[order], np.arange(len(order) + 1)).tolist()

@@ -36,14 +36,14 @@ class Refill:
     saturation_period_s: float
     #: Share of the total that flows into each pool.
     flow: Floats
-    #: Share that was granted to each pool during that time, used or not.
+    #: Share that was granted to each pool during `seconds`, used or not.
     drawn: Floats
     accepts_free_volume: Flags
 
 
 @dataclass(frozen=True, slots=True)
 class Refilled:
-    """Volumes after a time, the overflow that did not fit, the volume that would still be accepted, and the capacities."""
+    """For each pool, after some time: its volume, the overflow that did not fit, the volume that it would still accept, its capacity."""
 
     volume: Floats
     overflow: Floats
