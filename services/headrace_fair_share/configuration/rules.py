@@ -187,8 +187,9 @@ def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Ref
 
 
 def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where: str = "") -> Iterator[Refusal]:
-    """Yield a refusal of a timeout for guarantees that has no effect, because operations could not preempt through the starvation of
-    pools above them.
+    """Yield a refusal of a preemption timeout for strong guarantees that would have no effect.
+
+    The timeout makes pools starve. It has an effect only if pools may starve, and if their operations may preempt because of that.
     """
     scope = options.scheduling_preemption_priority_scope
     if timeout_ms is None or (options.enable_pool_starvation and scope is PriorityScope.OPERATION_AND_ANCESTORS):

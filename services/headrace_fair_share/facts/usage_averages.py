@@ -26,7 +26,7 @@ class UsageAverages:
         self._waiting_us = 0
 
     def add(self, dt_us: int) -> None:
-        """Add a time that passed and counts. `bring_up_to_date` uses the sum."""
+        """Add microseconds that count for the averages. `bring_up_to_date` uses their sum."""
         self._waiting_us += dt_us
 
     def bring_up_to_date(self, pools: PoolTree, items: Iterable[ShareItem]) -> None:

@@ -376,8 +376,8 @@ class UpdatesDiffer(ArithmeticError):
 def difference(elements: Elements, anew: TreeShares, before: Elements, going_on: TreeShares) -> UpdatesDiffer | None:
     """Return an error that names the element whose fair share differs most, or None if both updates agree.
 
-    If a gang or a limit ends exactly at another value, rounding in the last bit of a sum decides the result. Such a tie is reported as
-    well, because the shares of such a tree jump.
+    Shares of a tree jump where the demand of a gang, or a limit, exactly equals another value: rounding in the last bit of a sum then
+    decides the result. Such a difference is reported as well.
     """
     if before.keys != elements.keys:
         return UpdatesDiffer("the two updates have different elements")
