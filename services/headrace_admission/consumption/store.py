@@ -31,7 +31,7 @@ from headrace_admission.consumption.records import (
 )
 
 _HEAD: Final = "head"
-#: Number of months and of years before a limit of age whose records are removed one by one.
+#: Number of years, before the year of an age limit, whose records are removed when that limit is applied.
 _YEARS_TO_SWEEP: Final = 5
 
 

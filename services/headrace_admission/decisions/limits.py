@@ -111,8 +111,8 @@ def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: s
 def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -> LimitBroken | None:
     """Return the limit that keeps an operation from running in `target` at once, or None if it may move there.
 
-    Pools above both the old and the new pool are skipped if the operation counts there as running already. For a waiting or
-    lightweight operation they are checked, even if the move would change nothing in them, as in YTsaurus.
+    Limits of pools above both the old and the new pool are not checked if the operation counts as running there already. If the operation
+    waits or is lightweight, these limits are checked although the move may change no count of these pools, as in YTsaurus.
     """
     crowded = ephemeral_pool_limit(tree, book, target, member.user)
     if crowded is not None:

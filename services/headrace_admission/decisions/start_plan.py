@@ -83,7 +83,7 @@ def _target(
 ) -> Target | Refusal:
     """Return the pool chosen by the tree's placement rules, or a refusal.
 
-    With `must_exist` a requested pool must exist in any case.
+    With `must_exist` a requested pool that does not exist is refused, whatever the placement rules say.
     """
     if must_exist and asked and not book.exists(asked):
         return NotFound("pool", asked, near=near(asked, book.rules.pools))

@@ -54,7 +54,7 @@ class GroupBook:
                 self._own[user][name] = added_at_ms
 
     def take_of_host(self, user: str, groups: Sequence[GroupName] | None) -> None:
-        """Take the groups of a person that the host knows, its primary group first; None: forget them."""
+        """Take the groups that the host knows for a person, the person's primary group on the host first; None: forget them."""
         if groups is None:
             self._of_host.pop(user, None)
         else:
