@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -65,7 +64,7 @@ def mark_of(state: str) -> str:
     with suppress(OSError, UnicodeDecodeError):
         if not path.exists():
             new = path.with_suffix(".new")
-            new.write_text(secrets.token_hex(4))
+            new.write_text(os.urandom(4).hex())
             new.replace(path)
         return path.read_text()[:8]
     return ""

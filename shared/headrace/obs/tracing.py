@@ -8,17 +8,16 @@ the like. They never contain commands or environments, because these hold secret
 from __future__ import annotations
 
 import enum
-import secrets
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from hashlib import blake2b
 from typing import Final, Protocol
 
 import msgspec
 
 from headrace.runtime.clock import SystemClock
-from headrace.wire.trace import SpanContext, read_trace
+from headrace.wire.trace import SpanContext, digest, read_trace
 
 #: Name of the header that carries a span, in lower case as all header names on the bus.
 HEADER: Final = "traceparent"
@@ -180,7 +179,7 @@ def span(
     if _tracing is None:
         yield None
         return
-    own = context or SpanContext(parent.trace_id if parent else secrets.token_hex(16), secrets.token_hex(8))
+    own = context or SpanContext(parent.trace_id if parent else os.urandom(16).hex(), os.urandom(8).hex())
     start_ns, error, token = now_ns(), "", _current.set(own)
     try:
         yield own
@@ -270,7 +269,7 @@ def _sampled(tracing: _Tracing, operation: str) -> bool:
     """True if a trace of this operation may begin. The choice depends on the operation's id, so every process chooses the
     same operations.
     """
-    share = int.from_bytes(blake2b(operation.encode(), digest_size=4).digest()) / 2**32
+    share = int.from_bytes(digest(operation, 4)) / 2**32
     return share < tracing.sample_ratio and _is_one_of_few(tracing)
 
 
