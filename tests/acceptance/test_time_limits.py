@@ -67,7 +67,8 @@ def test_a_job_is_gone_at_its_limit_and_its_operation_says_so(up: Up) -> None:
     assert "1 of 1 job timed out" in up.run("op", "explain", operation).stdout
     shown = up.run("op", "get", operation, "--jobs").stdout
     assert "2s for each run of a job" in shown
-    assert "job 0 timed out on node alpha: signal 15, time limit of 2s reached" in shown
+    assert "job 0 attempt 1 on node alpha: time limit of 2s reached" in shown
+    assert "job 0 timed out on node alpha: signal 15, reason above" in shown
 
 
 def test_a_job_that_ignores_the_signal_is_killed_after_its_grace(up: Up) -> None:

@@ -25,8 +25,8 @@ from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
 #: Bytes of the hash that comes before the data in each stored piece.
 HASH_BYTES: Final = 32
 _RECORD: Final = "record"
-#: Number of dots in the key of a record: the person, the hash, a number that is used once, and `record`.
-_DOTS: Final = 3
+#: Number of dots in the key of a record: the person, the hash, a number that is used once, and `record`. Former versions had no number.
+_DOTS: Final = (2, 3)
 _UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)
 
 
@@ -53,7 +53,7 @@ class KeptArchives:
         """Claim all records for this term. Return the records of complete archives; the others are to be removed."""
         whole: dict[ArchiveKey, ArchiveRecord] = {}
         for name in await self._archives.entries():
-            if name.count(".") != _DOTS or not name.endswith(f".{_RECORD}"):
+            if name.count(".") not in _DOTS or not name.endswith(f".{_RECORD}"):
                 logger().error("entry of the archives has a foreign key", key=name)
                 continue
             user, sha256 = name.split(".")[:2]
