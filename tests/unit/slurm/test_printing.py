@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 import importlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -34,6 +34,7 @@ from headrace_cli.slurm.printing import (
     squeue_letters,
 )
 from headrace_cli.slurm.query import parse_moment_ms
+from headrace_cli.slurm.values import parse_memory, parse_time_s
 
 NOW_MS = 1_795_900_000_000
 
@@ -316,3 +317,9 @@ def test_sinfo_groups_nodes_by_their_states() -> None:
     assert said("%n %C %f", each_node=True)[1] == "b 1/3/0/4 (null)"
     assert [group.nodes[0].node for group in groups_of(partitions, each_node=True, states=["mix"])] == ["b"]
     assert [group.state for group in groups_of(partitions, each_node=False, states=["down", "allocated"])] == ["down*"]
+
+
+@pytest.mark.parametrize("read", [parse_time_s, parse_memory])
+def test_numbers_without_an_end_are_refused(read: Callable[[str, str], object]) -> None:
+    with pytest.raises(BadInput, match="cannot be used"):
+        read("9" * 5_000, "--option")
