@@ -61,7 +61,14 @@ def post(url: str, data: bytes, headers: Mapping[str, str]) -> None:
 
     try:
         with requests.post(
-            url, data=data, headers=dict(headers), timeout=TIMEOUT_S, allow_redirects=False, stream=True
+            url,
+            data=data,
+            headers=dict(headers),
+            # Otherwise a line of ~/.netrc would replace the header `Authorization`.
+            auth=lambda request: request,
+            timeout=TIMEOUT_S,
+            allow_redirects=False,
+            stream=True,
         ) as answer:
             if 200 <= answer.status_code < 300:
                 return
