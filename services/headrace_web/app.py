@@ -10,7 +10,7 @@ import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -25,9 +25,12 @@ from headrace_web.api.problems import RETRY_AFTER_S, Problem, problem, problem_o
 from headrace_web.api.requests import LARGEST_BODY_BYTES, read_request
 from headrace_web.api.streams import EventStream
 from headrace_web.api.table import ENDPOINTS
+from headrace_web.connections import Strangers
 from headrace_web.door import Denied, Door
 
 _HERE: Final = Path(__file__).parent
+#: Largest body of a request that needs no secret, in bytes.
+_LARGEST_TICKET_BYTES: Final = 1024
 #: The description of the API, made by `make docs-reference`.
 OPENAPI_FILE: Final = _HERE / "api" / "openapi.json"
 #: Headers of every answer. The page loads nothing from elsewhere, runs no script of its text, and is in no frame.
@@ -48,13 +51,13 @@ class Ticket(msgspec.Struct, frozen=True):
     ticket: str
 
 
-def make_app(context: Context, door: Door) -> Starlette:
-    """Return the application for one person."""
+def make_app(context: Context, door: Door, strangers: Strangers) -> Starlette:
+    """Return the application for one person. `strangers` are the connections that have shown no secret."""
 
     async def enter(request: Request) -> Response:
         """Admit a browser that has the ticket: it gets the cookie, and its page the token."""
         try:
-            ticket = read_request(Ticket, {}, (), await _body(request)).ticket
+            ticket = read_request(Ticket, {}, (), await _body(request, _LARGEST_TICKET_BYTES)).ticket
         except HeadraceError as error:
             return _problem(problem_of(error))
         session = door.enter(ticket)
@@ -81,16 +84,17 @@ def make_app(context: Context, door: Door) -> Starlette:
         ],
         exception_handlers={HTTPException: _http_problem, Exception: _fault},
     )
-    app.add_middleware(_Guard, door=door)
+    app.add_middleware(_Guard, door=door, strangers=strangers)
     return app
 
 
 class _Guard:
     """Asks the door about each request, and adds the headers of every answer."""
 
-    def __init__(self, app: ASGIApp, door: Door) -> None:
+    def __init__(self, app: ASGIApp, door: Door, strangers: Strangers) -> None:
         self._app = app
         self._door = door
+        self._strangers = strangers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -116,7 +120,10 @@ class _Guard:
         if not scope["path"].startswith("/api/"):
             return self._door.refuses_origin(headers)
         cookie = Request(scope).cookies.get(self._door.cookie_name, "")
-        return self._door.refuses(scope["method"], headers, cookie)
+        denied = self._door.refuses(scope["method"], headers, cookie)
+        if denied is None:
+            self._strangers.remove(scope["client"])
+        return denied
 
 
 def _handler(endpoint: Endpoint, context: Context) -> Callable[[Request], Awaitable[Response]]:
@@ -141,13 +148,16 @@ def _query(endpoint: Endpoint, request: Request) -> list[tuple[str, str]]:
     return query
 
 
-async def _body(request: Request) -> bytes:
-    """Return the body. Raises `BadInput` for one that is not JSON by its header, and HTTPException for one that is too large."""
+async def _body(request: Request, most_bytes: int = LARGEST_BODY_BYTES) -> bytes:
+    """Return the body. Raises `BadInput` for one that is not JSON by its header, and HTTPException for one that is cut or too large."""
     data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > LARGEST_BODY_BYTES:
-            raise HTTPException(413, f"the body has more than {LARGEST_BODY_BYTES} bytes")
+    try:
+        async for part in request.stream():
+            data += part
+            if len(data) > most_bytes:
+                raise HTTPException(413, f"the body has more than {most_bytes} bytes")
+    except ClientDisconnect:
+        raise HTTPException(400, "the connection ended before the body") from None
     # A form of a foreign page can send any other type without asking this service first.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if data and kind != "application/json":

@@ -46,8 +46,8 @@ class Door:
 
     def __init__(self, port: int, new_secret: Callable[[], str], *, read_only: bool = False) -> None:
         """`new_secret` returns a random text that nobody can guess."""
-        self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
-        self._origins = frozenset(f"http://{host}" for host in self._hosts)
+        # `localhost` is no name of it: it may lead to ::1, where another account can listen at the same port.
+        self._host = f"127.0.0.1:{port}"
         self._new_secret = new_secret
         self._read_only = read_only
         #: Works once. After each use there is a new ticket.
@@ -68,11 +68,11 @@ class Door:
 
     def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
         """Return why a request is refused by its target or by the page that sent it. Names of headers are in lower case."""
-        if headers.get("host", "") not in self._hosts:
+        if headers.get("host", "") != self._host:
             # Otherwise a foreign name that resolves to this machine would make a foreign page one of this origin.
-            return Denied(421, "wrong_host", f"this service answers at {' and '.join(sorted(self._hosts))} only")
+            return Denied(421, "wrong_host", f"this service answers at {self._host} only")
         site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
-        if site not in ("same-origin", "none") or (origin is not None and origin not in self._origins):
+        if site not in ("same-origin", "none") or (origin is not None and origin != f"http://{self._host}"):
             return Denied(403, "wrong_origin", "the request comes from a page of another origin")
         return None
 

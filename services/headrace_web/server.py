@@ -24,6 +24,7 @@ from headrace_web.api.context import Context
 from headrace_web.api.endpoint import PREFIX
 from headrace_web.api.event_hub import EventHub
 from headrace_web.app import make_app
+from headrace_web.connections import Strangers
 from headrace_web.door import Door, Session
 
 _ADDRESS: Final = "127.0.0.1"
@@ -109,9 +110,13 @@ async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
             door = _TellingDoor(port, tell_ticket, read_only=options.read_only)
             _write_private(header_file, f"Authorization: Bearer {door.program_token}\n")
             events = EventHub(client, SystemClock())
+            strangers = Strangers()
             server = _Server(
                 uvicorn.Config(
-                    make_app(Context(client, events), door),
+                    make_app(Context(client, events), door, strangers),
+                    http=strangers.protocol(),
+                    ws="none",
+                    proxy_headers=False,
                     lifespan="off",
                     log_config=None,
                     access_log=False,
@@ -135,10 +140,10 @@ def _listening(port: int) -> Iterator[socket.socket]:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_ADDRESS, port))
+            listener.listen(128)
         except (OSError, OverflowError) as error:
             words = f"a port that nothing listens at, or 0 for any free port ({error})"
             raise BadInput("--port", port, words) from None
-        listener.listen(128)
         yield listener
 
 

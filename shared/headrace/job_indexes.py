@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
@@ -41,6 +41,32 @@ class JobIndexes:
     def highest(self) -> int:
         """Return the highest index."""
         return max(part[-1] for part in self._parts)
+
+    def text_without(self, numbers: Iterable[int]) -> str:
+        """Write the indexes in ascending ranges, except those of the jobs with some numbers. It takes as long as there are ranges."""
+        left_out, ranges = sorted(numbers), list[range]()
+        for part, before in zip(self._parts, self._before, strict=False):
+            start = 0
+            for number in left_out[bisect_left(left_out, before) : bisect_left(left_out, before + len(part))]:
+                ranges.append(part[start : number - before])
+                start = number - before + 1
+            ranges.append(part[start:])
+        return _ranges_text(sorted(filter(None, ranges), key=itemgetter(0)))
+
+
+def _ranges_text(ranges: Iterable[range]) -> str:
+    merged = list[range]()
+    for each in ranges:
+        part = range(each[0], each[0] + 1) if len(each) == 1 else each
+        if merged and merged[-1].step == part.step == 1 and merged[-1].stop == part.start:
+            merged[-1] = range(merged[-1].start, part.stop)
+        else:
+            merged.append(part)
+    steps = (f":{part.step}" if part.step > 1 else "" for part in merged)
+    return ",".join(
+        f"{part[0]}-{part[-1]}{step}" if len(part) > 1 else str(part[0])
+        for part, step in zip(merged, steps, strict=True)
+    )
 
 
 @lru_cache(maxsize=64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
 
+import distributed
 import joblib
 import pytest
 
@@ -217,6 +219,22 @@ def test_the_workers_of_the_dask_cluster_of_the_page_are_jobs(up: Up, client: he
         (OperationState.ABORTED, f"aborted by {client.user}: the Dask cluster closed the worker")
     }
     assert {view.spec.resources.memory for view in views} == {512 * 2**20}
+
+
+def test_other_accounts_get_no_answer_from_a_dask_cluster(client: headrace.Client) -> None:
+    another_key = distributed.Security.temporary().get_connection_args("client")
+    with headrace.dask.HeadraceCluster(client=client, cpu=0.5, memory="512M", n_workers=1) as cluster:
+        with distributed.Client(cluster) as owner:
+            owner.wait_for_workers(1, timeout=60)
+        (worker,) = cluster.scheduler.workers
+        for address in (cluster.scheduler_address, worker):
+            assert address.startswith("tls://")
+            with pytest.raises(OSError, match=r"\w"):
+                asyncio.run(distributed.comm.connect(address.replace("tls", "tcp"), timeout=1))
+            with pytest.raises(OSError, match=r"\w"):
+                asyncio.run(distributed.comm.connect(address, timeout=1, **another_key))
+        dashboard = cluster.scheduler.http_server._sockets.values()
+        assert {each.getsockname()[0] for each in dashboard} == {"127.0.0.1"}
 
 
 def test_a_dask_cluster_with_options_that_cannot_be_used_does_not_start(client: headrace.Client) -> None:

@@ -17,6 +17,8 @@ from headrace.runtime.clock import SystemClock
 
 #: Seconds to connect, and seconds of silence after which an attempt is given up.
 TIMEOUT_S: Final = 20.0
+#: Seconds after which an attempt is given up, however slowly the other side answers.
+LONGEST_ATTEMPT_S: Final = 120.0
 _FIRST_PAUSE_S: Final = 0.5
 _LONGEST_PAUSE_S: Final = 300.0
 _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -59,7 +61,14 @@ def post(url: str, data: bytes, headers: Mapping[str, str]) -> None:
 
     try:
         with requests.post(
-            url, data=data, headers=dict(headers), timeout=TIMEOUT_S, allow_redirects=False, stream=True
+            url,
+            data=data,
+            headers=dict(headers),
+            # Otherwise a line of ~/.netrc would replace the header `Authorization`.
+            auth=lambda request: request,
+            timeout=TIMEOUT_S,
+            allow_redirects=False,
+            stream=True,
         ) as answer:
             if 200 <= answer.status_code < 300:
                 return
@@ -88,8 +97,10 @@ async def deliver(
     started_s = clock.steady_s()
     while True:
         try:
-            await anyio.to_thread.run_sync(attempt, abandon_on_cancel=True)
-            return None
+            with anyio.move_on_after(LONGEST_ATTEMPT_S):
+                await anyio.to_thread.run_sync(attempt, abandon_on_cancel=True)
+                return None
+            raise Undelivered(f"it does not answer within {LONGEST_ATTEMPT_S:.0f} s")
         except Undelivered as error:
             pause_s = min(max(pauses.next_s(), error.after_s), _LONGEST_PAUSE_S)
             is_late = give_up_after_s is not None and clock.steady_s() + pause_s - started_s > give_up_after_s

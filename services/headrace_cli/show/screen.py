@@ -54,6 +54,11 @@ def harmless(text: str, *, with_colours: bool = False) -> str:
     return shown + _COLOURS_END if len(parts) > 1 else shown
 
 
+def one_harmless_line(text: str) -> str:
+    """Return a text from outside as one line without control characters."""
+    return " ".join(harmless(text).splitlines())
+
+
 def harmless_json(data: bytes) -> str:
     """Return the same JSON with control characters escaped, so that it cannot control a terminal."""
     return data.decode() if data.isascii() and b"\x7f" not in data else data.decode().translate(_JSON_ESCAPES)

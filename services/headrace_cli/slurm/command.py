@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from cyclopts import App
 
+from headrace.durable_files import replace_durably
 from headrace_cli.session import Json
 from headrace_cli.show.screen import Screen
 
@@ -78,10 +79,6 @@ def install(folder: Path, /, *, json: Json = False) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for command in COMMANDS:
         text = command_text(command, sys.executable, str(folder / _POOLS))
-        # A file that replaces another by a rename is never read in the middle of a write.
-        new = folder / f".{command}.new"
-        new.write_text(text)
-        new.chmod(0o755)
-        new.replace(folder / command)
+        replace_durably(folder / command, text, 0o755)
     answer = Installed(str(folder), [*COMMANDS])
     Screen(json=json).show_line(answer, f"{folder}: {', '.join(COMMANDS)}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from headrace.job_indexes import JobIndexes, indexes_text, parse_indexes
+from headrace.job_indexes import parse_indexes
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.nodes import JobPlace
@@ -117,20 +117,18 @@ def jobs_of(view: OperationView, facts: Facts, now_ms: int, *, each_task: bool =
     indexes = parse_indexes(view.spec.indexes) if view.spec.indexes else None
     rows = {row.slot.index: row for row in facts.rows}
     running = {place.index: place for place in facts.running}
-    pending = list[int]()
-    for nth in range(view.spec.job_count):
+    # Another person's array may have a million tasks, and every `squeue` shows it. So tasks that are pending are not looked at one by one.
+    groups_pending = indexes is not None and not each_task
+    are_pending = groups_pending and _state(view, None) is JobState.PENDING
+    not_pending = set[int]()
+    for nth in sorted(rows.keys() | running.keys()) if are_pending else range(view.spec.job_count):
         index = indexes.of_job(nth) if indexes is not None else None
         job = _job(Job(number, view, JobState.PENDING, index), rows.get(nth), running.get(nth), facts.ends, now_ms)
-        if job.state is JobState.PENDING and indexes is not None and not each_task:
-            pending.append(nth)
-        else:
+        if not groups_pending or job.state is not JobState.PENDING:
+            not_pending.add(nth)
             yield job
-    if pending and indexes is not None:
-        yield Job(number, view, JobState.PENDING, pending=_text(indexes, pending), reason=_reason(view))
-
-
-def _text(indexes: JobIndexes, numbers: Iterable[int]) -> str:
-    return indexes_text(sorted(map(indexes.of_job, numbers)))
+    if indexes is not None and len(not_pending) < view.spec.job_count:
+        yield Job(number, view, JobState.PENDING, pending=indexes.text_without(not_pending), reason=_reason(view))
 
 
 def _job(job: Job, row: JobRow | None, place: JobPlace | None, ends: Mapping[JobSlot, JobEnded], now_ms: int) -> Job:

@@ -8,6 +8,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from headrace.errors import BadInput
 from headrace.suggestions import near
+from headrace_cli.show.screen import one_harmless_line
 from headrace_cli.slurm.fields import SACCT, SHOW_JOB, SQUEUE_LETTERS, SQUEUE_NAMES, VALUES, Column
 from headrace_cli.slurm.jobs import Job
 
@@ -77,7 +78,9 @@ def rows(parts: Sequence[Part[T]], items: Iterable[T], *, header: bool) -> Itera
     if header:
         yield "".join(part.text or part.fitted(part.title) for part in parts).rstrip()
     for item in items:
-        yield "".join(part.text if part.value is None else part.fitted(part.value(item)) for part in parts).rstrip()
+        yield "".join(
+            part.text if part.value is None else part.fitted(one_harmless_line(part.value(item))) for part in parts
+        ).rstrip()
 
 
 class SacctColumn(NamedTuple):
@@ -123,7 +126,7 @@ def sacct_rows(
             yield " ".join(_fitted(title, each.width) for title, each in zip(titles, columns, strict=True)) + " "
             yield " ".join("-" * abs(each.width) for each in columns) + " "
     for job in jobs:
-        values = [each.column.value(job, now_ms) for each in columns]
+        values = [one_harmless_line(each.column.value(job, now_ms)) for each in columns]
         lines = [values]
         if steps and job.started_ms:
             lines.append([_of_step(each.column, value) for each, value in zip(columns, values, strict=True)])
@@ -160,6 +163,6 @@ def show_job(job: Job, now_ms: int, *, one_line: bool) -> str:
     array = "" if job.view.spec.indexes == "" else f" ArrayJobId={job.number} ArrayTaskId={VALUES['task'](job, now_ms)}"
     lines = []
     for nth, fields in enumerate(SHOW_JOB):
-        line = " ".join(f"{title}={value(job, now_ms)}" for title, value in fields)
+        line = " ".join(f"{title}={one_harmless_line(value(job, now_ms))}" for title, value in fields)
         lines.append(line.replace(" JobName=", f"{array} JobName=", 1) if nth == 0 else line)
     return (" " if one_line else "\n   ").join(lines)

@@ -11,8 +11,8 @@ from headrace.durations import LONGEST_MS
 from headrace.errors import BadInput
 from headrace.wire.preemption import InterruptSignal, parse_signal
 
-_TIME: Final = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d+(?::\d+){0,2})\Z")
-_MEMORY: Final = re.compile(r"(?P<figure>\d+(?:\.\d+)?)\s*(?P<unit>[KMGT]?)B?\Z", re.IGNORECASE)
+_TIME: Final = re.compile(r"(?:(?P<days>\d{1,9})-)?(?P<clock>\d{1,12}(?::\d{1,12}){0,2})\Z")
+_MEMORY: Final = re.compile(r"(?P<figure>\d{1,15}(?:\.\d{1,15})?)\s*(?P<unit>[KMGT]?)B?\Z", re.IGNORECASE)
 _UNITS: Final = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _UNLIMITED: Final = ("UNLIMITED", "INFINITE", "0")
 _HOSTS: Final = re.compile(r"([^\[,]+)(?:\[([0-9,-]+)\])?(?:,|\Z)")

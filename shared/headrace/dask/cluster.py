@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Unpack
 
 import anyio
-from distributed import Scheduler
+from distributed import Scheduler, Security
 from distributed.deploy.spec import ProcessInterface, SpecCluster
 
 from headrace import client as asynchronous
@@ -22,6 +22,12 @@ _CORE: Final = 100
 _DEATH_TIMEOUT_S: Final = 60
 #: Seconds for which the cluster waits for the end of a worker before the scheduler goes on.
 _CLOSING_S: Final = 3.0
+#: Variables of Dask for what a worker needs of TLS, by the names in `Security.get_tls_config_for_role`.
+_TLS_VARIABLES: Final = {
+    "ca_file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
+    "cert": "DASK_DISTRIBUTED__COMM__TLS__WORKER__CERT",
+    "key": "DASK_DISTRIBUTED__COMM__TLS__WORKER__KEY",
+}
 
 
 class _Worker(ProcessInterface):  # type: ignore[misc]
@@ -76,30 +82,39 @@ class HeadraceCluster(SpecCluster):  # type: ignore[misc]
         asynchronous: bool = False,
         **options: Unpack[JobOptions],
     ) -> None:
-        """`client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further words for
+        """Scheduler, workers and clients of the cluster show each other a key that is made for the cluster, and encrypt.
+
+        The key reaches the workers in the environment of their operations, which only their owner and those who manage the pool can read.
+
+        `client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further words for
         `dask worker`. `scheduler_options` are arguments of `distributed.Scheduler`, such as `host` and `dashboard_address`.
 
         Raises `BadInput`, and what `Client` raises.
         """
-        wanted: JobOptions = {"title": "Dask worker", **options}
-        size = operation_spec(["true"], **wanted).resources
-        words = ["--nthreads", str(max(1, size.cpu // _CORE)), "--memory-limit", str(size.memory or "auto")]
-        words += ["--no-nanny", "--no-dashboard", "--death-timeout", str(_DEATH_TIMEOUT_S), *worker_options]
+        # Whoever connects to a scheduler or to a worker can run code there.
+        security = Security.temporary()
+        environment = {**_tls_variables(security), **(options.get("environment") or {})}
+        wanted: JobOptions = {"title": "Dask worker", **options, "environment": environment}
+        command = _worker_command(python, wanted, worker_options)
         self._client = Client() if client is None else client
         self._owns_client = client is None
         worker = {
             "cls": _Worker,
             "options": {
                 "client": self._client,
-                "command": [python, "-m", "distributed.cli.dask_worker", *words],
+                "command": command,
                 "options": wanted,
             },
         }
-        scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0", **(scheduler_options or {})}}
+        scheduler = {
+            "cls": Scheduler,
+            "options": {"dashboard_address": "127.0.0.1:0", **(scheduler_options or {}), "security": security},
+        }
         try:
             super().__init__(
                 scheduler=scheduler,
                 worker=worker,
+                security=security,
                 asynchronous=asynchronous,
                 name="headrace",
                 silence_logs=logging.WARNING,
@@ -118,3 +133,19 @@ class HeadraceCluster(SpecCluster):  # type: ignore[misc]
     def _close_client(self) -> None:
         if self._owns_client:
             self._client.close()
+
+
+def _tls_variables(security: Security) -> dict[str, str]:
+    """Return the variables that have a worker use the key of the cluster, and nothing that is not encrypted."""
+    of_worker = security.get_tls_config_for_role("worker")
+    variables = {variable: of_worker[name] for name, variable in _TLS_VARIABLES.items()}
+    return {**variables, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}
+
+
+def _worker_command(python: str, options: JobOptions, further: Sequence[str]) -> list[str]:
+    """Return the command of a worker, without the address of its scheduler and its name. Raises `BadInput`."""
+    size = operation_spec(["true"], **options).resources
+    words = ["--nthreads", str(max(1, size.cpu // _CORE)), "--memory-limit", str(size.memory or "auto")]
+    words += ["--no-nanny", "--no-dashboard", "--dashboard-address", "127.0.0.1:0"]
+    words += ["--death-timeout", str(_DEATH_TIMEOUT_S)]
+    return [python, "-m", "distributed.cli.dask_worker", *words, *further]

@@ -12,7 +12,7 @@ from headrace.errors import BadInput
 from headrace_cli.slurm.__main__ import COMMANDS, run
 from headrace_cli.slurm.batch_script import BatchScript, check_script, options_in_environment, options_in_script
 from headrace_cli.slurm.command import COMMANDS as INSTALLED
-from headrace_cli.slurm.command import command_text
+from headrace_cli.slurm.command import command_text, install
 from headrace_cli.slurm.command_line import NoCounterpart
 from headrace_cli.slurm.options import SACCT, SBATCH, SCANCEL, SQUEUE
 
@@ -141,3 +141,15 @@ def test_each_command_says_its_version_and_what_becomes_of_its_options(capsys: p
 def test_a_file_that_no_host_can_run_is_refused(text: bytes, told: str) -> None:
     with pytest.raises(BadInput, match=told):
         check_script(BatchScript("job.sh", text))
+
+
+def test_installing_follows_no_link_of_another_account(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    for name in ("sbatch", ".sbatch.new", "sbatch.new"):
+        (tmp_path / name).symlink_to(precious)
+    install(tmp_path)
+    assert precious.read_text() == "precious"
+    assert (tmp_path / "sbatch").is_file()
+    assert (tmp_path / "sbatch").stat().st_mode & 0o777 == 0o755
+    assert "sbatch" in capsys.readouterr().out

@@ -5,13 +5,15 @@ from __future__ import annotations
 import doctest
 import importlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from headrace.errors import BadInput
 from headrace.ids import OperationId, PoolName
+from headrace.job_indexes import parse_indexes
 from headrace.resources import Resources
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobResult, JobSlot
@@ -32,6 +34,7 @@ from headrace_cli.slurm.printing import (
     squeue_letters,
 )
 from headrace_cli.slurm.query import parse_moment_ms
+from headrace_cli.slurm.values import parse_memory, parse_time_s
 
 NOW_MS = 1_795_900_000_000
 
@@ -241,6 +244,57 @@ def test_scontrol_shows_a_job() -> None:
     assert show_job(job, NOW_MS, one_line=False).splitlines()[0] == "JobId=286000000 JobName=train"
 
 
+def test_titles_of_others_send_no_commands_to_a_terminal_and_add_no_rows() -> None:
+    [job] = jobs_of(view(title="a\x1b]0;b\x07\n17\u2028c\x9bd"), Facts(), NOW_MS)
+    lines = [
+        *rows(parse_letters("%j", squeue_letters(NOW_MS), "--format"), [job], header=False),
+        *sacct_rows(parse_sacct("JobName%40"), [job], NOW_MS, header=False),
+        *sacct_rows(parse_sacct("JobName"), [job], NOW_MS, header=False, delimiter="|"),
+        show_job(job, NOW_MS, one_line=True),
+    ]
+
+    assert len(lines) == 4
+    for line in lines:
+        assert line.isprintable()
+        assert "a␛]0;b␇ 17 c\ufffdd" in line
+
+
+def test_an_array_of_another_person_with_very_many_tasks_is_one_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 1_000_000
+    looked_at: list[Job] = []
+
+    def made(*args: Any, **fields: Any) -> Job:
+        looked_at.append(Job(*args, **fields))
+        return looked_at[-1]
+
+    monkeypatch.setattr("headrace_cli.slurm.jobs.Job", made)
+    [running, pending] = jobs_of(
+        view(job_count=count, indexes=f"0-{count - 1}"),
+        Facts(running=[JobPlace(0, 7, "alpha", "a", 61_000)]),  # type: ignore[arg-type]
+        NOW_MS,
+    )
+    assert (running.id, pending.pending) == ("286000000_0", f"1-{count - 1}")
+    assert len(looked_at) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "left_out", "expected"),
+    [
+        ("1,2,3,7-9", [], "1-3,7-9"),
+        ("5-9,1-3", [1, 2], "1-3,5,8-9"),
+        ("0-10:2", [0, 3], "2-4:2,8-10:2"),
+        ("0-4:2,1-3:2", [0], "1-3:2,2-4:2"),
+        ("4-5", [0, 1], ""),
+    ],
+)
+def test_pending_tasks_are_written_in_ranges(text: str, left_out: list[int], expected: str) -> None:
+    indexes = parse_indexes(text)
+    assert indexes.text_without(left_out) == expected
+    if expected:
+        again, kept = parse_indexes(expected), set(range(len(indexes))) - {*left_out}
+        assert {again.of_job(nth) for nth in range(len(again))} == {indexes.of_job(nth) for nth in kept}
+
+
 def test_sinfo_groups_nodes_by_their_states() -> None:
     total = Resources(10, 400, 0, 2**30)
     nodes = [
@@ -263,3 +317,9 @@ def test_sinfo_groups_nodes_by_their_states() -> None:
     assert said("%n %C %f", each_node=True)[1] == "b 1/3/0/4 (null)"
     assert [group.nodes[0].node for group in groups_of(partitions, each_node=True, states=["mix"])] == ["b"]
     assert [group.state for group in groups_of(partitions, each_node=False, states=["down", "allocated"])] == ["down*"]
+
+
+@pytest.mark.parametrize("read", [parse_time_s, parse_memory])
+def test_numbers_without_an_end_are_refused(read: Callable[[str, str], object]) -> None:
+    with pytest.raises(BadInput, match="cannot be used"):
+        read("9" * 5_000, "--option")

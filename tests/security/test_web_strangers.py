@@ -1,0 +1,76 @@
+"""`headrace web`, attacked by another account of its machine, which can connect and has no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import httpx
+import pytest
+import uvicorn
+
+from headrace_web.api.context import Context
+from headrace_web.app import make_app
+from headrace_web.connections import MOST_STRANGERS, Strangers
+from headrace_web.door import Door
+
+#: Requests of these tests reach no endpoint, so nothing is asked over a bus.
+NO_BUS = Context(cast("Any", None), cast("Any", None))
+
+
+@contextlib.asynccontextmanager
+async def a_web() -> AsyncIterator[tuple[Door, int]]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(128)
+        port = listener.getsockname()[1]
+        door, strangers = Door(port, lambda: "known to this test"), Strangers()
+        config = uvicorn.Config(
+            make_app(NO_BUS, door, strangers), http=strangers.protocol(), lifespan="off", log_config=None, ws="none"
+        )
+        server = uvicorn.Server(config)
+        running = asyncio.create_task(server._serve([listener]))
+        yield door, port
+        server.should_exit = server.force_exit = True
+        await running
+
+
+async def closed(readers: list[asyncio.StreamReader]) -> int:
+    await asyncio.sleep(0.2)
+    return sum(reader.at_eof() or reader.exception() is not None for reader in readers)
+
+
+async def test_connections_without_a_secret_are_bounded_and_keep_nobody_out() -> None:
+    async with a_web() as (door, port):
+        secret = {"authorization": f"Bearer {door.program_token}"}
+        api = f"http://127.0.0.1:{port}/api/v1"
+        async with httpx.AsyncClient(headers=secret) as owner:
+            # The connection of the person stays open, and is not closed for the sake of strangers.
+            assert (await owner.get(f"{api}/openapi.json")).status_code == 200
+            opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * MOST_STRANGERS)]
+            for _, writer in opened:
+                with contextlib.suppress(OSError):
+                    writer.write(b"POST /session HTTP/1.1\r\nx: ")
+            assert await closed([reader for reader, _ in opened]) == 2 * MOST_STRANGERS
+            assert (await owner.get(f"{api}/openapi.json")).status_code == 200
+        async with httpx.AsyncClient(headers=secret) as owner:
+            assert (await owner.get(f"{api}/openapi.json")).status_code == 200
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_a_body_without_a_secret_is_short_and_its_cut_is_no_fault(capfd: pytest.CaptureFixture[str]) -> None:
+    async with a_web() as (_, port):
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as stranger:
+            answer = await stranger.post("/session", json={"ticket": "x" * 1024})
+            assert (answer.status_code, answer.json()["type"]) == (413, "urn:headrace:too_large")
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = f"POST /session HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Length: 9\r\n\r\n{{"
+        writer.write(head.encode())
+        await asyncio.sleep(0.1)
+        writer.close()
+        await asyncio.sleep(0.1)
+    assert "failed" not in capfd.readouterr().err
