@@ -40,6 +40,7 @@ PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
 #: Number of requests that are answered at a time, because each holds a page of records in memory.
 _READERS: Final = 2
 #: While all records take too many bytes, the records of single operations of the oldest days are removed, this number of days at a time.
+#: The records of this number of last days always stay.
 _SHORTEN_DAYS: Final = 30
 
 
@@ -170,7 +171,7 @@ class ConsumptionKeeper:
         kept = days[Level.OPERATIONS]
         self._size_bytes = await self._store.size_bytes()
         while self._size_bytes > self._settings.keep_consumption_bytes and kept > _SHORTEN_DAYS:
-            kept -= _SHORTEN_DAYS
+            kept = max(_SHORTEN_DAYS, kept - _SHORTEN_DAYS)
             await self._store.remove_before(Level.OPERATIONS, _day(today - kept))
             self._size_bytes = await self._store.size_bytes()
         if self._size_bytes > self._settings.keep_consumption_bytes:

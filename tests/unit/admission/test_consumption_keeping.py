@@ -117,7 +117,7 @@ async def test_the_last_days_of_operations_stay_whatever_they_take() -> None:
     await fill(bucket, Level.OPERATIONS, *range(1, 300, 9))
     await run(a_keeper(desk, bucket, keep_consumption_bytes=0), desk)
 
-    assert await days_left(bucket, Level.OPERATIONS) == [0, 1, 10]
+    assert await days_left(bucket, Level.OPERATIONS) == [0, 1, 10, 19, 28]
 
 
 async def test_a_bucket_that_cannot_be_opened_holds_up_no_checkpoint_and_loses_no_fact() -> None:
