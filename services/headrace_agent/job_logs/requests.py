@@ -21,22 +21,22 @@ from headrace.wire.refusals import BadRequest, NotAllowed, NotFound, NotReady, R
 from headrace_agent.job_logs.reader import newest_attempt, read_log
 
 _ADMISSION_S: Final = 2.0
-#: Seconds for which an answer of admission is reused; a revoked right ends after this time.
-_HOLDS_S: Final = 10.0
+#: Seconds for which an answer of admission is reused, because a client that follows a log asks many times a second. A right that was
+#: taken away ends after this time.
+_HOLDS_S: Final = 0.5
+#: Seconds for which a permission to read is reused while admission does not answer, as when it is replaced.
+_HOLDS_UNANSWERED_S: Final = 10.0
 _MOST_SAID: Final = 10_000
 
 
 class Readers:
-    """Asks admission who may read which logs, and who may have sessions.
-
-    An answer is reused for some seconds, since a client that follows a log asks all the time.
-    """
+    """Asks admission who may read which logs, and who may have sessions."""
 
     def __init__(self, bus: Bus, clock: Clock, subject: str) -> None:
         self._bus = bus
         self._clock = clock
         self._subject = subject
-        #: Answers of admission, each with the time in seconds at which it expires.
+        #: Answers of admission, each with the time of the answer in seconds.
         self._said: dict[tuple[OperationId, str, str], tuple[Refusal | None, float]] = {}
 
     async def refusal_of(self, operation: OperationId, user: str, *, session_in: str = "") -> Refusal | None:
@@ -46,15 +46,16 @@ class Readers:
         """
         now_s = self._clock.steady_s()
         said = self._said.get((operation, user, session_in))
-        if said is not None and now_s < said[1]:
+        if said is not None and now_s < said[1] + _HOLDS_S:
             return said[0]
         try:
             request = encode(AskLogReader(operation, user, session_in))
             data = await self._bus.request(self._subject, request, timeout_s=_ADMISSION_S)
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
-            if session_in and said is not None and said[0] is None:
-                # Not refused: a session that was allowed goes on while admission is down, as its job does.
+            was_allowed = said is not None and said[0] is None
+            # A session that was allowed goes on while admission is down, as its job does.
+            if said is not None and was_allowed and (session_in or now_s < said[1] + _HOLDS_UNANSWERED_S):
                 return None
             what = "have a session with the job" if session_in else "read the log"
             return NotReady(f"admission does not say whether {user} may {what}: {error}")
@@ -62,7 +63,7 @@ class Readers:
         if refusal is None or isinstance(refusal, NotAllowed | BadRequest):
             if len(self._said) >= _MOST_SAID:
                 self._said.clear()
-            self._said[operation, user, session_in] = refusal, now_s + _HOLDS_S
+            self._said[operation, user, session_in] = refusal, now_s
         return refusal
 
 
