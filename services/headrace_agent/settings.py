@@ -94,7 +94,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     #: Time after which the health command is killed and counts as failed.
     health_timeout_ms: Annotated[int, msgspec.Meta(ge=100, le=3_600_000)] = 10_000
     #: Time without a connected person after which a session of `headrace shell` or `headrace op exec` is ended, such as after a lost
-    #: connection or a closed lid. It holds for jobs that start with the next runner.
+    #: connection or a closed lid. A changed value applies to jobs that start after the next restart of the runner.
     session_grace_ms: Annotated[int, msgspec.Meta(ge=1_000, le=86_400_000)] = 60_000
     #: Bytes kept of each output stream of a job whose operation sets no cap.
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**60)] = 16 * 1024 * 1024

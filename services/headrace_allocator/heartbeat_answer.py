@@ -259,7 +259,7 @@ class HeartbeatAnswers:
         facts = self._facts
         if facts.superseded:
             return DueSteps(extend=False, start=False, preempt=False)
-        # The total of a node that the tree does not use counts as zero. So usage above the total is no overcommitment to repair.
+        # A node that the tree does not use has a total of zero here. Its usage is above that total, but nothing is preempted because of it.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
         # A node that may be recorded as empty gets no jobs, since the next allocator would not wait for it.

@@ -58,7 +58,7 @@ class LostNodes:
         return bool(self._due)
 
     def tick(self, now: Moment) -> None:
-        """List the silent nodes. A node that holds nothing and is known to be offline has been processed before."""
+        """Queue the silent nodes for `settle`, without the nodes that were processed before and hold nothing."""
         facts = self._facts
         if not self._due:
             silent = facts.last_heard.silent(facts.timing, facts.longest_lease_s, now)

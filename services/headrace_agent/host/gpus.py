@@ -135,7 +135,7 @@ def _amd_gpus(root: Path) -> list[Gpu]:
         return []
     found = {int(match[1]) for path in _files(root / "dev/dri") if (match := _RENDER_FILE.match(path.name))}
     nodes = sorted(_files(root / "sys/class/kfd/kfd/topology/nodes"), key=lambda path: (len(path.name), path.name))
-    # A node of a CPU has the render node 0, which does not exist. Render nodes of other vendors are not listed.
+    # The driver lists CPUs too, with the number 0 in place of a render device, which is left out below. It lists no GPUs of other vendors.
     listed = [int(match[1]) for node in nodes if (match := _RENDER_MINOR.search(_text(node / "properties")))]
     minors = [minor for minor in listed if minor in found] if listed else sorted(found)
     return [Gpu(str(place), str(place), f"/dev/dri/renderD{minor}") for place, minor in enumerate(minors)]

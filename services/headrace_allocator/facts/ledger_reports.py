@@ -53,7 +53,7 @@ class OperationNews:
 
 
 def learn_live(facts: Facts, operations: Iterable[LiveOperation]) -> OperationNews:
-    """Take over one page of all live operations. An operation that is known already keeps its slots."""
+    """Take over one page of all live operations. What is known already of an operation's jobs stays known."""
     news = OperationNews()
     for each in operations:
         facts.told.add(each.operation)

@@ -145,7 +145,7 @@ class Operation:
         self._note_rest()
 
     def set_state(self, state: OperationState, *, suspended: bool) -> None:
-        """Take over the state. `schedulable` is True if jobs of the operation may be given out."""
+        """Set the state, and the attribute `schedulable`, which is True if jobs of the operation may be given out."""
         self.state, self.suspended = state, suspended
         self.schedulable = state is _RUNNING and not suspended
         self._note_rest()

@@ -46,7 +46,7 @@ class Waterfall(msgspec.Struct, frozen=True):
 
     @property
     def is_cut(self) -> bool:
-        """True if the waterfall contains the last job that is traced. The operation may have more jobs, which are missing."""
+        """True if jobs may be missing: only the first `TRACED_JOBS` jobs of an operation are traced, and all of these are shown."""
         return any(row.attributes.get("job") == TRACED_JOBS - 1 for row in self.spans)
 
 

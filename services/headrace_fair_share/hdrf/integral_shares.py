@@ -100,8 +100,9 @@ class Grants:
         """Make the grants to burst pools, one pool after another. `most` is the upper bound of each pool's grant, `bursts` their bursts."""
         if not len(pools):
             return
-        # Amounts are rounded down, so in a small cluster guarantees and bursts can fit as amounts and exceed the cluster as shares. Then no
-        # grant may exceed what the top pools leave: with more, the functions of the root would begin above its limits.
+        # Amounts are rounded down, so in a small cluster guarantees and bursts can fit as amounts and exceed the cluster as shares. Then a
+        # grant is at most what the guarantees and grants of the pools below the root leave of the cluster: with larger grants, the fair
+        # share of the root would exceed the cluster at a fit factor of 0.
         exceeds = bool((self.strong[:, 0] + bursts.sum() > 1.0 + EPS).any())
         rooms = self._rooms()[:, pools]
         if exceeds:

@@ -84,7 +84,7 @@ class Update(msgspec.Struct, frozen=True):
     yarn: YarnState
     #: Set if an update from scratch and an incremental update gave different results: the tree and the difference.
     wrong: WrongTree | None = None
-    #: Number of resting operations that the update skipped.
+    #: Number of operations that the update skipped, because they have no usage, no demand and no running clock.
     resting: int = 0
 
 

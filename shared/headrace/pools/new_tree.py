@@ -27,7 +27,7 @@ NEW_TREE_OPTIONS: Final[Mapping[str, Any]] = {
     "take_excess_for_few_nodes": True,
     # The default leaves the last core of a small host idle.
     "min_spare_allocation_resources_on_node": {"user_slots": 1},
-    # By default a single job of a gang can be preempted, although the whole gang is then lost. Two gangs that cannot
-    # run at the same time would preempt each other for ever.
+    # If a single job of a gang could be preempted, which is the default, two gangs that do not fit together would preempt each other for
+    # ever: each loses all its jobs whenever the other gang starves.
     "preempt_gangs_whole": True,
 }

@@ -67,7 +67,7 @@ class RunSums(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ConsumptionRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The sums of one person in one pool, at the level `operations` of one operation.
+    """The sums of one person in one pool. At the level `operations` each row is about one operation of that person.
 
     A row without a pool, a person or an operation holds what was merged because the record would have become too large.
     """
