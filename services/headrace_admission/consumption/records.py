@@ -15,8 +15,8 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, Level, RunSums, pack
 from headrace_admission.consumption.facts import Fact, PoolChain
 
-#: Number of records into which the rows of one period are divided by level, so that a record stays small. A record of some 4,500 rows is
-#: full. A day has fewer persons and pools than a month, and a year of days is read in a tenth of the time if it has few records.
+#: By level, the number of records that hold the rows of one period, so that each record stays small: it is full at some 4,500 rows. A day
+#: has only 8 records, because it has fewer persons and pools than a month, and because many small records take long to read.
 RECORDS_OF_PERIOD: Final = {Level.OPERATIONS: 32, Level.DAYS: 8, Level.MONTHS: 32, Level.YEARS: 32}
 #: Upper bound of the bytes of a stored record; a page of an answer holds at least one.
 LARGEST_RECORD_BYTES: Final = LARGEST_MESSAGE_BYTES - 20_000

@@ -514,8 +514,9 @@ class State:
             self.upstream.end(ended, operation)
 
     def _forget_finished(self) -> None:
-        """Forget the oldest finished operations beyond both bounds. The newest finished operation stays, for clients that wait for its
-        end.
+        """Forget the oldest finished operations until their number and their bytes are within the bounds.
+
+        The newest one stays even if it alone takes too many bytes, for clients that wait for its end.
         """
         while len(self.finished) > self._keep_finished or (
             self.bytes.finished > self._keep_finished_bytes and len(self.finished) > 1

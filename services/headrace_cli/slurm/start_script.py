@@ -35,7 +35,7 @@ exit "$code"
 """
 #: The script is a child. The signals of the job reach it, because it is in the same process group.
 _IN_GROUP: Final = '"$@"\ncode=$?\n' + _END
-#: The script leads a session of its own and gets the signals of the job alone, as after `--signal=B:…`.
+#: The script leads a session of its own. The signals of the job reach only the script, not what it started, as after `--signal=B:…`.
 _ALONE: Final = (
     """\
 exec 3<&0

@@ -193,7 +193,7 @@ class YarnState(msgspec.Struct, frozen=True):
         )
 
     def with_ages(self, ages: Iterable[Age], now_ms: int) -> list[Age]:
-        """Return the ages, with the times of this state added."""
+        """Return the ages. Fill in how long ago each element last had its share and its minimum, as far as this state knows."""
         of = {age.key: age for age in ages}
         return [
             msgspec.structs.replace(

@@ -113,7 +113,7 @@ class Schema:
         """Make the table.
 
         With `keeps_unknown`, keys that name no attribute, and are not misspelt names, are stored in the field `unrecognized`.
-        `never` maps keys that may never be set to what was probably meant.
+        `never` has the keys that may not be set, each with the key that was probably meant.
         """
         self.of = of
         self.attributes = {attribute.name: attribute for attribute in attributes}
