@@ -169,7 +169,7 @@ def test_submitit_runs_its_tutorial(slurm: Slurm) -> None:
 
 
 CHECKPOINT = """
-import subprocess, sys, time
+import os, pathlib, subprocess, sys, time
 import submitit
 
 class Count(submitit.helpers.Checkpointable):
@@ -180,7 +180,8 @@ class Count(submitit.helpers.Checkpointable):
         self.starts += 1
         while self.at < end:
             time.sleep(0.1)
-            self.at += 1
+            # Otherwise the job could end before it is suspended.
+            self.at += self.at < 10 or os.path.exists("resumed")
             print("at", self.at, flush=True)
         return self.at, self.starts
 
@@ -194,6 +195,7 @@ subprocess.run([*headrace, "suspend", f"slurm-{job.job_id}", "--abort-running-jo
 while "Requeued job" not in job.paths.stdout.read_text():
     time.sleep(0.1)
 time.sleep(1)
+pathlib.Path("resumed").touch()
 subprocess.run([*headrace, "resume", f"slurm-{job.job_id}"], check=True, capture_output=True)
 print(job.result())
 """

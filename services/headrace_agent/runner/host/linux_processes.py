@@ -24,7 +24,8 @@ _PROC_BYTES = 4096
 _DEAD = (b"Z", b"X", b"x")
 #: Position of the start time among the fields of /proc/<pid>/stat, where the state has position 0. proc(5) calls it field 22.
 _BEGUN = 19
-#: Positions of the address of the code, and of the addresses at which the environment begins and ends: fields 26, 50 and 51. The first of them is 0 only during exec, which sets it last, and for a process without memory.
+#: Positions of the address of the code, and of the addresses at which the environment begins and ends: fields 26, 50 and 51.
+#: The first of them is 0 only during exec, which sets it last, and for a process without memory.
 _CODE_ADDRESS = 23
 _ENVIRONMENT_BEGINS = 47
 _ENVIRONMENT_ENDS = 48
