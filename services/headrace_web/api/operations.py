@@ -196,20 +196,16 @@ async def start_operation(context: Context, request: StartRequest) -> StartAnswe
 
     A start that is sent again with the same id starts nothing new: the answer has `repeated`.
     """
-    spec, name = _spec(request), request.operation
     with named_keywords():
-        spec = await context.client.pools.named_in(msgspec.structs.replace(spec, tree=context.client.place.tree))
-        started = await context.client.start(spec, operation=name)
+        started = await context.client.start(await _spec(context, request), operation=request.operation)
     assert started.answer is not None
     return started.answer
 
 
 async def plan_start(context: Context, request: StartRequest) -> StartPlanned:
     """Say what a start would do, and record nothing."""
-    spec, name = _spec(request), request.operation
     with named_keywords():
-        spec = await context.client.pools.named_in(msgspec.structs.replace(spec, tree=context.client.place.tree))
-        return await context.client.starts.plan(spec, operation=name)
+        return await context.client.starts.plan(await _spec(context, request), operation=request.operation)
 
 
 async def get_operation(context: Context, request: OneOperation) -> OperationView:
@@ -333,25 +329,14 @@ async def follow_events(context: Context, request: EventRequest) -> AsyncGenerat
     return context.events.read(wanted, request.last_event_id)
 
 
-def _spec(request: StartRequest) -> OperationSpec:
-    """Return the spec of a start. A job starts in its scratch folder unless the request names a folder. Raises `BadInput`."""
+async def _spec(context: Context, request: StartRequest) -> OperationSpec:
+    """Return the spec of a start. A job starts in its scratch folder unless the request names a folder. Raises what `Pools.at` raises."""
     options: dict[str, Any] = {"working_directory": "", **options_of(request)}
-    tasks: list[TaskRequest] | None = options.get("tasks")
-    with named_keywords():
-        if tasks:
-            options["tasks"] = [
-                task(
-                    each.name,
-                    each.argv,
-                    jobs=each.jobs,
-                    cpu=each.cpu,
-                    memory=each.memory,
-                    gpu=each.gpu,
-                    environment=each.environment,
-                )
-                for each in tasks
-            ]
-        return operation_spec(request.argv, sends_files=True, **options)
+    tasks: list[TaskRequest] = options.get("tasks") or []
+    # A task has the fields of the arguments of `task`.
+    options["tasks"] = [task(**msgspec.structs.asdict(each)) for each in tasks]
+    spec = operation_spec(request.argv, sends_files=True, **options)
+    return await context.client.pools.named_in(msgspec.structs.replace(spec, tree=context.client.place.tree))
 
 
 ENDPOINTS: Final = (
