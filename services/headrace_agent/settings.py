@@ -156,7 +156,9 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         """
         named = set(_listed(self.tags))
         if wrong := named.intersection(RUNTIME_TAGS.values()):
-            raise BadInput("tags", min(wrong), "other tags: the agent adds that of the container runtime itself")
+            raise BadInput(
+                "tags", min(wrong), "tags without it: the agent adds the tag of its container runtime by itself"
+            )
         found = sorted({*named, containers.tag} if containers is not None else named)
         for tag in found:
             if len(tag) > LONGEST_TAG:

@@ -108,7 +108,7 @@ def _rejection(
     if rejected.lacks_groups and rejected.rule is not None:
         why = f"`{rejected.rule.text()}` needs a group, and {person.name} is in no group"
         return BadRequest(
-            "pool", asked or "none", f"a pool that an earlier placement rule of tree {tree} accepts: {why}; {listed}"
+            "pool", asked or "none", f"a pool that a placement rule of tree {tree} accepts before it: {why}; {listed}"
         )
     return BadRequest("pool", asked or "none", f"a pool that a placement rule of tree {tree} accepts; {listed}")
 

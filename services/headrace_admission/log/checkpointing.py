@@ -152,7 +152,9 @@ class Checkpointing:
         try:
             await self._store.sweep()
         except BusError as error:
-            logger().info("pages of former checkpoints not removed", error=str(error))
+            logger().info(
+                "former checkpoints could not be removed; the next try is at the next checkpoint", error=str(error)
+            )
 
     async def _save(self, checkpoint: Checkpoint) -> None:
         try:

@@ -67,7 +67,7 @@ class KnownVolumes:
                 "advances_given_up",
                 "advances",
                 self.chain.given_up,
-                "Advances of volumes that were given up, since too many waited.",
+                "Updates of pool volumes that were never sent to integral, because too many waited.",
             ),
             counter(
                 "advances_given_up_time",

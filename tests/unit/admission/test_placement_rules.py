@@ -122,7 +122,7 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
             BadRequest(
                 "pool",
                 "reserch",
-                "a pool that an earlier placement rule of tree default accepts: `primary_group` needs a group, "
+                "a pool that a placement rule of tree default accepts before it: `primary_group` needs a group, "
                 "and anna is in no group; its placement rules are specified existing, primary_group",
             ),
         ),

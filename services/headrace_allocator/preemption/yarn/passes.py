@@ -77,7 +77,12 @@ class YarnPasses:
             counter(
                 "claims_seen_to", "claims", self.claims.seen_to, "Claims of operations that a YARN policy has handled."
             ),
-            gauge("warned", "allocations", self.rounds.warned, "Allocations that yarn_legacy has warned."),
+            gauge(
+                "warned",
+                "allocations",
+                self.rounds.warned,
+                "Allocations that yarn_legacy has chosen and will preempt if they do not end.",
+            ),
             *by_label(plans, "plans", "outcome", {each: self.plans.counts[each] for each in ("made", "dropped")}),
         ]
 

@@ -278,7 +278,7 @@ class _Work:
         spelled = name if head in attribute.renamed else head
         if value is not None and is_set and stands != spelled:
             raise BadInput(
-                place, value, f"{stands}, the name under which the same option is set already; unset that name first"
+                place, value, f"{stands}: the same option is set already under this name; use it, or unset it first"
             )
 
     def _keep(self, head: str, path: list[str], value: object, place: str) -> None:
