@@ -153,7 +153,7 @@ class Checkpointing:
             await self._store.sweep()
         except BusError as error:
             logger().info(
-                "former checkpoints could not be removed; the next try is at the next checkpoint", error=str(error)
+                "former checkpoints could not be removed; the next leading admission tries again", error=str(error)
             )
 
     async def _save(self, checkpoint: Checkpoint) -> None:
