@@ -82,7 +82,10 @@ def main() -> None:
     _open_streams()
     at_rest = signal.signal(signal.SIGINT, _ON_INTERRUPT)
     try:
-        sys.exit(_run(sys.argv[1:]))
+        status = _run(sys.argv[1:])
+        # Otherwise the interpreter would write the rest, and complain if the reader has exited.
+        sys.stdout.flush()
+        sys.exit(status)
     except KeyboardInterrupt:
         sys.exit(Exit.INTERRUPTED)
     except (HeadraceError, OSError, BaseExceptionGroup) as error:

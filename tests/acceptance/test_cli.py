@@ -313,6 +313,29 @@ def test_a_reader_that_goes_away_is_no_error(up: Up) -> None:
     assert (line.stdout, line.stderr) == ("{\n", "")
 
 
+def test_a_reader_that_goes_away_before_the_last_lines_is_no_error() -> None:
+    program = (
+        "import sys, time, headrace_cli.__main__ as command\n"
+        "def run(words):\n"
+        "    print('first', flush=True)\n"
+        "    sys.stdin.read()\n"
+        "    print('last')\n"
+        "    return 0\n"
+        "command._run = run\n"
+        "command.main()\n"
+    )
+    reader, writer = os.pipe()
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=writer, stderr=subprocess.PIPE, text=True
+    ) as process:
+        os.close(writer)
+        assert os.read(reader, 100) == b"first\n"
+        os.close(reader)
+        _, said = process.communicate("")
+
+    assert (process.returncode, said) == (0, "")
+
+
 @pytest.mark.parametrize(
     ("words", "hint"),
     [
