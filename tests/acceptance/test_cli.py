@@ -325,8 +325,10 @@ def test_a_reader_that_goes_away_before_the_last_lines_is_no_error() -> None:
         "command.main()\n"
     )
     reader, writer = os.pipe()
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    argv = [sys.executable, "-c", program]
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=writer, stderr=subprocess.PIPE, text=True
+        argv, env=buffered, stdin=subprocess.PIPE, stdout=writer, stderr=subprocess.PIPE, text=True
     ) as process:
         os.close(writer)
         assert os.read(reader, 100) == b"first\n"
