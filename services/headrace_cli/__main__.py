@@ -21,7 +21,7 @@ import sys
 from typing import Final
 
 from headrace.errors import BadInput, HeadraceError, first_error
-from headrace_cli.exit_statuses import Exit
+from headrace_cli.exit_statuses import Exit, end_without_reader
 
 _STDERR: Final = 2
 #: Threshold of the garbage collector, in objects. With the default the collector runs again and again during the imports.
@@ -92,9 +92,7 @@ def main() -> None:
         from headrace_cli.session import complain
 
         if isinstance(first_error(error), BrokenPipeError):
-            # The reader of this command's output has exited, as `head` does.
-            sys.stderr.close()
-            sys.exit(Exit.DONE)
+            end_without_reader()
         sys.exit(complain(error))
     finally:
         signal.signal(signal.SIGINT, at_rest)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import os
+import sys
+from typing import NoReturn
 
 
 class Exit(enum.IntEnum):
@@ -27,3 +30,10 @@ EXIT_HELP = (
     "**Exit status** 0 done (with `--wait`: the operation completed), 1 it went wrong (the operation failed or was "
     "aborted), 2 unusable command line, 3 Headrace is not running or did not answer, 4 refused, 130 Ctrl-C."
 )
+
+
+def end_without_reader() -> NoReturn:
+    """End the process after the reader of its output has exited, as `head` does. That is no failure."""
+    # Otherwise the interpreter would try to write the rest of the output, and end with exit status 120.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(Exit.DONE)

@@ -13,7 +13,7 @@ import anyio
 
 from headrace.client import Client, NotRunning, Unanswered, connect
 from headrace.errors import HeadraceError, first_error
-from headrace_cli.exit_statuses import Exit
+from headrace_cli.exit_statuses import Exit, end_without_reader
 from headrace_cli.slurm import accounts, control, query, submit
 from headrace_cli.slurm.command_line import Given, Table
 from headrace_cli.slurm.options import SACCT, SACCTMGR, SBATCH, SCANCEL, SCONTROL, SINFO, SQUEUE, SRUN
@@ -88,8 +88,7 @@ def main(words: list[str]) -> None:
     except (HeadraceError, OSError, BaseExceptionGroup) as error:
         cause = first_error(error)
         if isinstance(cause, BrokenPipeError):
-            sys.stderr.close()
-            sys.exit(Exit.DONE)
+            end_without_reader()
         if not isinstance(cause, HeadraceError | OSError):
             raise
         gone = "Unable to contact slurm controller: " if isinstance(cause, NotRunning | Unanswered) else ""
