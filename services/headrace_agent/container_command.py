@@ -86,6 +86,8 @@ class ContainerRuntime(msgspec.Struct, frozen=True):
     has_cdi: bool = False
     #: Device files that every job with a GPU needs.
     gpu_files: tuple[str, ...] = ()
+    #: True if the host has message queues (`/dev/mqueue`). Without them Podman cannot give a container of an account the host's IPC.
+    has_queues: bool = True
 
     @property
     def tag(self) -> str:
@@ -152,7 +154,8 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
     gpus = [f"nvidia.com/gpu={each}" for each in devices.ids] if described else [*devices.files, *runtime.gpu_files]
     options = [
         *("--rm", "--interactive", "--log-driver=none", "--label=headrace.job"),
-        *("--cgroups=disabled", "--network=host", "--ipc=host", "--security-opt=label=disable", "--entrypoint="),
+        *("--cgroups=disabled", "--network=host", "--security-opt=label=disable", "--entrypoint="),
+        *(("--ipc=host",) if job.is_root or runtime.has_queues else ("--ipc=private", "--shm-size=0")),
         *(("--user=0:0",) if job.is_root else ("--userns=keep-id", "--group-add=keep-groups")),
         *(("--init", f"--init-path={runtime.init}") if runtime.init else ()),
         *(f"--ulimit={each}" for each in runtime.ulimits),

@@ -39,7 +39,8 @@ def find_runtime(wanted: str, root: Path = Path("/")) -> tuple[ContainerRuntime 
     if wanted in (AUTO, PODMAN) and podman and crun:
         init = next((each for each in _INITS if os.access(root / each.lstrip("/"), os.X_OK)), "")
         files = tuple(f"/dev/{name}" for name in _GPU_FILES if (root / "dev" / name).exists())
-        return ContainerRuntime(PODMAN, podman, crun, init, _ulimits(root), _has_cdi(root), files), ""
+        queues = (root / "dev/mqueue").is_dir()
+        return ContainerRuntime(PODMAN, podman, crun, init, _ulimits(root), _has_cdi(root), files, queues), ""
     if wanted in (AUTO, APPTAINER) and apptainer:
         return ContainerRuntime(APPTAINER, apptainer), ""
     if podman and not crun and wanted in (AUTO, PODMAN):

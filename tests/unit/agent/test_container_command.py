@@ -56,6 +56,14 @@ def test_podman_reads_values_from_its_environment_except_those_that_would_change
     assert found.container.marker_prefixes == ("LC_",)
 
 
+def test_an_account_shares_the_ipc_of_the_host_if_the_host_has_message_queues() -> None:
+    without = msgspec.structs.replace(PODMAN, has_queues=False)
+    as_root = msgspec.structs.replace(JOB, is_root=True)
+    assert "--ipc=host" in podman()
+    assert {"--ipc=private", "--shm-size=0"} <= set(podman(JOB, without))
+    assert "--ipc=host" in podman(as_root, without)
+
+
 @pytest.mark.parametrize(
     ("change", "there", "missing"),
     [
@@ -157,6 +165,7 @@ def test_the_facts_that_podman_needs_are_read_from_the_host(tmp_path: Path, monk
     assert runtime is not None
     assert (runtime.program, runtime.oci_runtime) == (f"{tmp_path}/bin/podman", f"{tmp_path}/bin/crun")
     assert (runtime.init, runtime.has_cdi, runtime.gpu_files) == ("/usr/bin/catatonit", True, ("/dev/kfd",))
+    assert not runtime.has_queues
     assert runtime.ulimits[1] == "nproc=7:7"
     assert os.path.isabs(runtime.program)
 
