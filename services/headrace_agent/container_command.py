@@ -86,7 +86,8 @@ class ContainerRuntime(msgspec.Struct, frozen=True):
     has_cdi: bool = False
     #: Device files that every job with a GPU needs.
     gpu_files: tuple[str, ...] = ()
-    #: True if the host has message queues (`/dev/mqueue`). Without them Podman cannot give a container of an account the host's IPC.
+    #: True if the host has message queues (`/dev/mqueue`). Without them Podman cannot give the host's IPC to a container of an account.
+    #: Such a container gets the shared memory of the host only.
     has_queues: bool = True
 
     @property
@@ -155,7 +156,7 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
     options = [
         *("--rm", "--interactive", "--log-driver=none", "--label=headrace.job"),
         *("--cgroups=disabled", "--network=host", "--security-opt=label=disable", "--entrypoint="),
-        *(("--ipc=host",) if job.is_root or runtime.has_queues else ("--ipc=private", "--shm-size=0")),
+        *(("--ipc=host",) if job.is_root or runtime.has_queues else ("--ipc=none", "--volume=/dev/shm:/dev/shm")),
         *(("--user=0:0",) if job.is_root else ("--userns=keep-id", "--group-add=keep-groups")),
         *(("--init", f"--init-path={runtime.init}") if runtime.init else ()),
         *(f"--ulimit={each}" for each in runtime.ulimits),

@@ -60,7 +60,7 @@ def test_an_account_shares_the_ipc_of_the_host_if_the_host_has_message_queues() 
     without = msgspec.structs.replace(PODMAN, has_queues=False)
     as_root = msgspec.structs.replace(JOB, is_root=True)
     assert "--ipc=host" in podman()
-    assert {"--ipc=private", "--shm-size=0"} <= set(podman(JOB, without))
+    assert {"--ipc=none", "--volume=/dev/shm:/dev/shm"} <= set(podman(JOB, without))
     assert "--ipc=host" in podman(as_root, without)
 
 
