@@ -45,8 +45,8 @@ _MOST_HOLDERS: Final = 20
 _MOST_AWAITED: Final = 20
 #: Bytes of an answer that are reserved for its fixed parts. Its other parts are shortened to the bytes that are left.
 _FRAME_BYTES: Final = 1024
-#: Numbers of first characters by which similar ids are looked for, the largest first. Ids begin with the time of the start, so operations
-#: whose ids begin alike started at about the same time.
+#: Numbers of first characters by which similar ids are looked for, the largest first. Ids begin with the time of the start, so two
+#: operations with the same first characters started at about the same time.
 _BEGINNINGS: Final = (16, 10, 6)
 #: Number of the newest operations among which similar names are looked for.
 _MOST_COMPARED: Final = 2_000

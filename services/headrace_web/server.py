@@ -48,7 +48,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 class Listening(msgspec.Struct, frozen=True):
-    """What a person needs to know to use the service."""
+    """The addresses, the file and the names by which a person uses the service."""
 
     #: Address with the ticket, which works once.
     url: str

@@ -88,7 +88,7 @@ class Present(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What one request or one mail says."""
+    """The text of one request or one mail."""
 
     occurrences: Sequence[Occurrence]
     #: Number of occurrences before these that were dropped.

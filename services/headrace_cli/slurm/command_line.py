@@ -33,7 +33,7 @@ class Option(NamedTuple):
     name: str
     letter: str = ""
     takes: Takes = Takes.NOTHING
-    #: What to do instead, if the option is refused; empty: it is accepted.
+    #: Advice to a person whose option is refused. Empty if the option is accepted.
     refusal: str = ""
     #: Why the option has no effect, if it is ignored; empty: it has its effect.
     ignored: str = ""

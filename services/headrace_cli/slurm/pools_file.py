@@ -40,7 +40,7 @@ class PoolsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Where a job runs."""
+    """The pool of a job, with what else the rules of the pools file set for it."""
 
     pool: str = ""
     node_filters: list[str] = []

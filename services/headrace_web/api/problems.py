@@ -63,7 +63,7 @@ def problem(status: int, name: str, title: str, detail: str) -> Problem:
 
 
 def problem_of(error: HeadraceError) -> Problem:
-    """Return the problem that an error is for whoever sent the request."""
+    """Return the answer to a request that an error ended."""
     text = str(error)
     match error:
         case Refused(refusal=refusal):

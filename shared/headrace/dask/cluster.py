@@ -91,7 +91,7 @@ class HeadraceCluster(SpecCluster):  # type: ignore[misc]
 
         Raises `BadInput`, and what `Client` raises.
         """
-        # Whoever connects to a scheduler or to a worker can run code there.
+        # A program that can connect to a scheduler or to a worker can run code there, so every connection needs this key.
         security = Security.temporary()
         environment = {**_tls_variables(security), **(options.get("environment") or {})}
         wanted: JobOptions = {"title": "Dask worker", **options, "environment": environment}
