@@ -127,9 +127,10 @@ def test_a_person_can_do_everything_over_http(up: Up) -> None:
 def _operations(web: Web) -> None:
     planned = web.ask("POST", "/operations/plan", {"argv": ["true"], "pool": "research"})
     assert planned["places"][0]["pool"] == "research"
-    tasks = [{"name": "read", "argv": ["true"], "jobs": 2, "memory": "8M"}, {"name": "write", "argv": ["true"]}]
+    read: dict[str, Any] = {"name": "read", "argv": ["true"], "jobs": 2, "memory": "8M"}
+    tasks = [read, {"name": "write", "argv": ["true"]}]
     assert web.ask("POST", "/operations/plan", {"tasks": tasks, "pool": "research"})["places"]
-    wrong = web.ask("POST", "/operations/plan", {"tasks": [tasks[0] | {"cpu": "two"}]}, expect=400)
+    wrong = web.ask("POST", "/operations/plan", {"tasks": [read | {"cpu": "two"}]}, expect=400)
     assert (wrong["place"], "two" in wrong["detail"]) == ("cpu", True)
     words = ("sh", "-c", "echo one; echo two >&2; sleep 0.2; echo three")
     told = start(web, "first", *words, title="a <b>", memory="16M")
