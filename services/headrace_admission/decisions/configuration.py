@@ -95,7 +95,10 @@ def _empty_into_hubs(transaction: Transaction, tree: TreeName, pools: set[PoolNa
 
 
 def _rehome(transaction: Transaction, tree: TreeName) -> None:
-    """Move operations that wait at a removed pool to the queue of the nearest full pool above them, or else of their own pool."""
+    """Move operations that wait at a removed pool to another queue.
+
+    The new queue is that of the first full pool from their own pool up to the root, or that of their own pool if no pool is full.
+    """
     book = transaction.state.books[tree]
     homeless = [member for pool, queue in book.queues.items() if not book.exists(pool) for member in queue.values()]
     for member in sorted(homeless, key=lambda member: member.ticket):

@@ -123,8 +123,10 @@ def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
 
 
 def must_fail(operation: Operation, failed_jobs: int) -> bool:
-    """True if the operation has failed. It fails by its number of failed runs or by a job that is given up; with `keep_going` only
-    once all jobs are over.
+    """True if the operation must fail.
+
+    It fails if too many runs have failed, or if a job is given up. With `keep_going`, a job that is given up counts only once all jobs are
+    over.
     """
     ledger = operation.ledger
     is_over = ledger.are_all_over or not operation.spec.keep_going
@@ -170,11 +172,10 @@ def _release_in(transaction: Transaction, operation: Operation, tree: TreeName) 
 
 
 def lose_indexes(transaction: Transaction, tree: TreeName) -> None:
-    """Record jobs as lost that a tree holds, because nothing can report their ends any more. Only operations of several trees are
-    concerned.
+    """Record the jobs that a tree holds as lost, because nothing can report their ends any more.
 
-    The tree's former allocator is refused from now on. A job stays with the tree if its operation waits for lost nodes
-    (`on_lost_node`).
+    This concerns only operations of several trees. The tree's former allocator is refused from now on. A job stays with the tree if its
+    operation waits for lost nodes (`on_lost_node`).
     """
     state = transaction.state
     reason = f"tree {tree} had no allocator for longer than the lease of its nodes"
@@ -233,7 +234,8 @@ def complete_decisions(transaction: Transaction) -> None:
 def abort_without_command(transaction: Transaction) -> None:
     """Abort the operations whose command was not loaded from the log."""
     state = transaction.state
-    # As in `remove_tree`: the end of an operation must not start another operation without a command.
+    # Operations that wait for others are aborted first, as in `remove_tree`. Otherwise the end of another operation could start them
+    # without their command.
     operations = sorted((state.live[name] for name in state.without_command), key=lambda each: not each.is_held_back)
     most = state.configuration.everywhere.largest_replayed_bytes
     reason = f"admission did not load its command from the log: live operations take more than {most} bytes"

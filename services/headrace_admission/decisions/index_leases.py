@@ -19,7 +19,7 @@ from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.index_owners import IndexOwners
 from headrace_admission.state.operation import Operation
 
-#: One lease for an operation of several trees has at most this part of the free indexes: 1 / (number of trees * this divisor).
+#: For an operation of several trees, one lease has at most this part of the free indexes: 1 / (number of trees * `_PARTS_OF_A_TREE`).
 _PARTS_OF_A_TREE: Final = 2
 
 
@@ -38,7 +38,7 @@ def refused_term(transaction: Transaction, tree: TreeName, term: int) -> Refusal
 
 
 def attach(transaction: Transaction, request: Attach, admission_term: int) -> Attached | Refusal:
-    """Let the allocator of this term lease blocks from now on."""
+    """Let the allocator of the request lease blocks with its term from now on. Allocators of lower terms are refused after that."""
     refused = refused_term(transaction, request.tree, request.term)
     return refused or Attached(request.term, transaction.state.sequence, admission_term)
 
@@ -70,7 +70,7 @@ def draw(transaction: Transaction, request: DrawBlock) -> DrawAnswer | Refusal:
 def return_indexes(transaction: Transaction, request: ReturnIndexes) -> ReturnAnswer | Refusal:
     """Release indexes that a tree has not assigned, so that any tree can lease them.
 
-    Refused if the owners have changed meanwhile.
+    Refused if indexes of the operation were leased or released since the change that the request names.
     """
     operation = _asked_for(transaction, request)
     if not isinstance(operation, Operation):

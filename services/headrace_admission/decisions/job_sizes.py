@@ -1,7 +1,8 @@
-"""Sizes of jobs: starts and moves that a pool refuses, and operations whose jobs can never fit the limits of their pools.
+"""Sizes of jobs: a pool refuses operations with jobs of a wrong size, and an operation fails if its jobs can never fit its pools.
 
-Each pool and the root have bounds of the resources of one job, `min_job_resource_limits` and `max_job_resource_limits`. The bounds
-of every level apply. Bounds that change later do not end an operation: its further jobs do not start, which the allocator decides.
+Each pool and the root have bounds of the resources of one job, `min_job_resource_limits` and `max_job_resource_limits`. The bounds of every
+level apply. If the bounds change later, an operation is not ended. The allocator then starts none of its further jobs that break the
+bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace_admission.state.tree_book import TreeBook
 
 
 def refused_job_size(tree: TreeName, book: TreeBook, pool: PoolName, spec: OperationSpec) -> BadRequest | None:
-    """Return the refusal of the jobs of an operation in an existing pool, by the first size that breaks bounds; else None."""
+    """Return the refusal of an operation whose jobs break the bounds of an existing pool, or None. The first wrong size is refused."""
     for number, size in enumerate(spec.sizes):
         place = f"spec.tasks.{number}.resources" if spec.tasks else "spec.resources"
         refusal = _refused_size(tree, book, pool, size, place)
@@ -31,7 +32,7 @@ def refused_job_size(tree: TreeName, book: TreeBook, pool: PoolName, spec: Opera
 
 
 def _refused_size(tree: TreeName, book: TreeBook, pool: PoolName, size: Resources, place: str) -> BadRequest | None:
-    """Return the refusal with the highest level whose bounds jobs of this size break, or None."""
+    """Return the refusal of jobs of this size, or None. It names the highest level whose bounds the size breaks."""
     refusal = None
     for level in book.upwards(pool):
         rules = book.rules.job_size if level == ROOT_POOL else book.rules_of(level).job_size
@@ -64,7 +65,10 @@ def fail_never_fitting(transaction: Transaction, now_ms: int) -> None:
 
 
 def _limited(state: State) -> dict[OperationId, str]:
-    """Return the running operations whose jobs exceed the limits of their pools in every tree, each with the reason in its last tree."""
+    """Return the running operations whose jobs exceed the limits of their pools in every tree, each with the reason.
+
+    The reason names a pool of the operation's last tree.
+    """
     found: dict[OperationId, str] = {}
     for tree, rules in state.configuration.trees.items():
         book = state.books[tree]
@@ -77,7 +81,10 @@ def _limited(state: State) -> dict[OperationId, str]:
 
 
 def _limiting_words(state: State, operation: Operation) -> str | None:
-    """Return why no job of an operation fits the limits of its pools, for the last of its trees; None if a job fits in some tree."""
+    """Return why no job of an operation fits the limits of its pools, or None if a job fits in some tree.
+
+    The reason names a pool of the operation's last tree.
+    """
     if operation.state is not OperationState.RUNNING or operation.suspended:
         return None
     words = None

@@ -78,7 +78,7 @@ def first_exceeded_operation_count(
 
 
 def new_pool_limit(tree: TreeName, book: TreeBook, made: EphemeralPool) -> LimitBroken | None:
-    """Return the limit of a new pool that is 0 and would let nothing run in it, or None."""
+    """Return a limit that would be 0 in the new pool, so that nothing could run there; None if neither limit would be 0."""
     rules = book.rules
     for name, own, usual in (
         ("max_operation_count", made.max_operation_count, rules.max_operation_count_per_pool),
@@ -111,8 +111,9 @@ def ephemeral_pool_limit(tree: TreeName, book: TreeBook, target: Target, user: s
 def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -> LimitBroken | None:
     """Return the limit that keeps an operation from running in `target` at once, or None if it may move there.
 
-    Limits of pools above both the old and the new pool are not checked if the operation counts as running there already. If the operation
-    waits or is lightweight, these limits are checked although the move may change no count of these pools, as in YTsaurus.
+    Some pools are above both the old and the new pool. The limits of these pools are not checked if the operation counts as running there
+    already. If the operation waits or is lightweight, they are checked although the move may change no count of these pools, as in
+    YTsaurus.
     """
     crowded = ephemeral_pool_limit(tree, book, target, member.user)
     if crowded is not None:
@@ -131,7 +132,7 @@ def move_limit(tree: TreeName, book: TreeBook, member: Member, target: Target) -
 def unfit_pool(
     book: TreeBook, asked: PoolName, target: Target, *, gang: bool, specified_pools_only: bool = False
 ) -> Refusal | None:
-    """Return the refusal of a pool that never accepts such operations, regardless of what runs there now."""
+    """Return the refusal of a pool that can never accept the operation, whatever runs there now; None if the pool can."""
     if asked == ROOT_POOL:
         return BadRequest("pool", asked, "a pool below the root; no operation runs in the root itself")
     if not book.exists(asked):

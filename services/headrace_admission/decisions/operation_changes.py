@@ -40,7 +40,7 @@ def complete(transaction: Transaction, request: wire.CompleteOperation, user: st
 
 
 def suspend(transaction: Transaction, request: wire.SuspendOperation, user: str) -> OperationView | Refusal:
-    """Suspend an operation. A repeated request may end its running jobs. Refused once the operation is ending."""
+    """Suspend an operation. A later request with `abort_running_jobs` also ends its running jobs. Refused once the operation is ending."""
     operation = _changeable(transaction.state, request.operation, user)
     if not isinstance(operation, Operation):
         return operation

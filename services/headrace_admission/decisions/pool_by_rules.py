@@ -1,4 +1,4 @@
-"""The pool of an operation by the placement rules of a tree. Pure. What runs in the pools does not matter."""
+"""The pool of an operation by the placement rules of a tree. Pure. The operations that run in the pools do not matter."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def admit(transaction: Transaction, operation: Operation) -> None:
 
 
 def release_lightweight(transaction: Transaction, tree: TreeName) -> None:
-    """Start the waiting operations of a pool in which they have become lightweight."""
+    """Start the waiting operations of a tree that are lightweight by now, so that no running limit applies to them any more."""
     book = transaction.state.books[tree]
     if not any(pool.for_lightweight_operations for pool in book.rules.pools.values()):
         return

@@ -46,7 +46,7 @@ def may_move(state: State, operation: Operation, user: str) -> bool:
 
 
 def nearest_configured(book: TreeBook, pool: PoolName) -> PoolName:
-    """Return the pool, or for an ephemeral pool its nearest ancestor that is configured, whose access lists hold for it."""
+    """Return the pool whose access lists apply to a pool: the pool itself if it is configured, else its nearest configured ancestor."""
     return next(each for each in book.upwards(pool) if each == ROOT_POOL or each in book.rules.pools)
 
 

@@ -33,7 +33,7 @@ _NOTHING_SAID = PerTree()
 
 
 class StartPlan(msgspec.Struct, frozen=True):
-    """The trees that accept the operation, in the order in which they were named."""
+    """The plan of a start that is accepted. `targets` has the trees that accept the operation, in the order in which they were named."""
 
     targets: dict[TreeName, Target]
     #: Trees that were left out because a limit is reached there.

@@ -1,4 +1,4 @@
-"""Starts of operations. An operation runs in those of its trees in which it has a slot, or waits in all of them."""
+"""Starts of operations. An operation runs in each of its trees in which it has a slot; without any slot it waits in all its trees."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _differences(known: Operation, spec: OperationSpec) -> list[str]:
 
 
 def unusable_request(request: StartOperation) -> BadRequest | None:
-    """Return the refusal of a request that could start in no tree, by its id, resources, options or size; else None."""
+    """Return the refusal of a request that no tree could accept because of its id, resources, options or size; else None."""
     spec = request.spec
     try:
         operation_id(request.operation)
@@ -179,8 +179,9 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
 
 
 def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
-    """Return the refusal of the jobs of a spec, or None: the number of indexes differs from the number of jobs, some index has no
-    line, or the image is invalid.
+    """Return the refusal of a spec with unusable jobs, or None.
+
+    For example, the number of indexes differs from the number of jobs, an index has no line, or the image is invalid.
     """
     for name in ("output", "error", "stdin") if spec.terminal else ():
         if getattr(spec, name):
@@ -224,7 +225,7 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
 
 
 def _unusable_retries(spec: OperationSpec) -> BadRequest | None:
-    """Return the refusal of `retry_on` and `no_retry_on`, or None: a list cannot be read, or both are given."""
+    """Return the refusal of a spec if `retry_on` or `no_retry_on` cannot be read, or if both are given; else None."""
     if spec.retry_on and spec.no_retry_on:
         return BadRequest("spec.no_retry_on", shortened(spec.no_retry_on), "retry_on or no_retry_on, not both")
     for place, text in (("spec.retry_on", spec.retry_on), ("spec.no_retry_on", spec.no_retry_on)):
@@ -250,7 +251,7 @@ def _start(transaction: Transaction, request: StartOperation, user: str, plan: S
         placements.append(TreePlacement(tree, target.pool, book.next_ticket(), blocked_by, rule=target.rule))
     runs = next((each for each in placements if each.blocked_by is None), None)
     where = runs or placements[0]
-    # With several trees, each tree leases its part of the jobs itself.
+    # If the operation has several trees, the allocator of each tree leases its part of the jobs later.
     block = min(FIRST_BLOCK, spec.job_count) if len(placements) == 1 and spec.after_each is None else 0
     transaction.record(
         OperationStarted(
@@ -311,7 +312,11 @@ def _similar(book: TreeBook, pool: PoolName, made: EphemeralPool | None) -> list
 
 
 def _warnings(book: TreeBook, pool: PoolName, spec: OperationSpec) -> list[str]:
-    """Return warnings about what an operation may not get, and about an operation that does not suit its pool for lightweight ones."""
+    """Return warnings about a start that is accepted.
+
+    They say that nodes may not keep as much output as the operation asks for, or that the operation does not suit a pool for lightweight
+    operations.
+    """
     return [*_log_cap_warnings(spec), *_lightweight_warnings(book, pool, spec)]
 
 

@@ -1,9 +1,9 @@
 """Time limits: the limits that an operation gets from its pools, those that its pools refuse, and operations over their limit.
 
-Each pool and the root have a default and a maximum for the runs of jobs (`time_limit`) and for whole operations
-(`operation_time_limit`). The maximum of every level applies. The nearest default applies, reduced to the maximum; without any
-default the maximum itself does. Admission records the limits in force with the start, so that later changes of a pool concern
-later operations only.
+Each pool and the root have a default and a maximum for the runs of jobs (`time_limit`) and for whole operations (`operation_time_limit`).
+The maximum of every level applies. An operation that names no limit gets the default of the nearest level that has one, reduced to the
+maximum. If no level has a default, the operation gets the maximum. Admission records the limits in force with the start, so that later
+changes of a pool concern later operations only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def limits_of(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolNa
 
 
 def refused_limit(state: State, spec: OperationSpec, pools: Mapping[TreeName, PoolName]) -> BadRequest | None:
-    """Return the refusal of a live operation's time limits in these existing pools, or None if they are within all maxima."""
+    """Return the refusal of a live operation whose time limits exceed a maximum of these existing pools, or None."""
     refusals = (
         too_long(tree, state.books[tree], pool, name, _limit_in(spec, name))
         for name in _NAMES

@@ -27,7 +27,8 @@ from headrace_admission.state.upstream import uncompleted, unmet
 
 #: Upper bound of the live operations whose jobs follow the jobs of one operation: each completed job is recorded in all of them.
 MOST_FOLLOWERS: Final = 16
-#: Upper bound of those followers that belong to other users than the followed operation, so that others cannot use up `MOST_FOLLOWERS`.
+#: Upper bound of the followers that belong to other users than the followed operation does. Other users thus cannot use up
+#: `MOST_FOLLOWERS`.
 MOST_FOREIGN_FOLLOWERS: Final = 8
 #: Upper bound of the ends that the live operations of one user wait for. All these ends may come at once, and other requests wait while
 #: they are handled.
@@ -104,7 +105,7 @@ def judge_held_back(transaction: Transaction) -> None:
 
 
 def release_jobs(transaction: Transaction, operation: Operation, completed: Iterable[int]) -> None:
-    """Let jobs run whose counterparts in the other operation have completed."""
+    """Let jobs of `operation` run, because the jobs that they follow have completed. `completed` has the indexes of the followed jobs."""
     owners = operation.ledger.owners
     assert owners is not None, "only jobs with owners wait for other jobs"
     runs = runs_of(index for index in completed if owners.awaits(index))
@@ -115,7 +116,7 @@ def release_jobs(transaction: Transaction, operation: Operation, completed: Iter
 
 
 def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[OperationId]) -> Refusal | None:
-    """Return the refusal of the operation that a new operation follows job by job, or None."""
+    """Return the refusal if the jobs of a new operation cannot follow the jobs of `spec.after_each`, else None."""
     spec, place, name = request.spec, "spec.after_each", request.spec.after_each
     assert name is not None, "called only if there is one"
     if name == request.operation or name in seen:
