@@ -38,7 +38,10 @@ class CountsOfTree:
         self._sums: dict[PoolName, Counts] = {}
 
     def of(self, pool: PoolName) -> Counts:
-        """Return the counts of a pool with all pools below it, which must not be changed. Zeros for a pool without operations."""
+        """Return the counts of a pool and all pools below it, all 0 for a pool without operations.
+
+        The caller must not change the returned object.
+        """
         return self._sums.get(pool) or Counts()
 
     def change(

@@ -12,8 +12,9 @@ from headrace.wire.groups import Group, GroupOfPerson, GroupSource
 def groups_of(own: Mapping[GroupName, int], of_host: Sequence[GroupName]) -> tuple[GroupOfPerson, ...]:
     """Return the groups of a person, the primary group first.
 
-    `own` are the groups in the bucket with the times at which the person was added, `of_host` those of the host with its primary
-    group first. Groups of the host come first, then the others in the order in which the person was added to them.
+    `own` has the groups in the bucket, each with the time at which the person was added. `of_host` has the groups of the host, the person's
+    primary group there first. The groups of the host come first in the result. The other groups follow, in the order in which the person
+    was added to them.
     """
     from_bucket = sorted(own, key=lambda name: (own[name], name))
     sources = dict.fromkeys(of_host, GroupSource.HOST)
@@ -22,9 +23,9 @@ def groups_of(own: Mapping[GroupName, int], of_host: Sequence[GroupName]) -> tup
 
 
 class GroupBook:
-    """All groups in the bucket, and the groups of the host for the people who were asked about.
+    """All groups in the bucket, and the groups that the host knows for the people who were looked up.
 
-    They are not in the log: the bucket is read at each start.
+    The groups are not in the log: the bucket is read at each start.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,11 @@
 """The owner of each job index, for operations of several trees and for operations whose jobs follow those of another operation.
 
-No job of an operation of several trees is assigned in two trees. No job that follows another is assigned before its time.
+If an operation has several trees, none of its jobs is assigned in two trees. If a job follows another job, it is assigned only after the
+other job has completed.
 
-A tree leases indexes that no tree holds. It keeps an index until the attempt ends or the tree releases the index. A job that is
-retried may be leased by any tree. One byte for each index names its owner, so an index has at most one. Invariants (`check`):
-finished jobs have no owner.
+A tree leases indexes that no tree holds. It keeps an index until the attempt ends or the tree releases the index. A job that is retried may
+be leased by any tree. One byte for each index names its owner, so an index has at most one owner. Invariants (`check`): finished jobs have
+no owner.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from headrace.wire.log import IndexRun
 _NOBODY: Final = 0
 #: Value in place of an owner: the job waits for the job with the same index of another operation.
 _AWAITS: Final = 253
-#: Translates the digit of a job of the other operation: 1 (completed) to free, 0 to waiting.
+#: Table for `bytes.translate`: makes the first owner of an index from the digit of the job that its job follows. 1 (the followed job has
+#: completed) becomes free, 0 becomes waiting.
 _OWNER_OF_DIGIT: Final = bytes(_NOBODY if digit == ord("1") else _AWAITS for digit in range(256))
 #: Value in place of an owner: the job is completed, or failed for good.
 _OVER: Final = 255
@@ -179,7 +181,7 @@ class IndexOwners:
         return self._trees.index(tree) + 1 if tree in self._trees else _OVER - 1
 
     def _replace(self, run: IndexRun, owner: int, by: int) -> int:
-        """Replace an owner within a run. Return the number of replaced indexes."""
+        """Replace an owner by another owner within a run of indexes. Return the number of replaced indexes."""
         piece = self._owners[run.first : run.below]
         self._owners[run.first : run.below] = piece.replace(bytes([owner]), bytes([by]))
         return piece.count(owner)

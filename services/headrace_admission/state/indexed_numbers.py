@@ -22,7 +22,7 @@ class IndexedNumbers:
     """Numbers other than 0, by index."""
 
     def __init__(self, pages: Mapping[int, bytes] | None = None, numbers: Mapping[int, int] | None = None) -> None:
-        """Load copies of `pages` and `large`. Older records have single numbers instead (`numbers`)."""
+        """Load copies of `pages`, then the numbers that a record stores singly (`numbers`). Older records store all numbers singly."""
         self._pages = {number: bytearray(page) for number, page in (pages or {}).items()}
         self.large: dict[int, int] = {}
         for index, value in (numbers or {}).items():

@@ -1,7 +1,7 @@
 """The result and the node of every job, three bytes each, in pages.
 
-A page whose jobs have all finished does not change any more, so it is compressed at once. If neighbouring jobs ran on the same
-node, each then costs a fraction of a byte in memory and in every checkpoint. An end never compresses more than one page.
+A page whose jobs have all finished does not change any more, so it is compressed at once. If neighbouring jobs ran on the same node, each
+job then takes a fraction of a byte in memory and in every checkpoint. The end of a job compresses at most one page.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ KEPT_STDERR_TAILS: Final = 3
 _NUMBER_BYTES: Final = 100
 #: Bytes of memory of the name of a node.
 _NODE_BYTES: Final = 160
-#: Bytes of memory of the ends of a task: a count and the usage for each of the five results.
+#: Bytes of memory of the ends of one task: for each of the five results, a count and the usage.
 _TASK_BYTES: Final = 2_000
 
 _RESULT_CODE: Final = {
@@ -91,7 +91,8 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     failed_run_pages: dict[int, bytes] = {}
     #: Unix time in milliseconds at which each failed job is retried.
     pausing: dict[int, int] = {}
-    #: Number of failures whose job was never started. None in older records, in which only the kept failures show this.
+    #: Number of failures whose job was never started. Older records have None; there, only the kept failures show whether their job was
+    #: started.
     not_started: int | None = None
     given_up: int = 0
     used: dict[JobResult, RunUsage] = {}
@@ -137,8 +138,8 @@ class Ledger:
         #: One bit for each index: 1 if the newest attempt of the index ended without success and no attempt follows it yet.
         self._not_retried = bytearray()
         self._results = JobResults(job_count)
-        #: Names of the nodes on which jobs ended. If a job had an account other than the agent's own, a blank and that account follow the
-        #: name.
+        #: Names of the nodes on which jobs ended. If a job ran under another account than the agent does, the entry is the name of the
+        #: node, a blank and the account.
         self._node_names: list[str] = [""]
         self._node_numbers: dict[str, int] = {"": 0}
         self._exit_codes = IndexedNumbers()
@@ -211,9 +212,9 @@ class Ledger:
         return [retry_of(self, each, last_step, out_of_memory=bool(self._out_of_memory[each])) for each in due]
 
     def draw_in(self, tree: TreeName, runs: Sequence[IndexRun], below: int, term: int) -> None:
-        """Lease indexes to a tree: for an operation of several trees those in `runs`, else all below `below`."""
+        """Lease indexes to a tree: those in `runs` if each index has an owner, else all indexes below `below`."""
         if self.owners is not None:
-            # Older versions name no indexes of such operations: one tree had all of them.
+            # Entries of older versions have no `runs`, because one tree held all indexes of an operation.
             self.owners.give(tree, runs or [IndexRun(self.block, below)])
         self.draw(below, term)
 
@@ -312,7 +313,8 @@ class Ledger:
         attempt.
         """
         found = islice(self.attempts.items(first), most)
-        # Without raised memory no number is looked up for each of up to a million jobs.
+        # All raised memory steps are read at once; without raised memory there are none. One look-up for each of up to a million jobs would
+        # take long.
         steps = dict(self.memory_steps.items(first))
         return [Retry(index, attempt, steps.get(index, 0)) for index, attempt in found]
 
@@ -476,6 +478,6 @@ def _bit(index: int) -> int:
 
 
 def retry_of(ledger: Ledger, index: int, last_step: int, *, out_of_memory: bool) -> Retry:
-    """Return the next attempt of a job. After an end by out of memory its memory is raised once more, up to `last_step` times."""
+    """Return the next attempt of a job. If its last attempt ran out of memory, its memory is raised once more, up to `last_step` times."""
     step = min(ledger.memory_steps[index] + out_of_memory, last_step)
     return Retry(index, (ledger.attempts[index] or 1) + 1, step)

@@ -73,7 +73,7 @@ class Operation(_Fields, kw_only=True, eq=False):
     placements: dict[TreeName, TreePlacement] = {}
     #: Bytes that its spec takes in memory.
     spec_bytes: int = 0
-    #: Bytes with which `OperationBytes` counts the operation, among live or finished operations.
+    #: Bytes that `OperationBytes` has added for this operation, to its total of live operations or to its total of finished operations.
     counted_bytes: int = 0
     is_counted_live: bool = True
 

@@ -56,7 +56,8 @@ class GlobalRules(msgspec.Struct, frozen=True):
     def largest_replayed_bytes(self) -> int:
         """Bytes of live operations up to which commands are loaded from the log.
 
-        No start reaches this bound. A log with more bytes was written before there were quotas, or while they were far larger.
+        Starts are refused long before this bound. The operations in a log exceed it only if they started before there were quotas, or while
+        the quotas were far larger.
         """
         return max(2 * self.most_operation_bytes, _LARGEST_REPLAYED_BYTES)
 
@@ -121,7 +122,8 @@ class TreeRules(msgspec.Struct, frozen=True):
     max_running_operation_count: int = 2_000
     max_operation_count_per_pool: int = 50
     max_running_operation_count_per_pool: int = 50
-    #: Rules that choose the pool of an operation. The first rule that does not pass the operation on decides.
+    #: Rules that choose the pool of an operation, in order. A rule may pass the operation on to the next rule; the first rule that does not
+    #: decides.
     placement_rules: tuple[PlacementRule, ...] = tuple(parse_rule(text, "") for text in TreeOptions().placement_rules)
     default_parent_pool: PoolName = ROOT_POOL
     #: By user or group, the pool below which the ephemeral pools of the user are made.

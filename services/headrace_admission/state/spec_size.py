@@ -19,9 +19,10 @@ from headrace.wire.tasks import Task
 _TEXT_BYTES: Final = 72
 #: Bytes of an entry in a dictionary, besides its two texts.
 _ENTRY_BYTES: Final = 64
-#: Bytes of the options of one tree, and of a task, besides its entry and its texts.
+#: Bytes of the options of one tree, or of one task, without their dictionary entries and texts, which are counted separately.
 _OPTIONS_BYTES: Final = 64
-#: Upper bound of the characters of a program's name that remain when a command is dropped. Lists and news show as many.
+#: Upper bound of the characters that remain of a program's name when a command is dropped. Lists and news show the same number of
+#: characters.
 _WORD_CHARACTERS: Final = 200
 
 
@@ -69,8 +70,9 @@ def _task_bytes(task: Task) -> int:
 
 
 def without_command(spec: OperationSpec) -> OperationSpec:
-    """Return a spec without the arguments, environment, lines, folder and files of its jobs, and without the trees that it may not
-    use.
+    """Return a spec without its command; only the first characters of the program's name stay.
+
+    The spec also lacks the environment, lines, folder, files and image of its jobs, its tentative trees, and its options for single trees.
     """
     argv = [spec.argv[0][:_WORD_CHARACTERS]]
     tasks = [

@@ -209,7 +209,8 @@ class State:
             self._place(operation, placement)
         for operation in self.live.values():
             self.upstream.add(operation)
-        # The last entry about a finished operation is its end. The first to end is the first to be forgotten.
+        # The last entry about a finished operation is its end. So this is the order in which the operations ended, and the one that ended
+        # first is forgotten first.
         self.finished.update((each.id, None) for each in sorted(finished, key=lambda each: each.sequence))
         self._forget_finished()
 
@@ -353,7 +354,10 @@ class State:
         self.consumption.note(event, sequence, consumer, runs)
 
     def _note_move(self, operation: Operation, event: OperationPlaced) -> None:
-        """Record the pool that an operation leaves, for the runs that began there. Entries of former versions have no time."""
+        """Record the pool that an operation leaves, for the runs that began in that pool.
+
+        Log entries of former versions do not say when the operation moved; they are ignored.
+        """
         known, placement = operation.placements.get(event.placement.tree), event.placement
         if known is None or not event.at_ms or placement.pool == known.pool or placement.ticket < known.ticket:
             return
@@ -450,7 +454,7 @@ class State:
         count, upstream = event.spec.job_count, event.spec.after_each
         if upstream is None or not event.awaits_jobs:
             return IndexOwners(count)
-        # An operation that has not ended is known here whenever the log is read.
+        # The followed operation had not ended when this operation started, so it is known here whenever the log is read.
         return IndexOwners(count, self.operations[upstream].ledger.completed_bits())
 
     def _count(self, operation: Operation, by: int) -> None:
@@ -465,7 +469,8 @@ class State:
         book = self._book(placement.tree)
         book.place(operation.id, operation.user, operation.is_vanilla, placement)
         slot_index = book.members[operation.id].slot_index
-        # A new slot in the same pool, such as after a wait, comes without a placement rule, so the known rule stays.
+        # If an operation stays in its pool, such as when it gets a slot after a wait, its new placement has no placement rule. The known
+        # rule stays.
         rule = known.rule if known is not None and known.pool == placement.pool else placement.rule
         operation.placements[placement.tree] = msgspec.structs.replace(placement, slot_index=slot_index, rule=rule)
         self.upstream.judge(operation)

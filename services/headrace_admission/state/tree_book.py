@@ -1,6 +1,6 @@
 """One tree as the log describes it: operations by pool, queues of waiting operations, and ephemeral pools.
 
-Everything is counted as it comes, so the cost of an answer depends on the depth of a pool and not on the number of operations.
+Each event updates the counts, so the cost of an answer depends on the depth of a pool and not on the number of operations.
 Invariants (`book_checks`):
 
 * The sums are those of the members.
@@ -30,7 +30,7 @@ _NO_RULES: Final = PoolRules()
 #: Upper bound of the steps from a pool to the root, larger than the depth of any configured tree, so that the walk ends even in a broken
 #: tree.
 _DEEPEST: Final = 64
-#: Upper bound of pool names whose similar pools are cached.
+#: Upper bound of the pool names for which the configured pools with similar names are cached.
 _MOST_COMPARED: Final = 1_000
 
 
@@ -200,7 +200,7 @@ class TreeBook:
         return ephemeral.mode == "fifo" if ephemeral is not None else self.rules_of(pool).fifo
 
     def is_lightweight(self, pool: PoolName, vanilla: bool) -> bool:
-        """True if such an operation is lightweight in this pool, so that it counts against no running limit."""
+        """True if an operation is lightweight in this pool, so that it counts against no running limit. Only vanilla operations can be."""
         return vanilla and self.rules_of(pool).for_lightweight_operations
 
     def max_operation_count(self, pool: PoolName) -> int:
@@ -227,7 +227,7 @@ class TreeBook:
         return self.last_ticket + 1
 
     def below(self, pool: PoolName) -> Iterator[PoolName]:
-        """Yield the pools directly below a pool. Below the root are also unknown pools that operations name."""
+        """Yield the pools directly below a pool. For the root, this includes unknown pools that operations name."""
         yield from self._configured_below.get(pool, ())
         yield from (each for each in self.ephemeral.below.get(pool, ()) if each not in self.rules.pools)
         if pool == ROOT_POOL:
@@ -253,7 +253,7 @@ class TreeBook:
         return pool in self.in_pool or pool in self.ephemeral.below or pool in self.queues
 
     def _slot_index(self, known: Member | None, placement: TreePlacement) -> int:
-        """Return the slot index of an operation: the one that it has, the one in its checkpoint, or a new one in its new pool."""
+        """Return the present slot index of an operation; in another pool, the index from the checkpoint, or a new index if it has none."""
         if known is not None and known.pool == placement.pool:
             return known.slot_index
         indexes = self._slot_indexes.setdefault(placement.pool, SlotIndexes())

@@ -1,7 +1,7 @@
 """The operations that wait for other operations, by the operation that they wait for.
 
-An operation records the end of each operation that it waits for as soon as that operation ends, so nothing is lost when finished
-operations are forgotten. Invariant (`check`): an operation awaits live operations only, and each of them lists it.
+An operation records the end of each operation that it waits for as soon as that operation ends, so nothing is lost when finished operations
+are forgotten. Invariant (`check`): an operation waits only for live operations, and it is listed here under each of them.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def unmet(wanted: Upstream, state: OperationState) -> str:
 
 
 def uncompleted(ended: Operation, job_count: int) -> str:
-    """Return why the first `job_count` jobs cannot all follow the jobs of an operation that has ended; empty if they can."""
+    """Return why the first `job_count` jobs of an ended operation cannot all be followed: some did not complete. Empty if all completed."""
     bits = int.from_bytes(ended.ledger.completed_bits(), "little") & ((1 << job_count) - 1)
     missing = job_count - bits.bit_count()
     if not missing:
