@@ -59,7 +59,7 @@ class LostWorkBook:
         self._row_count = 0
 
     def note(self, tree: TreeName, pool: PoolName, end: JobEnd, given: Resources, at_ms: int) -> None:
-        """Count an attempt that ended, if it was preempted before it was completed or timed out."""
+        """Count the work of an attempt that ended by preemption. An attempt that completed, timed out or saved its state lost nothing."""
         if end.preemption is None or end.result in _NOT_PREEMPTED or end.exit_code == EXIT_SAVED:
             return
         ran_ms = max(0, end.ended_at_ms - end.started_at_ms) if end.started_at_ms else 0

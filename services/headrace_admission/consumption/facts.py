@@ -33,7 +33,7 @@ class PoolChain(msgspec.Struct, frozen=True, array_like=True):
     """A pool of a tree, and the pools above it at the time of the run."""
 
     tree: TreeName
-    #: The pool, its parent, and so on. It ends early until it is completed by the configuration of the tree.
+    #: The pool, its parent, and so on. The chain may end below the top of the tree, until the configuration of the tree completes it.
     pools: tuple[PoolName, ...]
     #: True if the chain reaches the top of the tree.
     is_whole: bool = False
@@ -123,7 +123,7 @@ def _facts(event: JobsEnded, sequence: int, consumer: Consumer, runs: Iterable[E
 
 
 def _portions(run: EndedRun, recorded_ms: int, consumer: Consumer) -> Iterator[tuple[tuple[int, PoolChain], RunSums]]:
-    """Yield the sums of each part of a run, by its day and its pool. The run itself counts in the last part."""
+    """Yield the sums of each part of a run, with the day and the pool of the part. The number of runs is 1 in the last part, else 0."""
     end = run.end
     began_ms, ended_ms = _bounds(end, recorded_ms, consumer.started_at_ms)
     measured = int(end.is_measured)
@@ -139,8 +139,9 @@ def _portions(run: EndedRun, recorded_ms: int, consumer: Consumer) -> Iterator[t
 def _bounds(end: JobEnd, recorded_ms: int, started_at_ms: int) -> tuple[int, int]:
     """Return when a run began and ended, in milliseconds of Unix time.
 
-    Nodes report both times by their own clocks. The length is kept, and both are moved between the start of the operation and
-    the record of the end. So no report makes a run longer than its operation.
+    The node reports both times by its own clock, which may be wrong. So both times are shifted by the same amount, until they lie between
+    the start of the operation and the time at which admission recorded the end. A run that the node reports as longer than this period is
+    shortened to it.
     """
     length_ms = max(0, end.ended_at_ms - end.started_at_ms) if end.started_at_ms else 0
     length_ms = min(length_ms, max(0, recorded_ms - started_at_ms))

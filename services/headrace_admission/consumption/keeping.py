@@ -30,17 +30,17 @@ from headrace_admission.state.state import State
 
 #: Seconds before the next try to open the bucket, or to write after a failure.
 _AGAIN_S: Final = 10.0
-#: Seconds by which an answer may always lag behind the log, so that many requests do not cause many writes.
+#: Seconds by which an answer may lag behind the log in any case, so that many requests do not cause many writes.
 _FRESH_S: Final = 1.0
-#: Upper bound of the part of the time that writes for requests take. With 100,000 pairs of a person and a pool, a write of all records
-#: takes 3 s of admission, so a person who asks every second would otherwise occupy all of admission.
+#: Upper bound of the fraction of the time that goes into writes for requests. With 100,000 pairs of a person and a pool, a write of all
+#: records keeps admission busy for 3 s, so a person who asks every second would otherwise keep it busy all the time.
 _BUSY: Final = 0.05
-#: Bytes from which on a page of records is full. A single record may be larger.
+#: Number of bytes at which a page of records is full. A single record may be larger.
 PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
 #: Number of requests that are answered at a time, because each holds a page of records in memory.
 _READERS: Final = 2
-#: While all records take too many bytes, the records of single operations of the oldest days are removed, this number of days at a time.
-#: The records of this number of last days always stay.
+#: While all records together take too many bytes, the records of single operations are removed in steps of this many days, the oldest days
+#: first. The records of the newest `_SHORTEN_DAYS` days are never removed for this reason.
 _SHORTEN_DAYS: Final = 30
 
 
@@ -57,9 +57,10 @@ class ConsumptionKeeper:
         self._wake = anyio.Event()
         #: Sequence of the last log entry of former terms.
         self._kept = 0
-        #: Sequence of the last log entry of which this process has no facts.
+        #: Sequence of the last log entry that this process did not read, because a checkpoint covers it. The facts of the entries up to it
+        #: are not in memory.
         self._unread = 0
-        #: Number of runs lost in memory that the head of the records counts already.
+        #: Number of the runs in `ConsumptionFacts.lost_runs` that the head of the records counts already.
         self._lost_noted = 0
         self._written_s = -_FRESH_S
         #: Seconds that the last write took.
@@ -138,7 +139,7 @@ class ConsumptionKeeper:
             self._role.step_down(str(error))
             raise
         if head.until < self._unread:
-            # After a release without consumption, or if the bucket was lost.
+            # This happens after a release without consumption, or if the bucket was lost.
             logger().warning("entries are not counted in consumption", first=head.until + 1, last=self._unread)
         self._state().consumption.drop(head.until)
         self._store = store

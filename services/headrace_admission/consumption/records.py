@@ -15,13 +15,14 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, Level, RunSums, pack
 from headrace_admission.consumption.facts import Fact, PoolChain
 
-#: By level, the number of records that hold the rows of one period, so that each record stays small: it is full at some 4,500 rows. A day
-#: has only 8 records, because it has fewer persons and pools than a month, and because many small records take long to read.
+#: By level, the number of records among which the rows of one period are divided, so that each record stays small: a record is full at some
+#: 4,500 rows. A day has only 8 records, because it has fewer persons and pools than a month, and because many small records take long to
+#: read.
 RECORDS_OF_PERIOD: Final = {Level.OPERATIONS: 32, Level.DAYS: 8, Level.MONTHS: 32, Level.YEARS: 32}
-#: Upper bound of the bytes of a stored record; a page of an answer holds at least one.
+#: Upper bound of the bytes of a stored record, so that a page of an answer can hold at least one record.
 LARGEST_RECORD_BYTES: Final = LARGEST_MESSAGE_BYTES - 20_000
 _EPOCH: Final = date(1970, 1, 1).toordinal()
-#: The last day that has a name, for runs with times beyond it.
+#: Number of the last day that a `date` can represent. A run with a later time counts for this day.
 _LAST_DAY: Final = date.max.toordinal() - _EPOCH
 NO_RECORD: Final = ConsumptionRecord(0, [])
 

@@ -1,8 +1,9 @@
-"""The records of consumption in their bucket, as one term may write them.
+"""The records of consumption in their bucket, written by one term at a time.
 
-The head says up to which log entry all records contain all facts. It is claimed by the term, so that a former term writes no
-head any more. A record that a former term still writes contains the same facts of the same log, and every write expects the
-revision that was read. So no run is counted twice, and none is left out, wherever a write is interrupted.
+The head names a log entry: the records contain all facts of the entries up to it. A new term claims the head, and a former term cannot
+write the head after that. A former term may still write a record. This is harmless: the record gets facts of the same log, and a write
+succeeds only if the record has not changed since it was read. So no run is counted twice, and none is left out, wherever a write is
+interrupted.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from headrace_admission.consumption.records import (
 )
 
 _HEAD: Final = "head"
-#: Number of years, before the year of an age limit, whose records are removed when that limit is applied.
+#: Number of years that are swept when an age limit is applied: the records of this many years before the year of the limit are removed.
 _YEARS_TO_SWEEP: Final = 5
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The progress of the records in the log, and what they lack."""
+    """The log entries whose facts the records contain, and the number of runs that the records lack."""
 
     #: Sequence of the log entry up to which all records contain all facts.
     until: int = 0
-    #: Highest sequence of a log entry whose runs some record may contain already.
+    #: Highest sequence of a log entry whose facts may be in some records already, because a write has begun.
     reaching: int = 0
     term: Term = 0
     #: Unix time in milliseconds since which runs are counted; 0: not known.
@@ -59,10 +60,10 @@ class ConsumptionStore:
         self.head = Head()
 
     async def claim(self, kept: int, now_ms: int) -> Head:
-        """Claim the head for this term, and return it. `kept` is the last entry of the log of former terms.
+        """Claim the head for this term, and return it.
 
-        If the log has lost entries, new entries get sequences that some records contain already. The records are then
-        corrected, before anything is recorded in the log.
+        `kept` is the sequence of the last log entry that former terms wrote. If records contain facts of later entries, the log has lost
+        these entries, and new entries will get their sequences. The records are then corrected, before anything is recorded in the log.
         """
         value = await self._key.claim(lambda known: _written(self._own(head_in(known), now_ms)))
         self.head = self._own(head_in(value), now_ms)
@@ -76,7 +77,10 @@ class ConsumptionStore:
     async def add(
         self, facts: Sequence[Fact], until: int, path_of: Callable[[PoolChain], str], lost_runs: int = 0
     ) -> None:
-        """Add facts to all their records. `facts` are all facts of the log up to the entry `until` that no head covers."""
+        """Add facts to all their records.
+
+        `facts` are all facts of log entries up to the entry `until`, except facts that the records contain according to the head.
+        """
         if until <= self.head.until and not lost_runs:
             return
         groups: defaultdict[tuple[Level, str], list[Fact]] = defaultdict(list)
@@ -91,7 +95,7 @@ class ConsumptionStore:
         await self._write_head(until=until, reaching=max(until, self.head.reaching), lost_runs=lost_runs)
 
     async def read(self, request: GetConsumption, most_bytes: int) -> tuple[list[StoredRecord], int | None]:
-        """Return the next records of a period and the `after` of the next page, None if there is none."""
+        """Return a page of the records of a period, and the `after` of the next page; None in its place if this is the last page."""
         found: list[StoredRecord] = []
         size = last = 0
         prefix = f"{request.level}.{request.period}"
@@ -129,8 +133,8 @@ class ConsumptionStore:
                     value = packed_within(with_facts(record, facts, until, path_of, level))
                     await self._bucket.update(key, value, 0 if entry is None else entry.revision)
             except WrongRevision:
-                # Either an earlier write of this process took effect without an answer, or a former term wrote. The record
-                # that is there says which facts it contains.
+                # The record has changed since it was read: an earlier write of this process took effect although its answer was lost, or a
+                # process of a former term wrote. The record says which facts it contains, so it is read again.
                 continue
             except DamagedValue as error:
                 # The log must not wait for a damaged value, or it would grow without a bound.
@@ -168,7 +172,10 @@ async def covered_by_records(bucket: KeyValue) -> int:
 
 
 def head_in(value: bytes | None) -> Head:
-    """Return the head in a value. A head that cannot be read counts as lost: records say themselves what they contain."""
+    """Return the head in a value; an empty head if there is no value or it cannot be read.
+
+    No run is counted twice after that, because each record says up to which log entry it contains the facts.
+    """
     try:
         return Head() if value is None else msgspec.json.decode(value, type=Head)
     except UNREADABLE as error:
