@@ -72,9 +72,9 @@ class _RawPage(msgspec.Struct, frozen=True):
 
 
 class Checkpoint:
-    """The state at the time of construction, when every decided event must be durable.
+    """The state as it is when this object is made. At that time every decided event must be durable.
 
-    It is encoded page by page while the state changes. An operation that changes meanwhile is encoded before its change.
+    The state is encoded page by page, and may change meanwhile. An operation that is about to change is encoded before the change.
     """
 
     def __init__(self, state: State, *, page_bytes: int = CHECKPOINT_PAGE_BYTES) -> None:
@@ -88,7 +88,8 @@ class Checkpoint:
         self._lost_work = state.lost_work.rows()
         #: Operations that are in no page yet.
         self._to_do = dict(state.operations)
-        #: Encoded records, as they were before their change, of operations in `_to_do` that have changed since.
+        #: Encoded records of operations in `_to_do` that have changed since this object was made. The records show the operations before
+        #: the change.
         self._records: dict[OperationId, bytes] = {}
 
     def pages(self) -> Iterator[bytes]:

@@ -45,7 +45,11 @@ class Checkpointing:
         role: Role,
         write_consumption: Callable[[], Awaitable[None]],
     ) -> None:
-        """`write_consumption` brings the records of consumption up to date, which a restart cannot do for covered entries."""
+        """`write_consumption` brings the records of consumption up to date with the log.
+
+        This is done before each checkpoint is saved: a restart does not read the entries that a checkpoint covers, so it could not add
+        their facts to the records.
+        """
         self._bus = bus
         self._settings = settings
         self._state = state
@@ -78,9 +82,9 @@ class Checkpointing:
                 await self._wanted.wait()
 
     async def until_open(self) -> None:
-        """Return when requests may be decided.
+        """Wait until requests may be decided.
 
-        If they may be decided now, this does not yield to the event loop, as waiting for the event would.
+        If they may be decided now, this returns without yielding to the event loop; a wait for the event would always yield.
         """
         while not self._open.is_set():
             await self._open.wait()
@@ -108,7 +112,7 @@ class Checkpointing:
         async with self._turn:
             self._open = anyio.Event()
             try:
-                # The wait for the checkpoint may last as long as the wait of a request for the log.
+                # Requests wait meanwhile, so this waits for the log no longer than a request does.
                 with anyio.fail_after(self._settings.answer_deadline_ms / 1000):
                     await self._recorder.flush()
                 checkpoint = Checkpoint(self._state)
@@ -186,5 +190,5 @@ class Checkpointing:
             excess_bytes = self._log_bytes - self._settings.keep_bytes
             if excess_bytes <= 0 or first > covered:
                 return
-            # Remove as many entries as would be in excess if all entries had the same size. That is at least one, so the loop ends.
+            # Remove as many entries as are too many by the average size of an entry. That is at least one entry, so the loop ends.
             up_to = min(covered, first + (last + 1 - first) * excess_bytes // self._log_bytes)

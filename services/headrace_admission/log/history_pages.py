@@ -3,8 +3,8 @@
 The log keeps entries behind the checkpoint for this purpose. A page reads a bounded number of entries. A page of a history decodes only the
 entries that contain the operation's id.
 
-Any user may read the log, so commands and the text of jobs are left out. What remains (the operations, their pools and their ends) every
-user can see anyway with `op list` and `op history`.
+Any user may read the log, so commands and the text of jobs are left out. Every user can see the remaining parts anyway, with `op list` and
+`op history`: the operations, their pools and their ends.
 """
 
 from __future__ import annotations

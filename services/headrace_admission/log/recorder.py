@@ -239,8 +239,9 @@ class Recorder:
 
 
 def _appending(current: SpanContext, events: Sequence[Event]) -> AbstractContextManager[object]:
-    """Return the span of a record. Processes that read the start of an operation from the entry make their own spans children of this
-    span.
+    """Return the trace span of an append to the log.
+
+    If the entry contains the start of an operation, processes that read the entry make their own spans children of this span.
     """
     starts = any(isinstance(event, OperationStarted) for event in events)
     return tracing.span(

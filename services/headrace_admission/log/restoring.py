@@ -1,7 +1,7 @@
 """Reading the log to its end: a checkpoint, and the entries behind it.
 
-A standby does this again and again, so that little is left to read when it leads. Then an entry of the new term fences off all
-earlier appenders.
+A standby reads the log again and again, so that few entries are left to read when it becomes the leader. The new leader then appends an
+entry of its own term. From this entry on, appends of earlier terms are refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LogFollower:
         self._clock = clock
         self.engine = engine
         self._has_begun = False
-        #: Sequence of the last entry that is covered by the checkpoint which this reader loaded.
+        #: Sequence of the last entry that the loaded checkpoint covers.
         self._restored = 0
         #: Number of acknowledged entries that the log had lost at the start.
         self._lost_entries = 0
@@ -174,7 +174,10 @@ class LogFollower:
         return first, end
 
     async def _drop_consumption(self) -> None:
-        """Drop facts that the leader has written. A standby writes none, and otherwise they would fill its memory."""
+        """Drop the facts of consumption that the leader has written to the records.
+
+        A standby writes no facts itself. Without this, they would fill its memory.
+        """
         consumption = self.engine.state.consumption
         if len(consumption.waiting) > _MOST_FACTS_OF_STANDBY:
             consumption.drop(await covered_by_records(await self._bus.key_value(subjects.CONSUMPTION_BUCKET)))
@@ -183,7 +186,7 @@ class LogFollower:
         self.engine.on_restored(part, self._clock.now())
 
     async def _go_on_behind_checkpoint(self, log: Log, end: int, last_term: int) -> tuple[int, int]:
-        """Make new log entries follow the checkpoint, which covers entries that the log has lost. Return the log's bounds.
+        """Make the log continue after the checkpoint: the log has lost entries that the checkpoint covers. Return the log's bounds.
 
         Without this, new entries would get sequences that the checkpoint covers, and the next start would skip them.
         """
