@@ -58,7 +58,7 @@ class _Entry(msgspec.Struct):
 
 
 class ArchiveBook:
-    """All archives that are stored or being sent. Each archive counts with its whole pieces, so even a small one counts as one piece."""
+    """All archives that are stored or being sent. The size of an archive counts in whole pieces: a small archive counts as one piece."""
 
     def __init__(self, most_bytes: int, most_bytes_of_a_user: int, unused_ms: int) -> None:
         self._most_bytes = most_bytes
@@ -161,8 +161,8 @@ class ArchiveBook:
                 needed.add(key)
             used_at_ms[key] = max(used_at_ms.get(key, 0), started_at_ms)
         for entry in self._entries.values():
-            # A time in the future was recorded before the clock was set back. Unchanged, it would keep the archive for as long as the
-            # clock was set back by.
+            # A time in the future was recorded before the clock was set back. If it stayed, the archive would be kept too long, by as much
+            # as the clock was set back.
             entry.wanted_at_ms = min(entry.wanted_at_ms, now.wall_ms)
         due = [
             key

@@ -1,8 +1,8 @@
 """Checks the content of an archive before anything may be started with it.
 
-A check reads the whole archive and takes up to some seconds of a core, so checks run in a thread, one after the other. The
-users take turns: at most one archive of each user is queued, so a user waits for at most one check of each other user.
-Which names and links in an archive are refused: `headrace.archive_names`.
+A check reads the whole archive and takes up to some seconds of a core, so checks run in a thread, one after the other. The users take
+turns: at most one archive of each user is queued, so a user waits for at most one check of each other user. `headrace.archive_names` says
+which names and links in an archive are refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace.obs.logging import logger
 from headrace.wire.files import Archive
 from headrace_admission.files.archive_book import ArchiveKey
 
-#: Upper bound of remembered reasons, for users who send the same unusable archive again.
+#: Upper bound of the reasons that are kept, so that an unusable archive is refused without another check if its user sends it again.
 _MOST_REASONS: Final = 1_000
 
 

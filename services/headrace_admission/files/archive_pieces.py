@@ -25,7 +25,8 @@ from headrace_admission.files.archive_book import ArchiveKey, ArchiveRecord
 #: Bytes of the hash that comes before the data in each stored piece.
 HASH_BYTES: Final = 32
 _RECORD: Final = "record"
-#: Number of dots in the key of a record: the person, the hash, a number that is used once, and `record`. Former versions had no number.
+#: Numbers of dots that the key of a record can have. Its parts are the person, the hash, a number that is used once, and `record`. Keys of
+#: former versions have no number.
 _DOTS: Final = (2, 3)
 _UNFINISHED: Final = ArchiveRecord(Archive("0" * 64, 1), 0)
 

@@ -21,13 +21,13 @@ from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 from headrace.wire.groups import MOST_GROUPS_OF_A_PERSON
 
-#: Seconds for which a lookup counts without another lookup.
+#: Seconds from the beginning of a lookup during which its result is used without another lookup.
 _FRESH_S: Final = 0.9
 #: Seconds that a request waits for a lookup. After that the result of the last lookup counts.
 _WAIT_S: Final = 1.0
 #: Seconds after which the result of a lookup does not count any more, even if the name service does not answer.
 _LONGEST_S: Final = 60.0
-#: Most lookups at a time. A name service that hangs then blocks no more threads than these.
+#: Upper bound of the lookups that run at the same time. If the name service hangs, it blocks no more threads than this.
 _AT_ONCE: Final = 4
 #: Most people whose groups are kept.
 _MOST_PEOPLE: Final = 4_096
@@ -40,7 +40,7 @@ Take = Callable[[str, tuple[GroupName, ...] | None], None]
 def groups_on_host(user: str) -> tuple[GroupName, ...]:
     """Return the groups of an account of this host, the primary group first; none if the host does not know the account.
 
-    Groups with names that no group here may have are left out. Waits for the name service.
+    Groups whose names are not legal in Headrace are left out. The call blocks until the name service answers.
     """
     if not is_user_name(user):
         # A name from a subject may have characters that `getpwnam` does not accept.
@@ -81,9 +81,10 @@ class HostGroups:
         self._limiter = anyio.CapacityLimiter(_AT_ONCE)
 
     async def know(self, user: str) -> None:
-        """Return when the groups of the person are at most a second old, or a second after the lookup began.
+        """Wait until the groups of the person are at most a second old, but no longer than a second after the lookup began.
 
-        While the name service hangs, only the first requests of a person wait.
+        All requests of a person share one lookup. If the name service hangs, requests that come more than a second after the beginning of
+        the lookup do not wait.
         """
         now_s = self._clock.steady_s()
         known = self._known.get(user) or self._remember(user, now_s)

@@ -75,7 +75,7 @@ class GroupRequests:
         )
 
     async def know(self, user: str) -> None:
-        """Look up the person's groups on this host, if that is set up and they are not known yet."""
+        """Look up the groups that this host knows for the person, if `groups_of_host` is set and the last lookup is not recent."""
         if self._host is not None:
             await self._host.know(user)
 
@@ -157,7 +157,10 @@ class GroupRequests:
         return value
 
     async def _until_in_force(self, name: str, value: bytes | None) -> None:
-        """Return when the value counts. A bucket that was lost is mirrored anew, and its old values count until then."""
+        """Wait until the mirror has the written value, so that decisions use it.
+
+        If the bucket was lost, the mirror is filled anew. Until that is done, the mirror has the old values.
+        """
         while True:
             await self._catch_up()
             entry = self._mirror.entries.get(name)

@@ -43,7 +43,7 @@ async def write(nodes: KeyValue, entry: Entry, record: NodeRecord, changed: Node
 
 
 def record_in(entry: Entry | None) -> NodeRecord | None:
-    """Return the record of a node, or None if there is no readable one; the node's agent then enrols the node again."""
+    """Return the record of a node, or None if it is missing or unreadable. The node's agent then enrols the node again."""
     if entry is None:
         return None
     try:
@@ -54,7 +54,7 @@ def record_in(entry: Entry | None) -> NodeRecord | None:
 
 
 class Drains:
-    """The drains that will change by themselves: at a set time they begin, end, or end the jobs of their node."""
+    """Carries out the drains with set times: at such a time a drain begins or ends, or the jobs of its node end."""
 
     def __init__(self, nodes: KeyValue) -> None:
         self._nodes = nodes
@@ -69,9 +69,9 @@ class Drains:
                 self.note(record.node, record.drain, 0)
 
     def note(self, node: NodeName, drain: Drain | None, now_ms: int) -> None:
-        """Note when the record of a node must change next, according to its drain. `drain` is None if it has none.
+        """Note when the record of a node must change next, according to its drain. `drain` is None if the node has no drain.
 
-        The record is up to date as of `now_ms`, a Unix time in milliseconds.
+        The record already has all changes up to `now_ms`, a Unix time in milliseconds.
         """
         due_ms = None if drain is None else drain.next_change_ms(now_ms)
         if due_ms is None:

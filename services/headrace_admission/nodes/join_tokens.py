@@ -32,7 +32,8 @@ class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
     """A revoked key of a node, as JSON in the bucket under that key."""
 
     node: NodeName
-    #: JWTs for the key that were signed until this Unix time in seconds are invalid. No JWT is signed for it later.
+    #: Unix time in seconds. JWTs for the key that were signed up to this time are invalid. No JWT is signed for the key after its
+    #: revocation.
     until_s: int
 
 

@@ -70,7 +70,8 @@ class Joining:
         except BadInput as error:
             return BadRequest(error.place, str(error.value), error.expected)
         if not is_proven:
-            # Without the proof the key could belong to another party, whose key would be revoked together with that of this node.
+            # Without the proof, a host could name the key of another party. If this node were then shut out, the key of the other party
+            # would be revoked.
             return BadRequest(
                 "proof", key, "a signature by this key, as `headrace agent join` of this release makes it"
             )

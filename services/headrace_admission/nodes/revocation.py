@@ -42,7 +42,7 @@ class Revocations:
         self.trouble = ""
 
     async def revoke(self, node: NodeName, key: str) -> None:
-        """Revoke a node's key and end its connection. Raises `BusError`; the key is stored then, and sent again later."""
+        """Revoke a node's key and end its connection. Raises `BusError`. If the key was stored but not sent, `keep` sends it later."""
         await self._keys.revoke(key, RevokedKey(node, self._now_s() + _REVOKED_S))
         logger().info("key revoked", node=node, key=key)
         await self.send()
