@@ -48,9 +48,10 @@ def explain_operation(state: State, request: wire.ExplainOperation, user: str) -
 
 
 def recorded_part(answer: Struct, unrecorded: Collection[OperationId]) -> tuple[Struct, bool]:
-    """Return the answer and whether it may be sent now. Operations whose start is not recorded are left out: it may never be.
+    """Return the answer, and True if it may be sent now or False if it must wait for the log.
 
-    False: the answer must wait for the log.
+    A list is returned without the operations whose start is not recorded yet, because the start may never be recorded. An answer about one
+    such operation must wait. An answer that an operation was not found must wait too.
     """
     if isinstance(answer, wire.OperationList) and unrecorded:
         return replace(

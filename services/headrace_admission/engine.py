@@ -260,7 +260,7 @@ class AdmissionEngine:
     def _follow_clock(self, transaction: Transaction, now: Moment) -> None:
         """Record a move of the wall clock, so that no operation ends early or late because the clock was set.
 
-        If the clock is set while no process leads, that is not noticed: the time until the next decision counts by the wall clock.
+        A move of the clock while no process leads is not noticed: the time until the next decision counts by the wall clock.
         """
         clock_ms = now.wall_ms - now.steady_ns // NS_PER_MS
         moved_ms = 0 if self._clock_ms is None else clock_ms - self._clock_ms

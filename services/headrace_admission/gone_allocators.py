@@ -1,7 +1,8 @@
-"""Find trees whose allocator does not come back, so that other trees can take over their jobs of operations that have several trees.
+"""Find trees whose allocator does not come back.
 
-Once the lease of its nodes is over, nothing runs in such a tree any more: a runner ends its jobs before the lease is over if no
-heartbeat is answered.
+If an operation has several trees, its other trees can then take over the jobs that such a tree holds. No job runs twice: a runner ends its
+jobs before the lease of its node is over if no heartbeat is answered. So once the leases of all nodes are over, nothing runs in the tree
+any more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headrace.wire.nodes import GiveUpNode, LongestLeaseRecord
 #: Seconds after its last renewal during which an allocator may still have answered a heartbeat.
 _MARGIN_S: Final = 2 * LEASE_S
 _ANSWER_S: Final = 1.0
-#: Name that no node has, so that the request changes nothing.
+#: Name that no node has. A request to give up this node changes nothing; the answer shows that the allocator is there.
 _NO_NODE: Final = NodeName("")
 
 

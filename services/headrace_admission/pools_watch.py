@@ -23,8 +23,8 @@ from headrace_admission.state.rules import TreeRules, rules_of
 from headrace_admission.state.tree_book import TreeBook
 
 _RETRY_S: Final = 0.5
-#: Seconds after this process received a write during which the mirror may not have it yet, so that the bucket itself is asked. After that
-#: time the write is stored or never will be, and the mirror has read the bucket by itself more than once.
+#: For this many seconds after this process heard of a write, the mirror may lack the write, so the bucket itself is asked. After these
+#: seconds the write is stored or has failed for good, and the mirror has since read the bucket by itself more than once.
 _MAY_LACK_IT_S: Final = 12.0
 
 
@@ -39,7 +39,7 @@ class PoolsWatch:
         self._mirror: Mirror | None = None
         self._writes: Writes | None = None
         self._heard = 0
-        #: Steady time in seconds until which the mirror may lack a write that a client knows of.
+        #: Steady time in seconds. Until then a client may know of a write to the bucket that the mirror does not have yet.
         self._may_lack_until_s = math.inf
         #: Number of reads of the bucket that have begun, and the number of the newest read that succeeded.
         self._looks = self._last_good_look = 0
@@ -70,7 +70,7 @@ class PoolsWatch:
     async def _wait_for_revision(self, revision: int, timeout_s: float) -> NotReady | None:
         """Wait until the mirror has a revision. A revision that the bucket does not have is refused at once.
 
-        A revision that was sent to a client is in the bucket, unless the bucket lost it.
+        A client learns a revision only after the bucket has stored it. So if the bucket does not have a revision, it has lost changes.
         """
         assert self._mirror is not None
         if revision <= self._mirror.revision:
@@ -84,7 +84,10 @@ class PoolsWatch:
         return NotReady(why, revision=known)
 
     async def _look_once_more(self, timeout_s: float) -> bool:
-        """Wait until the mirror has what the bucket has now. One look serves all requests that came before it began."""
+        """Wait until the mirror has everything that the bucket has now. Return False if reading fails or takes too long.
+
+        Concurrent calls share a read of the bucket: one read serves all calls that were made before the read began.
+        """
         begun = self._looks
         with anyio.move_on_after(timeout_s):
             async with self._looking:
@@ -116,7 +119,7 @@ class PoolsWatch:
     async def wait_for_start(
         self, books: Mapping[TreeName, TreeBook], request: StartOperation, user: str
     ) -> BadRequest | NotReady | None:
-        """Wait for the pool of a start as `wait_for_pool` does. A user without a legal name is refused."""
+        """Wait until the pool of a start is known, in the same way as `wait_for_pool`. A user whose name is not legal is refused."""
         spec = request.spec
         tree = spec.pool_trees[0] if spec.pool_trees else spec.tree
         try:

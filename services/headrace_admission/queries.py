@@ -61,7 +61,7 @@ _WAITING: Final = "waiting"
 
 
 class Queues:
-    """The positions in the queues at one time. Each queue is counted once, when it is first needed."""
+    """The positions of operations in the queues at one time. Each queue is counted once, when a position in it is first needed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -101,7 +101,7 @@ class Queues:
 
 
 def not_found(state: State, name: str) -> NotFound:
-    """Return the refusal for an unknown operation, with new operations whose names begin in the same way, if there are any."""
+    """Return the refusal for an unknown operation. It names recent operations whose ids begin in the same way, if there are any."""
     newest = list(islice(reversed(state.operations), _MOST_COMPARED)) if name else []
     for letters in sorted({len(name), *(least for least in _BEGINNINGS if least < len(name))}, reverse=True):
         similar: list[str] = list(
@@ -140,7 +140,7 @@ def list_operations(state: State, request: wire.ListOperations) -> wire.Operatio
 
 
 def _ordered(state: State, request: wire.ListOperations) -> Iterable[Operation]:
-    """Return the operations that a list may have, in its order."""
+    """Return the operations from which a list is made, in the order that the request names."""
     operations: Iterable[Operation] = reversed(state.operations.values())
     if request.operations:
         operations = [each for name in request.operations if (each := state.operations.get(name)) is not None]
@@ -192,7 +192,7 @@ def explain_operation(state: State, request: wire.ExplainOperation) -> wire.Oper
 
 
 def count_pools(state: State, request: wire.CountPools) -> wire.PoolCounts | NotFound:
-    """Return the pools of a tree by name, including ephemeral pools, with the counts that their limits bound."""
+    """Return the pools of a tree by name, including ephemeral pools. Each has its counts of operations and the limits of these counts."""
     tree, configured = request.tree, state.configuration.trees
     if tree not in configured:
         return NotFound("tree", tree, near=near(tree, configured))
@@ -217,7 +217,7 @@ def lost_work(state: State, request: GetLostWork) -> LostWorkTold | NotFound:
     tree, configured = request.tree, state.configuration.trees
     if tree not in configured:
         return NotFound("tree", tree, near=near(tree, configured))
-    # For the whole tree, removed pools count too.
+    # In the answer for a whole tree, the work lost in removed pools counts too.
     pools = None if request.pool == ROOT_POOL else set(state.books[tree].with_all_below(request.pool))
     lost = state.lost_work.told(tree, pools, request.since_ms, request.until_ms)
     return LostWorkTold(request.pool, tree, lost, state.lost_work.kept_since_ms)
@@ -282,7 +282,8 @@ def _is_known_in(tree: TreeName, operation: Operation) -> bool:
         return is_in_tree
     if owners.count(tree):
         return True
-    # If no tree has a job of an ending operation, some tree must still release the operation.
+    # An ending operation is known only in trees that hold jobs of it. If no tree holds any, the operation stays known in its trees, so that
+    # one of them releases it.
     return is_in_tree and not (is_ending(operation.state) and owners.owning_trees())
 
 

@@ -1,7 +1,4 @@
-"""The shell of admission: it receives a request, calls the engine and records the events.
-
-Only then does it answer and publish.
-"""
+"""The shell of admission: it receives a request, calls the engine, records the events, and then answers and publishes."""
 
 from __future__ import annotations
 
@@ -56,7 +53,7 @@ from headrace_admission.state.state import State
 from headrace_admission.views import OperationViews
 
 Handler = Callable[[Any, Caller], Awaitable[msgspec.Struct]]
-#: A subject or the verb of a user, the type of the message, and its handler.
+#: A kind of request that is served: its subject (or its verb, if users send it), the type of its message, and its handler.
 _Served = tuple[str, Any, Handler]
 _STOP_FLUSH_S: Final = 3.0
 _LOOK_AT_ALLOCATORS_S: Final = 5.0
@@ -275,7 +272,7 @@ class AdmissionService:
         ]
 
     def _knowing(self, handler: Handler) -> Handler:
-        """Return the handler of a user's requests, called when the groups of the user are known."""
+        """Return a handler that waits until the groups of the user are known, and then calls `handler`."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
             await self._groups.know(caller.name)
@@ -286,9 +283,9 @@ class AdmissionService:
     # --- requests -------------------------------------------------------------------------------------------------
 
     def _asking(self, question: Callable[[State, Any], msgspec.Struct]) -> Handler:
-        """Return the handler of requests that only read and take long.
+        """Return a handler for requests that only read the state but take long.
 
-        The handler gives up its turn before it waits for the log.
+        The handler waits for its turn among such requests. It ends the turn before it waits for the log.
         """
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
@@ -299,7 +296,7 @@ class AdmissionService:
         return handle
 
     def _asking_as_user(self, question: Callable[[State, Any, str], msgspec.Struct]) -> Handler:
-        """Return the handler of requests that only read and take long, like `_asking`, for answers that depend on the user."""
+        """Return a handler as `_asking` does, for questions whose answers depend on the user."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
             return await self._asking(lambda state, asked: question(state, asked, caller.name))(request, caller)
@@ -307,7 +304,7 @@ class AdmissionService:
         return handle
 
     def _deciding(self, on_request: Callable[[Any, Moment], Decision]) -> Handler:
-        """Return the handler of an allocator's requests that the engine decides."""
+        """Return a handler that passes the requests of an allocator to a decision of the engine."""
 
         async def handle(request: Any, _caller: Caller) -> msgspec.Struct:
             # A term that no allocator has taken must not be recorded, since allocators with a lower, real term would be refused
@@ -320,7 +317,7 @@ class AdmissionService:
         return handle
 
     def _deciding_for_user(self, on_request: Callable[[Any, str, Moment], Decision]) -> Handler:
-        """Return the handler of a user's requests that the engine decides."""
+        """Return a handler that passes the requests of a user to a decision of the engine."""
 
         async def handle(request: Any, caller: Caller) -> msgspec.Struct:
             return await self._decide(lambda now: on_request(request, caller.name, now))
@@ -363,7 +360,7 @@ class AdmissionService:
         operation = self.engine.state.operations.get(request.operation)
         pools = {TreeName(tree): said.pool for tree, said in request.scheduling_options_per_pool_tree.items()}
         if operation is not None:
-            # Whether the operation may run in another pool depends on its owner.
+            # The groups of the owner decide whether the operation may run in another pool.
             await self._groups.know(operation.user)
         if operation is not None and request.pool is not None:
             pools.setdefault(operation.spec.tree, request.pool)
@@ -444,7 +441,7 @@ class AdmissionService:
         return NotReady(self._recorder.appender.why_waiting)
 
     def _busy(self) -> Busy | None:
-        """Return the refusal while too many requests wait for the log or one of them waits too long, else None."""
+        """Return a refusal if too many requests wait for the log, or if the oldest of them has waited too long; else None."""
         appender = self._recorder.appender
         oldest_ms = int(appender.oldest_waiting_s(self._runtime.clock.steady_s()) * 1000)
         if appender.waiting > self._settings.most_waiting or oldest_ms > self._settings.longest_waiting_ms:
@@ -527,7 +524,7 @@ class AdmissionService:
             took_s = self._shell.now().steady_s - began.steady_s
 
     def _note_ends(self, events: Sequence[Event], says: str) -> None:
-        """Record events, and log the operations that end by them with the reason."""
+        """Record events, and log the name and the reason of each operation that they end."""
         for event in events:
             if isinstance(event, OperationStateChanged) and event.reason:
                 self._log.info(says, operation=event.operation, why=event.reason)
