@@ -1,7 +1,7 @@
 """The command that runs a job in an image, by the container runtime of the host. Pure.
 
 The container shares the host's network and IPC, the account, the limits and the cgroup of the job, and the folders that the job needs, at
-their own paths. Only files and process ids are its own.
+their own paths. Its process ids and its other files are its own.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ class ContainerRuntime(msgspec.Struct, frozen=True):
     oci_runtime: str = ""
     #: Path of a static init program, which passes signals on; empty: the command is process 1 and must handle signals itself.
     init: str = ""
-    #: Limits of a process, as `nofile=1024:4096`.
+    #: Limits of a process, such as `nofile=1024:4096`.
     ulimits: tuple[str, ...] = ()
     #: True if the host describes its NVIDIA devices for containers (CDI, Container Device Interface).
     has_cdi: bool = False
     #: Device files that every job with a GPU needs.
     gpu_files: tuple[str, ...] = ()
-    #: True if the host has message queues (`/dev/mqueue`). Without them Podman cannot give the host's IPC to a container of an account.
-    #: Such a container gets the shared memory of the host only.
+    #: True if the host has message queues (`/dev/mqueue`). Without them, Podman can give the host's IPC only to a container that runs as
+    #: root. Any other container then gets only the shared memory of the host.
     has_queues: bool = True
 
     @property
@@ -166,10 +166,11 @@ def _by_podman(runtime: ContainerRuntime, job: JobInImage, folders: Sequence[str
         *(f"--device={each}" for each in (gpus if devices.ids else ())),
         *((f"--workdir={job.folder}",) if job.folder else ()),
     ]
-    # What the job changes in the image's files is written to a layer of the container, which is removed with the container.
+    # Changes of the job to files of the image are written to a layer of the container. The layer is removed with the container.
     image = ("--rootfs", f"{job.image}:O") if is_path(job.image) else (podman_name(job.image),)
     podman = [runtime.program, "--cgroup-manager=cgroupfs", f"--runtime={runtime.oci_runtime}", "run"]
-    # Podman passes little else than variables of the locale to its helper, so the runner sets the markers under that prefix too.
+    # Podman passes little else than variables of the locale to its helper. So the runner sets the markers a second time, with the prefix of
+    # such variables.
     return InContainer(
         ["/bin/sh", "-c", _AS_ROOT if job.is_root else _AS_ACCOUNT, "sh", *podman, *options, *image, *job.argv],
         {name: job.environment[name] for name in by_name},

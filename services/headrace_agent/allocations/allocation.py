@@ -87,7 +87,7 @@ class Allocation(msgspec.Struct):
     gpus: tuple[str, ...] = ()
     jobs_ended: int = 0
     jobs_ended_ms: int = 0
-    #: The cached report; dropped at each change. Most allocations are the same in one heartbeat after another.
+    #: The cached report; dropped at each change. Most allocations do not change from one heartbeat to the next.
     _report: AllocationReport | None = None
 
     def __setattr__(self, name: str, value: object) -> None:
