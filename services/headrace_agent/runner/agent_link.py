@@ -1,8 +1,9 @@
 """The runner's end of the connection to the agent: a unix socket with one connected agent at a time.
 
-A connection becomes that of the agent when `Hello` arrives on it, and replaces the connection before it. Until then the runner sends
-nothing on the new connection. A connection that sends something else, or that belongs to another user, is closed and counted. The jobs
-are not affected. An order of the agent that cannot be read ends its own job: see `unreadable_messages`.
+A new connection becomes the agent's connection when `Hello` arrives on it. The agent's earlier connection is then closed. Before
+`Hello` the runner sends nothing on the new connection. A connection is closed and counted if something else arrives on it, or if it
+belongs to another user. The jobs are not affected. If an order of the agent cannot be read, only the job that the order is about
+ends: see `unreadable_messages`.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class AgentLink:
             self._close(self._agent, "it does not read")
             return
         may_wait = isinstance(message, Ended) and message.followed_by is not None
-        # The report that a queued job started follows the report of its predecessor's end at once, and may wait together with it.
+        # The report that a queued job has started directly follows the report of the previous job's end, so both reports may wait together.
         self._is_urgent = self._is_urgent or not (may_wait or (isinstance(message, Started) and connection.outbox))
         frame = pack(message)
         connection.outbox.append(memoryview(frame))

@@ -24,7 +24,7 @@ class Signal(NamedTuple):
 
 
 class TellDeadline(NamedTuple):
-    """Write the time of the job's kill, in Unix time, into the file."""
+    """Write the time at which the job will be killed into the file `path`. `at_ms` is in milliseconds of Unix time."""
 
     path: str
     at_ms: int
@@ -49,7 +49,7 @@ class SendToAgent(NamedTuple):
 
 
 class EndRunner(NamedTuple):
-    """End the runner: nothing runs, and nothing will."""
+    """End the runner, because it was ordered to end all jobs. All jobs have ended, or had their time to end."""
 
 
 RunnerEffect = Launch | Signal | TellDeadline | Keep | Drop | SendToAgent | EndRunner
@@ -62,7 +62,7 @@ class JobExit(msgspec.Struct, frozen=True):
     main_ended_ns: int = 0
     exit_code: int | None = None
     signal: int | None = None
-    #: Why the job failed regardless of its exit code (out of memory, a log that could not be written); empty: the exit code decides.
+    #: Reason why the job failed, whatever its exit code is (out of memory, a log that could not be written); empty: the exit code decides.
     failure: str = ""
     stderr_tail: str = ""
     cpu_ms: int = 0

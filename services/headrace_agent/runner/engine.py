@@ -1,4 +1,4 @@
-"""The runner's decisions: which jobs it has, the state of each, and what must be done about it and when.
+"""The runner's decisions: which jobs it has, the state of each job, and what the runner does about each job and when.
 
 Invariants (`check`):
 
@@ -48,8 +48,9 @@ _OWN_TIMEOUT_MS = 5_000
 
 
 class RunnerEngine:
-    """The decisions about all jobs of a runner. `most_jobs` is the number of jobs that may be live at once, as far as file descriptors
-    suffice.
+    """The decisions about all jobs of a runner.
+
+    `most_jobs` is the number of jobs that may be live at once. It depends on the number of files that the runner may open.
     """
 
     def __init__(self, most_jobs: int = 100_000) -> None:
@@ -73,7 +74,7 @@ class RunnerEngine:
         return Outcome(None, [SendToAgent(Ended(end)) for end in ends])
 
     def on_hello(self, about: About, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Send the full report to a new agent, and drop all queued jobs of the agent before."""
+        """Send the full report to a new agent, and drop all jobs that the previous agent had queued."""
         for job in self._live.values():
             job.ahead.clear()
         # A starting job is in the full report too: otherwise the allocator would give it to another node.
@@ -93,7 +94,7 @@ class RunnerEngine:
         return Outcome(None, [SendToAgent(picture)])
 
     def on_run(self, run: Run, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Start a job that is not known. For a known job its state is sent again."""
+        """Start a job that the runner does not know yet. For a job that the runner knows, send the state of the job again."""
         ended = self._ended.get(run.job)
         if ended is not None:
             return Outcome(None, [SendToAgent(Ended(ended))])
@@ -114,7 +115,7 @@ class RunnerEngine:
         return Outcome(None, [Launch(run)])
 
     def on_run_ahead(self, order: RunAhead, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Queue a job behind the live job of its allocation. Without a live job it is dropped."""
+        """Queue a job behind the live job of its allocation. If the allocation has no live job, the order is dropped."""
         before = self._newest.get(order.run.allocation)
         if before is not None:
             before.ahead.append(order.run)
@@ -148,8 +149,9 @@ class RunnerEngine:
     ) -> Outcome[None, RunnerEffect]:
         """Record that a job could not be started.
 
-        With an exit code the job failed, as in a shell. Without an exit code it is a host fault, and the job counts as aborted.
-        A job that was to be stopped meanwhile ends with the reason of that stop.
+        With an exit code the job counts as failed, like a command that a shell cannot run. Without an exit code the host is at
+        fault, and the job counts as aborted. If the job was already ordered to stop, it ends with the result and the reason of that
+        order.
         """
         job, exit = self._remove(key), JobExit(exit_code=exit_code)
         if job.stop is not None:
@@ -196,7 +198,7 @@ class RunnerEngine:
         return Outcome(None, self._stop_live(order.job, stop, now))
 
     def on_end_all(self, order: EndAll, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Interrupt all jobs. From now on none starts, and the runner exits after the last job has ended."""
+        """Interrupt all jobs. From now on no job starts, and the runner exits after the last job has ended."""
         stop = Stop(JobResult.ABORTED, order.reason, order.timeout_ms)
         if self._end_all is None:
             self._end_all = stop
@@ -205,7 +207,10 @@ class RunnerEngine:
         return Outcome(None, self._interruptions.interrupt_all(stop, now) + self._leave())
 
     def on_left(self, key: JobKey, now: Moment) -> Outcome[None, RunnerEffect]:
-        """Stop a job whose terminal was left. It counts as failed, so that it is not started again without a person."""
+        """Stop a job because no person is connected to its terminal any more.
+
+        The job counts as failed, so that it is not started again without a person.
+        """
         job = self._live.get(key)
         if job is None:
             return Outcome(None)
@@ -357,7 +362,7 @@ class RunnerEngine:
         return None
 
     def _enforce_lease(self, lease: NodeLease, now: Moment) -> list[RunnerEffect]:
-        """End all jobs. The time until their kill begins at the end of the lease, not when the runner notices the end."""
+        """End all jobs. Their time until the kill is counted from the end of the lease, even if the runner notices the end late."""
         left_ms = lease.timeout_ms - (now.steady_ns - lease.until_boottime_ns) // NS_PER_MS
         reason = "the lease of the node ended: no heartbeat of the node was answered in time"
         late_ms = (now.steady_ns - lease.until_boottime_ns) // NS_PER_MS

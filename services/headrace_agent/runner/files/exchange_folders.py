@@ -1,7 +1,7 @@
-"""The exchange folder of a host, and the folders in it of jobs that have an account.
+"""The exchange folder of a host, and the folders inside it: one for each job that has an account.
 
-Only the runner and the agent write into the exchange folder itself, so no account can replace what lies there. A job with an
-account has its own folder in it, which no other account can enter.
+Only the runner and the agent write into the exchange folder itself, so no account can replace its entries. No other account can
+enter the folder of a job.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def open_exchange(folder: str) -> int:
 
 
 def make_job_folder(path: str, account: Account) -> None:
-    """Make the folder of a job with an account in the exchange folder, for that account only.
+    """Make the folder of one job in the exchange folder. It belongs to the job's account, and no other account can enter it.
 
     A folder from an earlier start of the job is renamed. Raises OSError.
     """

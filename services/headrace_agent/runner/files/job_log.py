@@ -1,9 +1,9 @@
-"""The log of a job: two streams, each a file that holds the newest output within its cap.
+"""The log of a job: two streams, each of which keeps its newest output and never exceeds its cap.
 
-When a file has reached half of the cap it is renamed to `….1`, replacing the older file of that name, and a new file is begun.
-Offsets into a stream are logical: they count every byte that the job ever wrote. From the first rotation on a third file,
-`….at`, holds the inode of one of the two files and the offset with which it begins. A reader can derive the offsets from the
-third file at any time, even if the runner was killed during a rotation (`headrace_agent.job_logs.reader`).
+When the file of a stream has reached half of the cap, it is renamed to `….1`, replacing the older file of that name, and a new file
+is begun. Offsets into a stream are logical: they count every byte that the job ever wrote. From the first rotation on, a third
+file, `….at`, holds the inode of one of the two files and the offset of the first byte of that file. A reader can derive all offsets
+from the third file at any time, even if the runner was killed during a rotation (`headrace_agent.job_logs.reader`).
 """
 
 from __future__ import annotations

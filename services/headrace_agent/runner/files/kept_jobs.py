@@ -35,7 +35,7 @@ class JobRecord(msgspec.Struct, frozen=True, tag="job"):
 
     job: JobKey
     allocation: str
-    #: Identity of the boot: a process of another boot is certainly gone.
+    #: Identity of the boot in which the job was started. After another boot of the host, the job's process certainly does not exist.
     boot: str
     #: Record of the decision that started the allocation, for the report of a lost job; None in files of older versions.
     start: StartRecord | None = None

@@ -18,7 +18,7 @@ class _Held(msgspec.Struct):
 
 
 class Retention:
-    """The sizes of the logs of each operation. Times are seconds of Unix time."""
+    """Keeps the size of each operation's logs, and chooses the logs to remove. Times are seconds of Unix time."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -53,7 +53,7 @@ class Retention:
 
     @property
     def next_is_due(self) -> bool:
-        """True if the logs exceed the bound and an operation without a job here has logs to remove."""
+        """True if the logs exceed the bound, and at least one operation that has logs here has no running job here."""
         return self.total_bytes > self._most_bytes and any(held.jobs == 0 for held in self._held.values())
 
     def next_to_go(self) -> str | None:

@@ -51,7 +51,7 @@ class Removal:
                 found = self._files.entries(folder, entries)
             except OSError:
                 self._folders.popleft()
-                # The entry may be a file. Anything else is left for the next runner.
+                # The entry may be a file, so it is removed as a file. If that fails too, the entry is left for the next runner.
                 self._unlink(folder)
                 continue
             is_cleared = all([self._clear(f"{folder}/{entry.name}", is_folder=entry.is_folder) for entry in found])
@@ -73,7 +73,7 @@ class Removal:
         return True
 
     def _move(self, path: str) -> None:
-        # The entry may be a file. Any other reason for the error shows when it is moved.
+        # The entry may be a file, which need not be unlocked. If unlocking failed for another reason, renaming shows whether it matters.
         with contextlib.suppress(OSError):
             # A folder that its owner may not write in can be renamed only within its parent folder, so it is unlocked first.
             self._files.unlock(path)

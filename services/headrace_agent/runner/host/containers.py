@@ -28,9 +28,10 @@ class Container(NamedTuple):
     namespaces: list[str]
 
     def command(self, argv: list[str]) -> tuple[list[str], dict[str, str]]:
-        """Return what runs `argv` in the container, in the folder of its first process, and the environment for it.
+        """Return a command that runs `argv` in the container, and the environment for it.
 
-        Raises `FileNotFoundError` if the host lacks nsenter.
+        The command runs in the working folder of the container's first process. Raises `FileNotFoundError` if the host lacks
+        nsenter.
         """
         import shutil  # half a megabyte that most runners never need
 

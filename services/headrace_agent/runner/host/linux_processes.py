@@ -24,8 +24,8 @@ _PROC_BYTES = 4096
 _DEAD = (b"Z", b"X", b"x")
 #: Position of the start time among the fields of /proc/<pid>/stat, where the state has position 0. proc(5) calls it field 22.
 _BEGUN = 19
-#: Positions of the address of the code, and of the addresses at which the environment begins and ends: fields 26, 50 and 51.
-#: The first of them is 0 only during exec, which sets it last, and for a process without memory.
+#: Positions of three addresses: the address of the process's code, and those at which its environment begins and ends. proc(5) calls them
+#: fields 26, 50 and 51. The address of the code is 0 only during exec, which sets it last, and for a process without memory.
 _CODE_ADDRESS = 23
 _ENVIRONMENT_BEGINS = 47
 _ENVIRONMENT_ENDS = 48
@@ -144,7 +144,8 @@ class LinuxProcesses:
     def is_copy(self, pid: int) -> bool:
         """True if another process has the command line of a runner of this state folder.
 
-        This process holds the folder's lock, so the other process is a job of an earlier runner that was still starting.
+        This process holds the lock of the folder, so the other process is no runner. It is the process of a job that an earlier
+        runner was starting, and does not run the program of the job yet.
         """
         try:
             words = _read_all(f"/proc/{pid}/cmdline").split(b"\0")
@@ -167,7 +168,7 @@ class LinuxProcesses:
         if not environment and _is_changing(pid):
             return None
         variables = environment.split(b"\0")
-        # A job of an older version has no runner variable. The path of one folder may be spelled in two ways.
+        # A job of an older version has no variable `RUNNER_MARKER`. The paths are resolved, because one folder may have two paths.
         runner = _value(variables, RUNNER_MARKER)
         if runner not in ("", self._runner) and os.path.realpath(runner) != os.path.realpath(self._runner):
             return ""
@@ -175,7 +176,7 @@ class LinuxProcesses:
 
 
 def _is_there(send: Callable[[], None]) -> bool:
-    """Return False if no process exists to which a signal could go."""
+    """Return False if the process that `send` signals does not exist."""
     try:
         send()
     except ProcessLookupError:
@@ -210,7 +211,10 @@ def _all_of(fd: int) -> bytes:
 
 
 def _stat_fields(pid: int) -> list[bytes] | None:
-    """Return the fields behind the name, which may contain blanks and brackets. Index 0 is the state (field 3)."""
+    """Return the fields of /proc/<pid>/stat behind the process's name, which may contain blanks and brackets.
+
+    Index 0 is the state, which proc(5) calls field 3.
+    """
     try:
         return _read_all(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
@@ -218,10 +222,11 @@ def _stat_fields(pid: int) -> list[bytes] | None:
 
 
 def _is_changing(pid: int) -> bool:
-    """True during exec, and while the process ends. Its environment cannot be read then.
+    """True while the process is in exec, and while it ends. Its environment cannot be read then.
 
-    A process that ends has no memory any more, and the runner's account may not read it. Until it has ended, its children are not the
-    runner's. Without permission to read a process the fields of its environment are 0.
+    A process that is ending has no memory any more, and the runner's account has no permission to read its environment. Until the
+    process has ended, its children do not become children of the runner. If the runner has no permission to read a process at all,
+    the kernel shows 0 for the addresses of the process's environment.
     """
     fields = _stat_fields(pid)
     if fields is None:
