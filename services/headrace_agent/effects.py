@@ -47,7 +47,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 class Trouble(enum.StrEnum):
-    """The kinds of problems for which jobs cannot start, as the shell reports them."""
+    """The kinds of problems that keep jobs from starting, as the shell reports them."""
 
     #: The runner is not connected. Its jobs are as it last reported them, or not known yet.
     RUNNER_AWAY = "runner_away"
@@ -70,7 +70,7 @@ class Beat(msgspec.Struct, frozen=True):
 class SendToRunner(msgspec.Struct, frozen=True):
     """Send this message to the runner if it is connected.
 
-    Otherwise it is dropped; the runner's next full report makes up for it.
+    If the runner is not connected, the message is dropped. The runner's next full report makes up for the lost message.
     """
 
     message: ToRunner

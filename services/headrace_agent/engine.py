@@ -57,8 +57,8 @@ from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_ar
 
 #: Upper bound of unacknowledged job ends. When it is reached, no further job starts.
 MOST_UNRECORDED_ENDS: Final = 5_000
-#: Milliseconds between the time at which the runner ends its jobs and the time at which they are given to other nodes; at most
-#: half of the lease. Half of this margin is for jobs that ignore SIGTERM, the other half for the kill itself.
+#: Milliseconds from the time at which the runner ends its jobs to the time at which the allocator may give the jobs to other nodes. The
+#: margin is at most half of the lease. The first half of the margin is for jobs that ignore SIGTERM, the second half for the kill itself.
 _LEASE_MARGIN_MS: Final = 10_000
 #: The latest end of a lease that the runner accepts, in nanoseconds of CLOCK_BOOTTIME.
 _LATEST_NS: Final = 2**62
@@ -90,7 +90,7 @@ class AgentEngine:
         self._stopping = Stopping(identity.stop_timeout_ms)
         self._starts = UnsentStartRecords()
         self._limits = ""
-        #: Why the tree assigns nothing to this node, as the newest answer said; empty: it may get jobs.
+        #: Reason why the tree assigns nothing to this node, from the newest answer to a heartbeat; empty: the node may get jobs.
         self._left_out = ""
         self._trouble: dict[Trouble, str] = {Trouble.RUNNER_AWAY: "the runner is not connected yet"}
         self._enrolling = False
@@ -160,7 +160,7 @@ class AgentEngine:
         return self._done(effects, now)
 
     def on_heartbeat_lost(self, seq: int, unit: float, now: Moment) -> Outcome[None, AgentEffect]:
-        """Record that the heartbeat `seq` got no answer, or none that was obeyed.
+        """Record that the heartbeat `seq` got no answer, or an answer that was not obeyed.
 
         `unit` in [0, 1) spreads the pauses of many nodes before the next heartbeat.
         """

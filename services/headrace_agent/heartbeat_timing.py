@@ -14,17 +14,17 @@ from headrace.wire.heartbeat import HeartbeatReason
 #: Shortest time between two heartbeats, so that jobs which end one right after the other are reported together. The heartbeat
 #: about the end of the last job on the node is sent without this wait.
 _GAP_NS: Final = 10 * NS_PER_MS
-#: Every heartbeat, also the one about the last job, waits at least this part (1/100) of the period that the allocator asked
-#: for. The allocator asks for longer periods with more nodes and under load: a node with one short job after another would
-#: otherwise take as much of the allocator's time as a thousand other nodes. A nudge ends this pause.
+#: Every heartbeat, even the heartbeat about the end of the last job, waits at least this part (1/100) of the period that the allocator
+#: asked for. The allocator asks for longer periods if it has more nodes or is under load. Without this wait, a node that runs one short job
+#: after another would take as much of the allocator's time as a thousand other nodes. A nudge ends the wait.
 _PART_OF_PACE: Final = 100
 #: Shortest time between two heartbeats if every reason for the second heartbeat may wait.
 _TOGETHER_NS: Final = 100 * NS_PER_MS
 #: Pause before the next heartbeat after one was lost, at least an eighth of the period that the allocator asked for. It doubles with each
 #: further loss. An allocator that is too busy to answer would only get busier from quick retries.
 _FIRST_PAUSE_NS: Final = 500 * NS_PER_MS
-#: Upper bound of the pause after lost heartbeats; a longer period that the allocator asked for replaces it. Ten thousand nodes then
-#: send 2,000 heartbeats a second.
+#: Upper bound of the pause after lost heartbeats. If the allocator asked for a longer period, the period is the upper bound. With pauses of
+#: 5 s, ten thousand nodes send 2,000 heartbeats a second.
 _LONGEST_PAUSE_NS: Final = 5_000 * NS_PER_MS
 _PAUSE_WHILE_STOPPING_NS: Final = 500 * NS_PER_MS
 #: Time that the first heartbeat waits for the enrolment, so that it does not come from an unknown node.
@@ -79,8 +79,8 @@ class Pulse:
     def want(self, reason: HeartbeatReason, *, may_wait: bool = False, is_last: bool = False) -> None:
         """Ask for a heartbeat: it is sent as soon as no other heartbeat is in flight and no pause holds.
 
-        With `may_wait` it waits up to a tenth of a second for further reasons. With `is_last` it does not wait: no other end
-        follows the end of the last job, and the node has nothing left to run.
+        With `may_wait` the heartbeat waits up to a tenth of a second for further reasons. `is_last` says that the last job of the
+        node has ended. The heartbeat then does not wait for ends of further jobs, because the node runs no further job.
         """
         self._is_last = self._is_last or is_last
         self._may_wait = may_wait and (self._wanted is None or self._may_wait)
@@ -94,7 +94,7 @@ class Pulse:
     def begin_heartbeat(self, now_ns: int) -> HeartbeatReason | None:
         """Return the reason to send a heartbeat now, or None if it is not time yet.
 
-        With a reason, a heartbeat with a new `seq` is in flight afterwards.
+        If a reason is returned, a heartbeat with a new `seq` is in flight from now on.
         """
         next_ns = self.next_ns()
         if next_ns is None or now_ns < next_ns:

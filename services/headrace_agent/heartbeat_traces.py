@@ -22,7 +22,7 @@ _WAIT_S: Final = 3.0
 
 
 class HeartbeatTraces:
-    """Traces the next heartbeat after a request. `beat` sends that heartbeat at once."""
+    """Traces heartbeats on request. After a request, `beat` sends the next heartbeat at once, and this heartbeat is traced."""
 
     def __init__(self, person: Callable[[str], Person], beat: Callable[[], None]) -> None:
         self._person = person

@@ -1,4 +1,4 @@
-"""The command of one job: its line in place of `{}`, and the files that it writes and reads. Pure."""
+"""The command of one job: `{}` is replaced by the job's line, and the job's input and output are connected to files. Pure."""
 
 from __future__ import annotations
 
@@ -45,21 +45,24 @@ def job_index(spec: JobSpec, key: JobKey) -> int:
 
 
 def job_line(spec: JobSpec, key: JobKey) -> str | None:
-    """Return the line of a job, or None if its operation has none for it."""
+    """Return the line that replaces `{}` in the command of this job, or None if its operation has no line for this job."""
     index = job_index(spec, key)
     return spec.lines[index] if index < len(spec.lines) else None
 
 
 def job_argv(spec: JobSpec, key: JobKey) -> list[str]:
-    """Return program and arguments of a job as its operation names them, with the job's line. Raises `BadInput` if they are too long."""
+    """Return the program and the arguments of a job, with the job's line in place of `{}`.
+
+    Raises `BadInput` if they are too long.
+    """
     line = job_line(spec, key)
     return spec.argv if line is None else with_line(spec.argv, line)
 
 
 def with_files(spec: JobSpec, key: JobKey, argv: list[str]) -> list[str]:
     """Return the command that opens the files of a job and then runs `argv`."""
-    # If the line of the job names the program, the shell starts the program too. If the program is missing, the shell then reports its
-    # name in the job's log. The runner would report it as the reason of the end, which everybody can see, but lines are confidential.
+    # Lines of jobs are confidential, but everybody can see the reason of a job's end. If a line names a program that is missing, the runner
+    # would put the program's name into the reason. So the shell starts the program: it reports the name in the job's log only.
     is_line = "{}" in spec.argv[0] and job_line(spec, key) is not None
     if not (spec.output or spec.error or spec.stdin or is_line):
         return argv

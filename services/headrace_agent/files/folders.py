@@ -100,7 +100,7 @@ class OperationFolders:
         self._remove(f"{self.folder}/{operation}")
 
     def _make(self) -> None:
-        """Make the outer folders. Raises OSError, even if they exist but belong to another account."""
+        """Make the outer folders. Raises OSError, also if an existing folder belongs to another account."""
         with self._lock:
             for folder in (self._root, self.folder):
                 make_own_folder(folder, _PASSED_THROUGH)

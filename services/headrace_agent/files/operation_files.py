@@ -17,7 +17,7 @@ from headrace.wire.heartbeat import JobSpec, short_text
 
 
 class FilesFault(enum.StrEnum):
-    """The kinds of reasons for which files could not be fetched."""
+    """The kinds of failures to fetch files. The kind decides what happens to the jobs."""
 
     #: The files are lost or damaged: the job fails.
     LOST = "lost"
@@ -92,7 +92,7 @@ class OperationFiles:
             self._failures[operation] = failure
 
     def unused(self, held: Collection[OperationId]) -> list[OperationId]:
-        """Return the operations to ask admission about: operations that have files here but no allocation (`held`)."""
+        """Return the operations to ask admission about: they have files here, but are not in `held`, the operations with allocations."""
         return sorted(self._here - set(held))[:MOST_OPERATIONS_ASKED]
 
     def over(self, operations: Iterable[OperationId], held: Collection[OperationId]) -> list[RemoveFiles]:

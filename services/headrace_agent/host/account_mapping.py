@@ -25,7 +25,8 @@ class AccountMapping(msgspec.Struct, frozen=True):
     by_person: Mapping[str, str] = {}
     #: True if a person who is not in `by_person` has the account with the person's name.
     is_same: bool = False
-    #: Account of all persons to whom neither field above applies. Empty: the agent's own. `NO_ACCOUNT`: none, so their jobs do not start.
+    #: Account of all persons to whom neither `by_person` nor `is_same` applies. Empty: the agent's own account. `NO_ACCOUNT`: these persons
+    #: have no account, so their jobs do not start.
     of_others: str = ""
     #: Smallest uid of an account that a person gets because the account has the person's name. 0: any uid but the superuser's.
     lowest_uid: int = 0

@@ -26,7 +26,7 @@ from headrace.runtime.clock import Clock
 _RENEWED_AFTER: Final = (0.5, 0.6)
 #: Seconds between two reads of the wall clock, which may be set, or advance while the machine sleeps.
 _LOOK_AT_CLOCK_S: Final = 60.0
-#: Pause between two tries, as a part of the time for which the renewal has been due.
+#: Pause between two tries, as a fraction of the time that has passed since the renewal was due.
 _PART_OF_DELAY: Final = 0.05
 _SHORTEST_PAUSE_S: Final = 0.2
 

@@ -33,7 +33,7 @@ def path_with_interpreter(path: str, interpreter_folder: str) -> str:
 def host_environment(own: Mapping[str, str], *, path: str, home: str, user: str) -> dict[str, str]:
     """Return the environment that every job on this host gets.
 
-    `own` is the agent's environment. `home` and `user` are used where `own` has none.
+    `own` is the agent's environment. If `own` does not name a home folder or a user, `home` and `user` are used.
     """
     environment = {"HOME": home, "LANG": _LOCALE, "LC_ALL": _LOCALE, "LOGNAME": user, "USER": user}
     environment.update((name, own[name]) for name in _PASSED_ON if own.get(name))

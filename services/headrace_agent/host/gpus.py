@@ -1,8 +1,8 @@
 """The GPU devices of the host: how they are found, which of them jobs may get, and how a job finds its own devices.
 
-Devices are found by their files. A UUID names an NVIDIA device to CUDA wherever the driver shows it, because CUDA may number
-the devices in another order than their files. AMD devices are numbered by the order of the nodes of their driver (KFD).
-Which job gets which device: `headrace_agent.allocations.node_allocations`.
+Devices are found by their files. CUDA may number NVIDIA devices in another order than their files, so an NVIDIA device is named to
+CUDA by its UUID if the driver shows the UUID. AMD devices are numbered by the order of the nodes of their driver (KFD). Which job
+gets which device: `headrace_agent.allocations.node_allocations`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headrace.wire.heartbeat import GPU_NAME_PATTERN, LONGEST_GPU_NAME, MOST_GPU
 from headrace_agent.container_command import JobDevices
 
 _CUDA: Final = "CUDA_VISIBLE_DEVICES"
-# HIP_VISIBLE_DEVICES is not set: it selects among the devices that ROCR_VISIBLE_DEVICES leaves, so the same numbers in
-# both variables would hide every device but those at the front. HIP reads CUDA_VISIBLE_DEVICES in the same way.
+# HIP_VISIBLE_DEVICES is not set, because it counts anew, from 0, the devices that ROCR_VISIBLE_DEVICES leaves. With 2,3 in both variables a
+# job would find no device. HIP treats CUDA_VISIBLE_DEVICES like HIP_VISIBLE_DEVICES.
 _ROCR: Final = "ROCR_VISIBLE_DEVICES"
 _OWN: Final = "HEADRACE_GPUS"
 _NVIDIA_FILE = re.compile(r"nvidia([0-9]+)\Z")
@@ -85,10 +85,13 @@ def find_gpus(root: Path = Path("/")) -> HostGpus:
 
 
 def offered_gpus(found: HostGpus, names: Iterable[str], count: int | None) -> HostGpus:
-    """Return the devices that the settings `gpus` (names; none: all that were found) and `gpu` (their number) offer.
+    """Choose the devices that jobs may get, by the settings `gpus` and `gpu`. Return all devices, with the chosen ones as `offered`.
 
-    A name is that of a found device or its UUID. Any other name stands for a device that was not found, and is given to the
-    library of the vendor unchanged. Raises `BadInput`.
+    `names` is the setting `gpus`; without names, all devices that were found are chosen. `count` is the setting `gpu`: jobs get
+    only the first `count` chosen devices; None: all of them.
+
+    A name is the name or the UUID of a device that was found. Any other name stands for a device that was not found, and is given
+    to the library of the vendor unchanged. Raises `BadInput`.
     """
     wanted = list(names)
     aliases = {gpu.id: gpu.name for gpu in found.known} | {gpu.name: gpu.name for gpu in found.known}
@@ -135,7 +138,8 @@ def _amd_gpus(root: Path) -> list[Gpu]:
         return []
     found = {int(match[1]) for path in _files(root / "dev/dri") if (match := _RENDER_FILE.match(path.name))}
     nodes = sorted(_files(root / "sys/class/kfd/kfd/topology/nodes"), key=lambda path: (len(path.name), path.name))
-    # The driver lists CPUs too, with the number 0 in place of a render device, which is left out below. It lists no GPUs of other vendors.
+    # The driver also lists CPUs, with the number 0 in place of a render device; the next line leaves them out. The driver does not list
+    # GPUs of other vendors.
     listed = [int(match[1]) for node in nodes if (match := _RENDER_MINOR.search(_text(node / "properties")))]
     minors = [minor for minor in listed if minor in found] if listed else sorted(found)
     return [Gpu(str(place), str(place), f"/dev/dri/renderD{minor}") for place, minor in enumerate(minors)]

@@ -1,4 +1,4 @@
-"""The health command of a host: one run at a time, and why it failed."""
+"""The health command of a host: runs it, at most once at a time, and says why it failed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LAST_OUTPUT_S: Final = 0.2
 
 
 class HealthCommand:
-    """The shell command that checks a host, and its processes that could not be killed.
+    """Runs the shell command that checks a host, and remembers processes of the command that could not be killed.
 
     A process that waits for a broken disk or device does not end when it is killed, and an agent that is not root cannot kill what
     `sudo` started. Such a process counts as a failure at once, and the next run begins only after it has ended.
@@ -54,8 +54,8 @@ class HealthCommand:
                 with anyio.move_on_after(self._timeout_s) as time:
                     await _wait(process, output)
             finally:
-                # Kill the command if it is late, and the children that it left behind. It is reaped only afterwards, so that no other
-                # process can have its pid.
+                # Kill the command if it is late, and kill the children that it left behind. The command is reaped only after that: until it
+                # is reaped, its pid cannot be given to another process.
                 _signal_group(process, signal.SIGKILL)
         with anyio.move_on_after(_LAST_OUTPUT_S):
             await until_ended(process.pid)
@@ -93,7 +93,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
 
 
 def _is_there(process: subprocess.Popen[bytes]) -> bool:
-    """True if a killed process still exists, or if one of its children exists that this process may not kill."""
+    """True if a killed command still exists, or if it left children that this process has no permission to kill."""
     return process.poll() is None or not _signal_group(process, 0)
 
 

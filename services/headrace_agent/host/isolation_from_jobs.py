@@ -24,7 +24,7 @@ class IsolationFromJobs(NamedTuple):
 
     @property
     def word(self) -> str:
-        """Return the isolation in the one word that lists of nodes show."""
+        """Return the isolation as lists of nodes show it: `full` or `none`."""
         return "full" if self.is_full else "none"
 
 

@@ -54,7 +54,7 @@ class JobExchange:
         """Return the progress of jobs in thousandths, as found in the entries `names`.
 
         Entries that belong to no job are removed at the second call that finds them. `jobs` maps all running jobs to their
-        accounts. The caller must look the jobs up after the names. Raises OSError.
+        accounts. The caller must first list the names, and then look up the running jobs. Raises OSError.
         """
         by_name = {job_name(job): job for job in jobs}
         found: dict[JobKey, int] = {}

@@ -38,10 +38,10 @@ def make_own_folder(path: str, mode: int) -> None:
 
 
 def take_own_folder(path: str, mode: int, uid: int | None = None) -> None:
-    """Set these permissions on an existing folder, under the conditions of `make_own_folder`.
+    """Set these permissions on an existing folder, which must meet the conditions of `make_own_folder`, with two exceptions.
 
-    A symbolic link is accepted if it belongs to this account or to root. With `uid` the folder may also belong to that account,
-    and then keeps its permissions. Raises `ForeignFolder`, OSError.
+    A symbolic link is accepted if it belongs to this account or to root. With `uid` the folder may also belong to the account
+    `uid`; such a folder keeps its permissions. Raises `ForeignFolder`, OSError.
     """
     link = os.lstat(path)
     is_link = stat.S_ISLNK(link.st_mode)

@@ -33,7 +33,8 @@ def claim(state: str, holder: FolderHolder, uid: int | None = None) -> int:
     With `uid` the folder may belong to that account. Raises `StateInUse`, `ForeignState`, and OSError if the folder cannot be
     used.
     """
-    # If the path is a symbolic link that the kernel does not follow, this call says that it exists. The next call checks its owner.
+    # If the path is a symbolic link that the kernel does not follow, `makedirs` raises FileExistsError. `take_own_folder` checks the owner
+    # of the link.
     with suppress(FileExistsError):
         os.makedirs(state, mode=0o700, exist_ok=True)
     try:

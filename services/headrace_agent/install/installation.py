@@ -87,14 +87,15 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
     check(place, settings.users, f"{config}: [agent] users", state)
     runner, agent = wanted = units_of(settings, config, place.account)
     runs = is_true("is-active", agent.name)
-    # A runner that was started in another way would hold the state folder, so that the runner of the unit could not use it, and its jobs
-    # would be outside of the cgroup of the unit.
+    # A runner that was started without its unit holds the state folder, so the unit's runner could not use the folder. The jobs of such a
+    # runner would also be outside of the cgroup of the unit.
     for holder, unit_name in _HOLDERS.items():
         if not is_true("is-active", unit_name(settings.node_name())):
             # Any present owner of the folder is accepted: the administrator asked for it, and `own_folder` takes the folder
             # over.
             os.close(claim(str(state), holder, state.stat().st_uid if state.exists() else None))
-    # Files are compared in any case: an earlier run may have been interrupted after it wrote a unit.
+    # The unit files are compared even if this run has nothing else to do: an earlier run may have been interrupted after it wrote a unit
+    # file.
     changed = {
         unit.name
         for unit in wanted
@@ -132,7 +133,7 @@ def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
         yield f"no unit of node {node} is in {place.unit_folder}: nothing to change"
         return
     check_root("remove")
-    # The agent first: it interrupts the jobs, reports their ends, and ends the runner.
+    # The agent is stopped first: it interrupts the jobs, reports their ends, and ends the runner.
     for name in there:
         systemctl("stop", name)
     if agent in there:

@@ -40,7 +40,7 @@ ExecStart={command}
 Environment=HEADRACE_AGENT_STARTS_RUNNER=false
 {account}UMask=0077
 Slice={slice}
-# `systemctl stop` interrupts the jobs. They run on at their runner while the agent is restarted.
+# `systemctl stop` interrupts the jobs. A restart sends this signal instead, and the jobs keep running under their runner.
 RestartKillSignal=SIGUSR2
 TimeoutStopSec={stop_s}
 Restart=on-failure
@@ -65,7 +65,7 @@ Slice={slice}
 Delegate=yes
 # A job that needs too much memory is killed alone.
 OOMPolicy=continue
-# All jobs together leave processes for the rest of the host. The setting job_pids bounds each job.
+# All jobs together cannot use up the processes of the host. The setting job_pids bounds each job.
 TasksMax=80%
 KillMode=mixed
 TimeoutStopSec={stop_s}

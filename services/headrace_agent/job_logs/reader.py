@@ -121,13 +121,14 @@ def _parts(logs: int, name: str, fds: list[int]) -> list[_Part] | None:
     """
     older, newer = _open(logs, f"{name}.1", fds), _open(logs, name, fds)
     inode, start = _place(logs, name, fds)
-    # A rotation in between replaces the older file, so its inode differs. The first file stays open, so its inode is not reused.
+    # If a rotation happened meanwhile, `.1` is another file by now, and has another inode. The first `.1` is kept open here, so its inode
+    # cannot be reused.
     if _inode(_open(logs, f"{name}.1", fds)) != _inode(older):
         return None
     if newer is not None and inode == newer[1]:
         return [*_before(older, start), _Part(newer[0], start, newer[2])]
-    # A runner is between two steps of a rotation, or was killed there: the `.at` file still describes the file that has become the older
-    # one.
+    # The runner is in the middle of a rotation, or was killed there. It has renamed the stream's file to `.1`, but the `.at` file still
+    # holds the inode and the offset of the renamed file.
     older_start = start if older is not None and inode == older[1] else 0
     found = [_Part(older[0], older_start, older[2])] if older is not None else []
     if newer is not None:
@@ -155,7 +156,10 @@ def _inode(file: tuple[int, int, int] | None) -> int:
 
 
 def _place(logs: int, name: str, fds: list[int]) -> tuple[int, int]:
-    """Return the inode in the `.at` file and the offset at which the file of that inode begins; zeros before the first rotation."""
+    """Return the content of the `.at` file: an inode, and the offset of the first byte of the file with that inode.
+
+    Both numbers are 0 before the first rotation.
+    """
     found = _open(logs, f"{name}.at", fds)
     if found is None:
         return 0, 0

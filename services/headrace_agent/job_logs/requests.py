@@ -24,7 +24,7 @@ _ADMISSION_S: Final = 2.0
 #: Seconds for which an answer of admission is reused, because a client that follows a log asks many times a second. A right that was
 #: taken away ends after this time.
 _HOLDS_S: Final = 0.5
-#: Seconds for which a permission to read is reused while admission does not answer, as when it is replaced.
+#: Seconds for which a permission to read is reused while admission does not answer, for example while a standby takes over.
 _HOLDS_UNANSWERED_S: Final = 10.0
 _MOST_SAID: Final = 10_000
 
@@ -54,7 +54,7 @@ class Readers:
             answer = decode_answer(data, LogReader)
         except (BusError, BadMessage, MessageTooLarge) as error:
             was_allowed = said is not None and said[0] is None
-            # A session that was allowed goes on while admission is down, as its job does.
+            # If admission allowed a session earlier, the session continues while admission is down, as the job of the session does.
             if said is not None and was_allowed and (session_in or now_s < said[1] + _HOLDS_UNANSWERED_S):
                 return None
             what = "have a session with the job" if session_in else "read the log"
