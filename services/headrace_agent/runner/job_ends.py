@@ -20,7 +20,8 @@ from headrace_agent.runner.protocol import Run, Started
 NOT_RUNNABLE: Final = 126
 
 
-#: Results of a stop that are replaced if an interruptible job says by its exit code that it was completed or saved its state.
+#: Results of a stop that the exit code of an interruptible job can replace. The exit code may say that the job was completed, or that it
+#: saved its state.
 _INTERRUPTIONS: Final = (JobResult.ABORTED, JobResult.TIMED_OUT)
 
 
@@ -43,16 +44,16 @@ def time_limit_stop(run: Run) -> Stop:
 
 
 def out_of_memory_words(run: Run) -> str:
-    """Return why a job ended that ran out of memory."""
+    """Return the reason for the end of a job that ran out of memory."""
     return f"out of memory: limit {format_amount('memory', run.memory_bytes)}"
 
 
 def with_memory_judged(run: Run, exit: JobExit) -> JobExit:
-    """Return the exit of a job. It is marked as out of memory if the job was killed with its memory at its limit, and no cgroup counted
-    kills.
+    """Return the exit of a job, marked as out of memory if a lack of memory probably caused the kill.
 
-    Without a cgroup the kernel kills processes only when the whole host is out of memory. A job that reached its limit is the likely
-    cause then. In any case it needs more memory than it asked for.
+    That is probable if the job was killed, its memory had reached its limit, and no cgroup counted kills. Without a cgroup the
+    kernel kills processes only when the whole host is out of memory, and a job at its limit is the likely cause. Whatever the cause
+    was, such a job needs more memory than it asked for.
     """
     is_killed = exit.signal == signal.SIGKILL and not exit.from_cgroup
     if not is_killed or exit.failure or not 0 < run.memory_bytes <= exit.max_rss_bytes:
@@ -123,7 +124,7 @@ def job_end(
 
 
 def _failed_container(run: Run, exit: JobExit, result: JobResult) -> str:
-    """Return the reason of a failed job if its container runtime probably could not start the container; else an empty string."""
+    """Return the reason of the end if the job failed because its container probably could not be started; else an empty string."""
     container = run.container
     if container is None or result is not JobResult.FAILED or exit.exit_code != container.failed_code:
         return ""

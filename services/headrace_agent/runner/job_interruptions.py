@@ -19,8 +19,8 @@ from headrace_agent.runner.job_ends import Stop, time_limit_stop
 from headrace_agent.runner.job_states import JobEvent, JobState, next_state
 from headrace_agent.runner.protocol import Interrupt, KeptJob, Run, Started
 
-#: Milliseconds after SIGKILL at which a process that is still there gets another SIGKILL. If the runner is ending all jobs, it ends after
-#: this time even if the process is still there.
+#: Milliseconds after SIGKILL at which a process that is still there gets another SIGKILL. A runner that is ending all jobs exits after this
+#: time, even if a process of a job is still there.
 KILL_TIMEOUT_MS = 10_000
 #: Largest number of entries in the heap of deadlines for each live job. Above it, entries of ended jobs are dropped: short jobs with long
 #: time limits would otherwise fill the memory.
@@ -34,8 +34,8 @@ class LiveJob(msgspec.Struct):
     state: JobState = JobState.STARTING
     started: Started | None = None
     stop: Stop | None = None
-    #: CLOCK_BOOTTIME in nanoseconds at which the job got its signal; for a job that is still starting, at which its stop was decided; 0:
-    #: the job was not stopped.
+    #: CLOCK_BOOTTIME in nanoseconds at which the job got its signal; 0: the job was not stopped. For a job that is still starting, this is
+    #: the time at which the runner decided to stop it.
     stopped_ns: int = 0
     #: Milliseconds from `stopped_ns` to the first SIGKILL; None: the job was not killed.
     killed_after_ms: int | None = None

@@ -1,13 +1,13 @@
 """The messages between an agent and the runner of its host, over a unix socket.
 
-A frame is a 4-byte big-endian length and a message in msgpack. One agent is connected at a time, and a second connection
-replaces the first. The runner outlives the agent: it answers `Hello` with a full report (`FullReport`), so that a restarted agent
-knows what runs. An ended job is reported until it is acknowledged and is kept in a file until then, so that an end outlives the
-runner too.
+A frame is a 4-byte big-endian length and a message in msgpack. One agent is connected at a time, and a second connection replaces
+the first. The runner outlives the agent: it answers `Hello` with a full report (`FullReport`), so that a restarted agent knows what
+runs. An ended job is reported and kept in a file until it is acknowledged, so its end is known even after a restart of the runner.
 
-`Hello` is the first frame of a connection. Only then does the connection replace another, and only then does the runner send
-anything on it. A frame that is too large, unreadable or out of turn closes the connection and changes nothing. The exception is
-an unreadable frame about a known run: that run ends with the reason, and the connection stays open (`unreadable_messages`).
+`Hello` is the first frame of a connection. A connection replaces the connection before it only when `Hello` has arrived, and the
+runner sends nothing on it earlier. A frame that is too large, unreadable or out of turn closes the connection and changes nothing.
+The exception is an unreadable frame about a known run: that run ends with the reason, and the connection stays open
+(`unreadable_messages`).
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class RunContainer(msgspec.Struct, frozen=True):
 
     #: Exit code by which the container runtime says that it could not start the container.
     failed_code: int
-    #: Prefixes under which the environment holds the markers of the job once more (such as `LC_HEADRACE_JOB`). They are for processes that
-    #: inherit only variables with these prefixes.
+    #: Prefixes of copies of the job's markers in the environment (such as `LC_HEADRACE_JOB`). The copies are for processes that inherit
+    #: only variables with these prefixes.
     marker_prefixes: tuple[str, ...] = ()
 
 
@@ -73,7 +73,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     #: True if the job understands the signal. Its exit code afterwards then says whether it was completed or saved its state.
     interruptible: bool = False
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    #: File with the time of the job's kill, which is written for the job when it gets the signal; empty: none.
+    #: File into which the runner writes the time of the job's kill when it sends the job's signal; empty: none.
     deadline_file: str = ""
     #: Folder that is made for the job before it starts, for its account only; empty: none. Its parent is the host's exchange
     #: folder.
@@ -82,7 +82,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     account: AccountName = ""
     #: Smallest uid of an account that may start the job; smaller uids belong to system accounts. 0: any uid except the superuser's.
     lowest_uid: _Natural = 0
-    #: Why the job cannot be started, so that it only ends; empty: it can be started.
+    #: Reason why the job cannot be started; the runner then only reports its end. Empty: the job can be started.
     not_started_for: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     #: True if `not_started_for` is a host fault.
     is_host_fault: bool = False
@@ -130,7 +130,7 @@ class Interrupt(msgspec.Struct, frozen=True, tag="interrupt"):
 
 
 class EndAll(msgspec.Struct, frozen=True, tag="end_all"):
-    """Interrupt every job as `Interrupt` does, start none any more, and exit once all ends are written."""
+    """Interrupt every job as `Interrupt` does, start no further job, and exit once all ends are written."""
 
     timeout_ms: UnixMillis
     reason: str
@@ -145,7 +145,7 @@ class NodeLease(msgspec.Struct, frozen=True, tag="lease"):
     until_boottime_ns: _Natural
     #: Milliseconds from the end of the lease to SIGKILL. This time is over before other nodes may run the jobs.
     timeout_ms: UnixMillis = 5_000
-    #: CLOCK_BOOTTIME in nanoseconds since which leases have followed one another without a gap; 0: always.
+    #: Start of the unbroken series of leases that ends with this lease, in nanoseconds of CLOCK_BOOTTIME; 0: the series was never broken.
     since_boottime_ns: _Natural = 0
 
 
@@ -199,7 +199,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
     end: JobEnd
     #: True after a host fault: the host could not start the job, and other jobs would fail in the same way for a while.
     is_host_fault: bool = False
-    #: The queued job of its allocation that starts now; None: none is queued in the allocation.
+    #: The queued job of the same allocation that starts now; None: no queued job starts.
     followed_by: JobKey | None = None
 
 

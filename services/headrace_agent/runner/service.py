@@ -65,8 +65,8 @@ _MESSAGES_A_TURN = 32
 _TICK_MS = 1_000
 _LONGEST_WAIT_MS = 60_000
 _FIGURES_MS = 60_000
-#: Most milliseconds from the end of the last job to the end of the runner. In this time the agent can read the last messages, and the
-#: runner tries again to write unwritten ends.
+#: Upper bound in milliseconds of the time from the end of the last job to the end of the runner. In this time the agent can read the last
+#: messages, and the runner tries again to write ends that could not be written.
 _LEAVE_MS = 2_000
 #: File descriptors of one job: two pipes, three files, one pidfd. While its process starts: both ends of two pipes, a third
 #: pipe and one file.
@@ -304,7 +304,7 @@ class Runner:
         return "; ".join(note for note in [*self._notes, self._kept.trouble] if note)
 
     def _take(self, outcome: Outcome[None, RunnerEffect]) -> None:
-        """Perform the effects in their order, and after them the effects that follow from them."""
+        """Perform the effects in their order. If an effect leads to further effects, these are performed last."""
         todo = deque(outcome.effects)
         while todo:
             effect = todo.popleft()

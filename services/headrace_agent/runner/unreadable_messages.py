@@ -103,7 +103,7 @@ def order_frame(message: ToRunner) -> bytes | None:
 
 
 def order_instead_of(frame: bytes, why: str) -> ToRunner | None:
-    """Return an order that ends the run which an unreadable order is about, or None if it is not about a run."""
+    """Return an order that ends the run of an unreadable order. Return None if the unreadable order is not about a run."""
     reason = f"the runner cannot read its order: {why}"
     match _decoded(_orders, frame):
         case _RunOrder() as run:
@@ -133,7 +133,10 @@ def report_instead_of(frame: bytes, why: str) -> ToAgent | None:
 
 
 def _kept_in(raw: msgspec.Raw, why: str) -> KeptJob | None:
-    """Return a running job of the report. An unreadable job continues, since its end or an interruption needs only its name."""
+    """Return a running job of the report, or None if not even the name of the job can be read.
+
+    If the rest of the entry cannot be read, the job still continues: its name is enough to interrupt it and to report its end.
+    """
     kept = _decoded(_kept, raw)
     if kept is not None:
         return kept

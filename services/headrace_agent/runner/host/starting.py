@@ -1,13 +1,12 @@
 """The start of a process without blocking the loop of the runner.
 
-A job chooses its program and its working folder. Both may lie on a file system that does not answer, and the owner of a file
-can hold a lease on it, for which `exec` waits. A child or a thread waits for them, never the thread of the loop: a `Starting`
-has a descriptor for the poll, which reports when the program runs or cannot run.
+A job chooses its program and its working folder. Both may lie on a file system that does not answer. Besides, the owner of a file
+can hold a lease on the file, and `exec` waits until the lease is released. So only a child process or a thread accesses the files,
+never the thread of the loop. A `Starting` has a descriptor for the poll, which reports when the program runs or cannot run.
 
-* With the runner's own account: a thread calls `posix_spawn`. The child shares the memory of the runner until its program runs,
-  so the start costs a quarter of a start by copying the runner, and only the thread waits for it.
-* With another account: the child is a copy of the runner. It switches to the account before it accesses the folder and the
-  program.
+* With the runner's own account: a thread calls `posix_spawn`, and only this thread waits for the child. The child shares the memory
+  of the runner until its program runs, so the start costs only a quarter of a start by copying the runner.
+* With another account: the child is a copy of the runner. It switches to the account before it accesses the folder and the program.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _TO_DEFAULT: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FIRST_OTHER_FD: Final = 3
 _SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
-#: Bytes; more than the opaque structures of the C libraries take (80, 336 and 128 bytes).
+#: Bytes allocated for each opaque structure of the C library. The structures take 80, 336 and 128 bytes.
 _OPAQUE_BYTES: Final = 1024
 _THREAD_STACK_BYTES: Final = 256 * 1024
 _REPORT_BYTES: Final = 256
@@ -141,7 +140,8 @@ class Starter:
     def result(self, starting: Starting) -> int:
         """Return the pid of a process whose `fd` is readable, and close `fd`.
 
-        Raises `CannotStart`. If the process had a pid, it ends by itself and must be reaped.
+        Raises `CannotStart` if the program cannot run. If there is a process nevertheless, it ends by itself, and the caller must
+        reap it.
         """
         report = os.read(starting.fd, _REPORT_BYTES)
         os.close(starting.fd)
@@ -149,7 +149,8 @@ class Starter:
             os.close(starting.report_fd)
             self._in_threads -= 1
         error, _, part = report.partition(b" ")
-        # A copy that has become its program wrote no report; its end of the pipe was closed, so nothing was read.
+        # The report has a second part only if the program cannot run. A copy of the runner that has become its program wrote no report:
+        # `exec` closed its end of the pipe.
         if not part:
             return starting.pid
         raise CannotStart(part.decode(), int(error))  # type: ignore[arg-type]
@@ -196,7 +197,7 @@ class Starter:
 
     def _begin_in_copy(self, starting: Starting, order: Spawn, account: Account) -> None:
         for fd in (order.stdout_fd, order.stderr_fd, order.stdin_fd):
-            # The program may open these files by name, as /dev/stderr.
+            # The files are given to the account, because the program may open them by name, for example as /dev/stderr.
             if fd >= 0:
                 os.fchown(fd, account.uid, account.gid)
         pid = os.fork()

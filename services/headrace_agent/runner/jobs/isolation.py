@@ -70,7 +70,10 @@ class Isolation:
         return ""
 
     def confine(self, run: Run, pid: int) -> None:
-        """Set all other limits, right after the start. Raises OSError, but not for a process that is gone already."""
+        """Set the limits that are not limits of single processes, right after the start of the process.
+
+        Raises OSError, but not for a process that is gone already.
+        """
 
     def kill(self, job: JobKey) -> None:
         """Kill all processes that are left of a job."""
@@ -80,12 +83,15 @@ class Isolation:
         return JobUsage()
 
     def remove(self, job: JobKey) -> bool:
-        """Remove the resources of the host that the job's limits needed, after its end. Return False if that is not possible yet."""
+        """Remove everything that the limits of an ended job needed on the host, such as a cgroup.
+
+        Return False if that is not possible yet.
+        """
         return True
 
 
 class RlimitIsolation(Isolation):
-    """Limits of single processes, by prlimit. Raises `CannotIsolate` if that is refused."""
+    """Limits of single processes, set with prlimit. Raises `CannotIsolate` if the system refuses prlimit."""
 
     name = "rlimit"
 

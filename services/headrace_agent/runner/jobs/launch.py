@@ -70,7 +70,7 @@ class Launched(msgspec.Struct, frozen=True):
 
     pid: int
     pidfd: int
-    #: As in `Begun`: this process's ends of the pipes, or the terminal.
+    #: This process's ends of the pipes. If the job has a terminal, `stdout_fd` is the terminal and `stderr_fd` is negative.
     stdout_fd: int
     stderr_fd: int
     #: Time of the start, the same as in the job's file.
@@ -189,7 +189,10 @@ class Launcher:
         return Begun(run, order, starting, out, err, scratch, until_ns)
 
     def begin_beside(self, run: Run, scratch: str, ends: Ends) -> Starting:
-        """Begin to start the command of `run` beside the running job that `run` names, in the job's cgroup. Raises `NotStarted`."""
+        """Begin to start a command beside a running job, in the cgroup of the job. Raises `NotStarted`.
+
+        `run` is the run of the job, but with the command in place of the job's own command.
+        """
         order = self._order(run, scratch, account_of(run), ends)
         try:
             return self._host.processes.starter.begin(order)
@@ -197,7 +200,10 @@ class Launcher:
             raise _not_started(run, order.working_directory, error) from None
 
     def finish_beside(self, run: Run, starting: Starting) -> tuple[int, int]:
-        """Return pid and pidfd of a process whose `starting.fd` is readable, inside the limits of its job. Raises `NotStarted`."""
+        """Finish the start of a command whose `starting.fd` is readable. Return the pid and the pidfd of its process.
+
+        The process then has the limits of the job that the command runs beside. Raises `NotStarted`.
+        """
         try:
             pid = self._host.processes.starter.result(starting)
             if starting.is_unwanted:

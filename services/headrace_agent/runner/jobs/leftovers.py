@@ -32,7 +32,8 @@ def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
     for _ in range(_PASSES if names else 0):
         before = unknown
         victims, unknown = _victims(host, names, sessions)
-        # A process that is just starting another program will show its marker soon; a kernel thread never has one.
+        # If the marker of a process cannot be read, the process may be just starting another program, and will show its marker soon. A
+        # kernel thread never shows a marker, so the loop does not wait for processes that were unknown in the pass before.
         if not victims and unknown <= before:
             break
         for pid in victims:
@@ -64,7 +65,7 @@ def _is_same(host: Host, leftover: Leftover) -> bool:
 
 
 def _victims(host: Host, names: set[str], sessions: set[int]) -> tuple[list[int], set[int]]:
-    """Return the processes that belong to the jobs, and the processes for which it is not known now whether they belong."""
+    """Return the pids of processes that belong to the jobs, and of processes for which this cannot be known yet."""
     victims: list[int] = []
     unknown: set[int] = set()
     for pid in host.processes.pids():
@@ -94,7 +95,8 @@ def _kill(host: Host, pid: int, names: set[str], sessions: set[int]) -> None:
     except OSError:
         return
     try:
-        # Whether the process belongs to the jobs is checked again, since from now on the pid cannot be reused unnoticed.
+        # The process may have ended, and its pid may have been reused, before the pidfd was opened. So it is checked again that the process
+        # belongs to the jobs. From now on a signal through the pidfd cannot reach another process.
         if _belongs(host, pid, names, sessions):
             host.processes.signal_pidfd(pidfd, signal.SIGKILL)
     finally:

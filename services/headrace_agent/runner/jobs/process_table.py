@@ -27,8 +27,8 @@ from headrace_agent.runner.protocol import Run
 from headrace_agent.runner.settings import Settings
 
 _READ_BYTES = 64 * 1024
-#: Most milliseconds from the end of a job's main process until the end of the job is reported. In this time the job's other processes die
-#: of SIGKILL.
+#: Upper bound in milliseconds of the time from the end of a job's main process to the report of the job's end. In this time the job's other
+#: processes die of SIGKILL.
 REST_TIMEOUT_MS = 2_000
 _FIRST_LOOK_MS = 1
 _SLOWEST_LOOK_MS = 50
@@ -54,7 +54,10 @@ class _Process:
 
 
 class ProcessTable:
-    """All processes of jobs. `poll` reports output (`on_output`) and the end of main processes (`on_main_ended`)."""
+    """The processes of all jobs. If `poll` reports output of a job, the caller must call `on_output`.
+
+    If `poll` reports the end of a main process, the caller must call `on_main_ended`.
+    """
 
     def __init__(
         self,
@@ -241,7 +244,10 @@ class ProcessTable:
         return min((due_ns for due_ns in due if due_ns is not None), default=None)
 
     def collect_ended(self, now: Moment) -> list[tuple[JobKey, JobExit]]:
-        """Return the jobs of which no process is left."""
+        """Return the jobs whose end can be reported, each with its exit.
+
+        That is the case when no process of the job is left, or when `REST_TIMEOUT_MS` have passed since its main process ended.
+        """
         due = [process for process in self._closing if process.look_ns <= now.steady_ns]
         if not due:
             return []
@@ -290,7 +296,7 @@ class ProcessTable:
                 continue
             name = self._host.processes.marker(pid) if session not in sessions else ""
             if name is None:
-                # It is not known yet to which job this process belongs. Until it is, each closing job counts as having an orphan.
+                # The process does not show yet to which job it belongs, so for now each closing job counts as having an orphan.
                 found.update(closing)
                 continue
             owner = sessions.get(session) or closing.get(name)
@@ -317,7 +323,7 @@ class ProcessTable:
         return bool(self._to_remove) or self._strays or self._starts.has_dying
 
     def tidy(self) -> None:
-        """Do once a second what could not be done at once."""
+        """Finish the work that was not possible at once: kill and reap orphans, and remove cgroups. Called once a second."""
         self._sweep()
         self._starts.tidy(self.known_pids)
         self._to_remove = [job for job in self._to_remove if not self._isolation.remove(job)]
@@ -373,8 +379,8 @@ class ProcessTable:
             failure=process.failure or out_of_memory,
             stderr_tail=tails[1] if tails else "",
             cpu_ms=max(reaped.cpu_ms, usage.cpu_ms),
-            # `wait4` knows only the largest single process, and counts what that process shared with the runner before its program
-            # ran.
+            # `wait4` reports only the memory of the largest single process. The number includes memory that this process shared with the
+            # runner before its program ran.
             max_rss_bytes=usage.max_rss_bytes or reaped.max_rss_bytes,
             from_cgroup=usage.max_rss_bytes > 0,
             out_of_memory=bool(out_of_memory),

@@ -28,7 +28,7 @@ _QUICK_MS: Final = 2
 
 
 class Starts:
-    """The starts of a runner. `poll` reports their events (`on_event`)."""
+    """The starts of jobs that are in progress. If `poll` reports an event of their descriptors, the caller must call `on_event`."""
 
     def __init__(self, host: Host, poll: select.epoll, launcher: Launcher, timeout_ms: int) -> None:
         self._host = host
@@ -48,14 +48,14 @@ class Starts:
 
     @property
     def has_dying(self) -> bool:
-        """True if `tidy` has killed processes to reap."""
+        """True if `tidy` still has work: killed processes that must be reaped, or starts that were given up."""
         return bool(self._dying or self._given_up)
 
     def begin(self, run: Run) -> Launched | None:
         """Begin to start a job. Return the process if it runs by now, else None. Raises `NotStarted`.
 
-        Most programs run within a fraction of a millisecond, and another turn of the loop costs as much as the start. So the
-        loop waits that long, unless another start is slow already.
+        Most programs run within a fraction of a millisecond, and another turn of the loop costs as much as the start. So the loop
+        waits up to `_QUICK_MS` for the program, unless the loop waits for an earlier start already.
         """
         if len(self._given_up) >= _MOST_GIVEN_UP:
             raise NotStarted(f"not started: {len(self._given_up)} processes of failed starts do not end", None)
@@ -110,11 +110,14 @@ class Starts:
             self._host.processes.starter.kill(begun.starting, running)
 
     def names(self) -> set[str]:
-        """Return the names of the jobs, as in their marker."""
+        """Return the names of the jobs that are starting, as the markers of their processes contain them."""
         return {job_name(job) for job in self._begun}
 
     def pids(self) -> set[int]:
-        """Return the known pids of processes that are starting, and of processes of given-up starts that are not reaped yet."""
+        """Return the known pids of processes that are starting or were killed before their start was over.
+
+        Reaped processes are left out.
+        """
         on_their_way = {begun.starting.pid for each in (self._by_fd, self._given_up) for begun in each.values()}
         return on_their_way | self._dying
 
@@ -147,7 +150,7 @@ class Starts:
         self.end_process(begun.starting.pid)
 
     def end_process(self, pid: int) -> None:
-        """Kill a child that did not become its program, and reap it now or later. 0 is no process."""
+        """Kill a child that did not become its program, and reap the child now or later. If `pid` is 0, there is no child."""
         if not pid:
             return
         # The process may have become its program just before this, so its process group is killed, too.

@@ -1,4 +1,4 @@
-"""The two directions of a session's bytes, by offsets. Pure.
+"""The input and the output of a session: streams of bytes in which each byte has an offset. Pure.
 
 Offsets count from the first byte of a stream, so bytes that arrive twice, late or too early change nothing.
 """
@@ -24,7 +24,10 @@ class Inflow:
         self.waiting = bytearray()
 
     def accept(self, offset: int, data: bytes, *, ended: bool) -> None:
-        """Accept the bytes that follow the accepted bytes, as far as there is space. A gap is not accepted."""
+        """Accept the bytes of `data` that directly follow the bytes accepted before, as far as there is space.
+
+        If bytes between the accepted bytes and `data` are missing, nothing is accepted.
+        """
         known = self.offset - offset
         if self.is_ended or not 0 <= known <= len(data):
             return

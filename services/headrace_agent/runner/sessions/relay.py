@@ -1,9 +1,8 @@
-"""The sessions of a host: they move bytes between people's turns and the processes, and end processes to which no person is connected any
-more.
+"""The sessions of a host: they pass bytes between people and processes, and end processes whose person has left.
 
-Nothing here waits for a process or for a person. Each direction of a session has a bound, and what is beyond the bound stays in the pipe or
-the terminal, so the process waits. A session whose person sends no turn for the grace time is left: its terminal is hung up, its command is
-killed a little later, and its job, if the terminal is that of a job, is stopped.
+Nothing here waits for a process or for a person. Each direction of a session has a bound. Bytes beyond the bound stay in the pipe
+or the terminal, and the process waits. If a person sends no turn for the grace time, the person has left the session: its terminal
+is hung up, and its command is killed a little later. If the terminal is the terminal of a job, the job is stopped.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ from headrace_agent.runner.sessions.session import Session, SessionEnd, WaitingT
 MOST_COMMANDS: Final = 64
 #: Upper bound of the commands of one person beside jobs on this host.
 _MOST_COMMANDS_OF_A_PERSON: Final = 16
-#: Upper bound of the sessions whose process has ended and whose result is kept. Beyond it the oldest result of the person who has the most
-#: is dropped, so that no person's sessions cost another person a result.
+#: Upper bound of the kept results of sessions whose process has ended. Beyond the bound, the oldest result of the person with the most
+#: results is dropped, so that a person with many sessions does not cost other people their results.
 _MOST_ENDED: Final = 256
 #: Number of remembered names of sessions that are over. A late turn must not begin such a session again.
 _MOST_FORGOTTEN: Final = 4_096
@@ -73,8 +72,8 @@ class Sessions:
         self._by_id: dict[str, Session] = {}
         #: Sessions by the descriptors that the poll watches, with the events that it watches for.
         self._by_fd: dict[int, tuple[Session, int]] = {}
-        #: Descriptors that are closed at the end of a turn of the loop. If a descriptor were closed earlier, a new one could get its
-        #: number while an event that the poll reported for the old one is not handled yet.
+        #: Descriptors that are closed at the end of a turn of the loop. If a descriptor were closed earlier, a new descriptor could get the
+        #: same number. An event that the poll has already reported for the closed descriptor would then seem to belong to the new one.
         self._to_close: list[int] = []
         self._forgotten: deque[str] = deque(maxlen=_MOST_FORGOTTEN)
         self._buffer = bytearray(MOST_SESSION_BYTES)
@@ -100,7 +99,7 @@ class Sessions:
         self._pump(session, now)
 
     def on_job_ended(self, job: JobKey, exit: JobExit, now: Moment) -> None:
-        """Record how a job ended. Its commands were killed with it."""
+        """Record how a job ended, in the session of the job's terminal. The commands beside the job were killed with the job."""
         for session in self._sessions:
             if session.is_job and session.run.job == job and session.end is None:
                 self._end(session, SessionEnd(exit.exit_code, exit.signal, now.steady_ns, exit.failure), now)
@@ -148,7 +147,7 @@ class Sessions:
     def on_time(self, now: Moment) -> list[JobKey]:
         """Answer turns that waited long enough, and end sessions whose person has left.
 
-        Return the jobs whose terminal was left. They must be stopped, and then `hang_up` must be called.
+        Return the jobs to whose terminal no person is connected any more. The caller must stop these jobs, and then call `hang_up`.
         """
         left = []
         for session in list(self._sessions):
@@ -184,7 +183,10 @@ class Sessions:
             self._forget(oldest)
 
     def hang_up(self, job: JobKey) -> None:
-        """Close this process's end of the terminal of a job that is stopped, so that its processes get SIGHUP. Shells ignore SIGTERM."""
+        """Close this process's end of the terminal of a job that is being stopped, so that the job's processes get SIGHUP.
+
+        Shells ignore SIGTERM, so SIGTERM alone would not end them.
+        """
         for session in self._sessions:
             if session.is_job and session.run.job == job:
                 self._close_ends(session)
@@ -267,7 +269,7 @@ class Sessions:
         return session
 
     def _command_beside(self, run: Run, command: SessionCommand) -> Run | Refusal:
-        """Return what starts a command beside a job: in the container of the job, if it runs in an image."""
+        """Return the run that starts a command beside a job. If the job runs in an image, the command runs in the job's container."""
         argv, environment = command.argv, run.environment
         if run.container is not None:
             name = f"{run.job.operation}.{run.job.index}"
@@ -363,8 +365,9 @@ class Sessions:
         self._pump(session, now)
 
     def _leave(self, session: Session, now: Moment) -> None:
-        """Hang up on a session. A command gets SIGHUP here; the job of a terminal is reported by `on_time`. A session that is over is
-        forgotten.
+        """Hang up on a session. If the session is over already, forget it.
+
+        A command gets SIGHUP here. The job of a terminal is not ended here: `on_time` returns it, and the caller stops it.
         """
         if session.is_over:
             self._forget(session)
@@ -466,7 +469,7 @@ class Sessions:
     def _watch(self, session: Session, fd: int, mask: int) -> None:
         """Let the poll report these events of a descriptor; 0: none.
 
-        A terminal that no process has open is reported without end as long as it is watched.
+        If no process has a terminal open, the poll would report the terminal again and again as long as it is watched.
         """
         known = self._by_fd.get(fd)
         if known is None and mask:

@@ -60,7 +60,7 @@ class Session:
         self.waiting: WaitingTurn | None = None
 
     def refusal_of(self, user: str, turn: SessionTurn) -> Refusal | None:
-        """Return the refusal of a turn of another person, or of a turn about another job; else None."""
+        """Return a refusal if the turn was sent by another person than the session's person, or is about another job; else None."""
         job = self.run.job
         is_same = (user, turn.operation, turn.index) == (self.user, job.operation, job.index)
         return None if is_same else NotFound("session", turn.session)
@@ -80,8 +80,9 @@ class Session:
         return self.is_over or any(flow.kept for flow in self.outflows)
 
     def state(self, grace_ms: int, *, with_output: bool) -> SessionState:
-        """Return the state for the person. If `with_output` is false, it does not say that the session is over, since output may be
-        left.
+        """Return the state for the person.
+
+        If `with_output` is false, the state never says that the session is over, because output may be left.
         """
         stdout, stderr = self.outflows
         state = SessionState(self.inflow.offset, grace_ms=grace_ms)
