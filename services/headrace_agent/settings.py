@@ -198,7 +198,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     def exchange(self) -> str:
         """Return the absolute path of the folder for progress and deadline files.
 
-        It lies beside the folder of the operations' files, so every account that reaches those files reaches it.
+        The folder lies beside the folder of the operations' files, so an account that can reach one of them can reach the other.
         """
         return f"{self.files()}-exchange"
 

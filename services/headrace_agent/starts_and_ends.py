@@ -1,10 +1,11 @@
 """Starts and ends of this node's jobs: which jobs start, which are interrupted, and what follows from an end.
 
-Pure. A job is sent to the runner once. It is sent again only to the same runner process, and only if that has not confirmed it: a runner
-process never starts a job twice. The runner may miss any message; its next full report then shows the difference.
+Pure. A job is sent to the runner once. It is sent again only to the runner process that has got it before, and only if this process
+has not confirmed the job. That is safe, because a runner process never starts a job twice. The runner may miss any message; the
+runner's next full report then shows what it missed.
 
-The runner has the next jobs of an allocation queued and starts them by itself. To close an allocation the agent recalls the
-queued jobs first, because only slots that will certainly not start may be returned to the allocator.
+The runner has the next jobs of an allocation queued and starts them by itself. To close an allocation the agent recalls the queued
+jobs first, because only slots that will certainly not start may be returned to the allocator.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ class StartsAndEnds:
         self._files = files
         #: Process id of the runner that sent the newest full report.
         self.runner_pid = 0
-        #: True if the runner with this process id accepts queued jobs (`RunAhead`).
+        #: True if the runner that sent the newest full report accepts queued jobs (`RunAhead`).
         self.runs_ahead = False
-        #: True if the runner with this process id makes the jobs' folders for progress files.
+        #: True if the runner that sent the newest full report makes the jobs' folders for progress files.
         self.makes_folders = False
         self.hold = ""
 
@@ -128,7 +129,8 @@ class StartsAndEnds:
             return []
         allocation = self._held.by_job.get(end.key)
         if allocation is not None and end.start is None:
-            # The report lacks the record if the runner is older than the agent, or did not see the end itself.
+            # Take the record of the decision that started the allocation. The runner's report of the end has no such record if the runner
+            # is of an older version than the agent, or if the runner did not see the end itself.
             end = msgspec.structs.replace(end, start=allocation.start)
         spec = self._held.specs.get(end.operation)
         self._held.ends.keep(end, spec.user if spec is not None else "")
@@ -165,9 +167,9 @@ class StartsAndEnds:
     # --- starts and closes ------------------------------------------------------------------------------------------
 
     def start_waiting(self) -> list[AgentEffect]:
-        """Start waiting allocations in their order, as far as there are free resources and their files are here.
+        """Start the waiting allocations in their order, as far as resources are free and the files of their operations are here.
 
-        While `hold` names a reason, all of them are returned to the allocator instead.
+        While `hold` names a reason, all waiting allocations are returned to the allocator instead.
         """
         effects: list[AgentEffect] = []
         for allocation in self._held.waiting():
@@ -274,8 +276,9 @@ class StartsAndEnds:
         return [line_about("debug", "next job", allocation), *self._hand_ahead(allocation)]
 
     def _hand_ahead(self, allocation: Allocation) -> list[AgentEffect]:
-        """Queue the next jobs of an allocation at the runner once few are left there, so that the runner need not wait for the
-        agent.
+        """Queue the next jobs of an allocation at the runner as soon as only few queued jobs are left there.
+
+        The runner then starts the next job without waiting for the agent.
         """
         may = self.runs_ahead and allocation.state is AllocationState.RUNNING and not allocation.closes_for
         if not may or self.hold or allocation.ahead > MOST_AHEAD // 2:

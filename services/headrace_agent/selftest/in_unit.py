@@ -23,9 +23,10 @@ class NotRoot(HeadraceError):
 
 
 def command_in_unit(settings: AgentSettings, config: Path, unit_folder: Path) -> list[str]:
-    """Return the command of the selftest in a unit like that of the node's runner; empty if no unit is installed or needed.
+    """Return a command that runs the selftest in a temporary unit with the settings of the node's runner unit.
 
-    Raises `NotRoot`, `NoSystemd`.
+    The command is empty if the runner's unit is not installed, or if no unit is needed because the settings name a cgroup. Raises
+    `NotRoot`, `NoSystemd`.
     """
     node = settings.node_name()
     runner = units.runner_unit_name(node)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final
 
 LOOK_S: Final = 3.0
-#: Looks in a row without any message, while an answer is due, after which a runner counts as hung.
+#: A runner counts as hung after this number of looks in a row at which an answer was due, but no message had come.
 _HUNG: Final = 10
 #: Silent looks in a row after which the runner is killed. The next runner ends the jobs of the killed runner and reports them as lost.
 KILL_AT_LOOK: Final = 20
@@ -45,7 +45,7 @@ class RunnerSilence:
 
     @property
     def length_s(self) -> float:
-        """Return the seconds for which the runner has at least been silent."""
+        """Return a lower bound of the seconds for which the runner has been silent."""
         return self._looks * LOOK_S
 
     def heard(self) -> None:

@@ -138,7 +138,7 @@ class RunnerLink:
         except BlockingIOError:
             sent = 0
         except OSError:
-            # The task that reads notices the end of the connection, too.
+            # `_read`, which runs in another task, notices the end of the connection too.
             return
         if sent < len(together):
             self._outbox.append(together[sent:])
@@ -213,7 +213,7 @@ class RunnerLink:
                 try:
                     await self._read(connection)
                 finally:
-                    # The connection is cleared before the other tasks have ended, so that messages sent meanwhile are dropped.
+                    # `_told_by` is set to None before the other tasks have ended, so that messages sent in the meantime are dropped.
                     had_picture, self._told_by = self._told_by is not None, None
                     if self._turns is not None:
                         self._turns.give_up_all()
@@ -277,7 +277,7 @@ class RunnerLink:
                     )
             elif failure is not None and not isinstance(failure, anyio.EndOfStream):
                 raise failure
-            # At the end of the stream the runner has ended; `run` then reports it through `on_trouble`.
+            # The end of the stream means that the runner has ended. `run` then reports this end through `on_trouble`.
 
     def _report_in(self, frame: bytes) -> FromRunner:
         """Decode a frame, or replace an unreadable report. Raises `BadFrame` if nothing can be made of the frame."""
@@ -294,7 +294,7 @@ class RunnerLink:
     async def _write(self, connection: socket.socket) -> None:
         """Send `Hello`, then write the bytes that the runner did not accept at once."""
         loop = asyncio.get_running_loop()
-        # The task that reads notices the end of the connection, too.
+        # `_read`, which runs in another task, notices the end of the connection too.
         with suppress(OSError):
             await loop.sock_sendall(connection, self._hello)
             while True:

@@ -19,7 +19,7 @@ IN_USE = 3
 _START_TIMEOUT_S = 20.0
 #: Size of the runner's own log above which the log is moved aside when a runner is started.
 _LARGEST_LOG_BYTES = 16 * 1024 * 1024
-#: Variables of the agent's environment that a runner gets, which Python needs to find it.
+#: Variables of the agent's environment that a runner gets. Python needs them to find the modules of the runner.
 _PASSED_ON = ("HOME", "LANG", "LC_ALL", "PATH", "PYTHONPATH", "TMPDIR")
 
 
