@@ -24,7 +24,7 @@ class Signal(NamedTuple):
 
 
 class TellDeadline(NamedTuple):
-    """Write the time at which the job will be killed into the file `path`. `at_ms` is in milliseconds of Unix time."""
+    """Write the time of the coming kill of the job into the file `path`, as seconds of Unix time."""
 
     path: str
     at_ms: int
