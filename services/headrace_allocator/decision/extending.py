@@ -60,8 +60,10 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
 
 
 def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -> int:
-    """Return the number of further jobs for the allocation: as many as end in two heartbeat round trips, but only jobs that do not fit
-    into the free resources of the tree.
+    """Return the number of further jobs for the allocation.
+
+    The allocation gets as many jobs as end in two heartbeat round trips, but no more than the number of pending jobs that do not fit into
+    the free resources of the tree.
     """
     if overlay.view.allowed.one_job_of(operation.id):
         return 0
@@ -71,7 +73,11 @@ def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -
 
 
 def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
-    """True if the operation or a pool above it has more than it is owed, and another operation that has less would get the resources."""
+    """True if the operation must give the allocation back.
+
+    This is so if the operation or a pool above it has more than it is owed, and the next operation that would get the resources has less
+    than it is owed.
+    """
     if all(satisfied <= 1 + EPS for satisfied in _satisfactions(overlay, operation)):
         return False
     overlay.use(operation, ZERO - allocation.resources)

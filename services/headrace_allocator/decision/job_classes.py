@@ -89,7 +89,7 @@ class JobClasses:
         self._matching: dict[tuple[str, ...], int] = {}
 
     def enter(self, job_class: JobClass) -> int:
-        """Count one more use of a class and return the class's number."""
+        """Record one more use of a class, and return the class's number."""
         number = self._numbers.get(job_class)
         if number is None:
             number = self._add(job_class)
@@ -98,7 +98,7 @@ class JobClasses:
         return number
 
     def leave(self, number: int) -> None:
-        """Count one use less of a class."""
+        """Record that one use of a class has ended."""
         self._uses[number] -= 1
         self._unused += not self._uses[number]
 
@@ -118,7 +118,7 @@ class JobClasses:
         return found
 
     def below(self, limit: PartialResources, used: Resources) -> int:
-        """Return the classes of which one more job stays within the limit."""
+        """Return the classes for which the limit allows one more job in addition to `used`."""
         room = room_below(limit, used)
         return ALL_CLASSES if room.dominates(self._most) else self.fitting(room)
 
@@ -211,8 +211,8 @@ def is_high_priority(operation: Operation) -> bool:
     if item is None:
         return False
     short = [promised - used > EPS for promised, used in zip(item.promised_fair_share, item.usage_share, strict=True)]
-    # The operation must be short of every resource of which more would help it, that is, where its fair share does not cover its demand.
-    # If more of no resource would help, being short of one resource is enough.
+    # More of a resource would help the operation if its fair share of the resource is below its demand. The operation must be short of
+    # every such resource. If there is no such resource, being short of one resource is enough.
     pairs = zip(short, operation.fair_share, operation.demand_share, strict=True)
     unblocked = [is_short for is_short, fair, demand in pairs if fair < demand]
     return all(unblocked) if unblocked else any(short)
@@ -229,8 +229,9 @@ def _union(sets: Iterable[int]) -> int:
 
 
 def _corner(job_class: JobClass) -> object:
-    """Return the key of a class's bucket: 4 log2 of each amount and of the length, rounded up, and the other fields of the class. The
-    sizes in one bucket differ by less than a fifth.
+    """Return the key of a class's bucket. The sizes in one bucket differ by less than a fifth.
+
+    The key contains 4 * log2 of each amount and of the length, rounded up, and all other fields of the class as they are.
     """
     size, *others, lasts_ms = job_class
     return (

@@ -1,8 +1,9 @@
 """The order in which operations get resources: from the root to the least satisfied child, and so on down.
 
-A pool's satisfaction is its own, or that of the operation that would be chosen below it, as the pool's options say. Each pool keeps its
-operations in one sorted list per bucket of job sizes, and its child pools in one list. Each pool knows which classes of jobs are pending
-below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these classes is in no list of child pools.
+A pool is judged by its own satisfaction, or by that of the operation that would be chosen below it; an option of the pool decides. Each
+pool keeps its operations in one sorted list per bucket of job sizes, and its child pools in one list. Each pool knows which classes of
+jobs are pending below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these classes is left out
+of its parent's list.
 
 Invariant (`checks`): each operation is in one list, at its position. Each pool counts the classes of the operations below it.
 """
@@ -32,7 +33,7 @@ from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 
 def satisfaction(operation: Operation, held: Resources) -> float:
-    """Return usage over fair share of an operation that holds `held`, by the cluster total of its snapshot.
+    """Return the satisfaction of an operation that holds `held`: usage over fair share, both as parts of its snapshot's cluster total.
 
     Example: with a fair share of half of 8 cores and 3 cores held, it is 3 / 4 = 0.75. Above 1, the operation has more than it is owed.
     """
@@ -175,7 +176,7 @@ class LeastSatisfied:
         return self._places[operation.id].job_class == self._class_of(operation)
 
     def number(self, operation: OperationId) -> int:
-        """Return the number of the job class of an operation in the order."""
+        """Return the class number of an operation's jobs. The operation must be in the order."""
         return self._places[operation].number
 
     def pool(self, name: PoolName) -> PoolOrder:
@@ -263,7 +264,8 @@ class LeastSatisfied:
             pool.above.below.add(pool)
             pool.enter_above(pool.counts)
             self._count_above(pool, 1)
-            # A parent that an earlier step of this loop entered is empty if its only pool moved on in a later step.
+            # The pools above are examined at the end: a pool that was entered in one step is empty again if a later step moved its only
+            # child.
             left += list(pool.path())[1:]
         for pool in left:
             if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:

@@ -21,7 +21,7 @@ _MOST_NUDGES: Final = 200
 _MOST_ASKED: Final = 200
 #: Upper bound of the operations that are considered from one list of a pool. Their jobs have nearly the same size, so a few are enough.
 _MOST_ALIKE: Final = 8
-#: Upper bound of the considered operations for which nodes are searched. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat
+#: Nodes are searched for at most this number of the considered operations. A search takes some 0.2 ms with 10,000 nodes, and a heartbeat
 #: waits for it.
 _MOST_LOOKS: Final = 16
 

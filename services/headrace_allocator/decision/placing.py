@@ -31,7 +31,7 @@ class Placement(msgspec.Struct, frozen=True):
     #: Resources of each job.
     job: Resources
     stage: StartStage = StartStage.REGULAR_MEDIUM_PRIORITY
-    #: Number of the task of the jobs, in an operation with tasks.
+    #: Number of the task to which the jobs belong; None if all jobs of the operation have one size.
     task: int | None = None
 
 

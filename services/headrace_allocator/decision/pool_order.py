@@ -16,7 +16,7 @@ Entry = tuple[float, float, int, int, str]
 
 #: Up to this number of child pools, looking at each pool in turn is quicker than a search by class.
 _FEW_POOLS: Final = 4
-#: With more than this number of wanted classes, too, looking at each child pool in turn is quicker than a search by class.
+#: With more wanted classes than this, too, it is quicker to look at each child pool in turn than to search by class.
 _MANY_CLASSES: Final = 16
 #: If more than 1 / `_LARGE_PART` of the child pools have a wanted class, walking through all child pools in order is quicker than sorting
 #: the child pools that have such a class.
@@ -45,8 +45,8 @@ class PoolOrder:
         self.classes = 0
         #: Child pools by each class that is pending in or below them.
         self.below_by_class: dict[int, set[PoolOrder]] = {}
-        #: `open`: classes of which one more job stays within the pool's limit. `shut`: pending classes that the limit held back when it
-        #: was last checked.
+        #: `open`: classes for which the pool's limit allows one more job. `shut`: pending classes for which the limit allowed no job when
+        #: it was last checked.
         self.open, self.shut = ALL_CLASSES, 0
         #: Position among the children of the parent; None while nothing below the pool may start.
         self.entry: Entry | None = None
@@ -59,7 +59,7 @@ class PoolOrder:
             pool = pool.above
 
     def count(self, number: int, more: int) -> None:
-        """Add to the number of operations of a class in and below the pool."""
+        """Add `more` to the pool's count of a class. The count covers the operations in the pool and in all pools below it."""
         before = self.counts[number]
         self.counts[number] += more
         if not before:

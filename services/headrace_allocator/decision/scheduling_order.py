@@ -48,7 +48,7 @@ def _leaves(facts: Facts, pool: PoolOrder) -> Iterator[tuple[Entry, OperationId]
 
 
 def _below(facts: Facts, order: PoolOrder) -> Iterator[tuple[Entry, OperationId]]:
-    """Yield the operations below a pool. Each comes with the position that the pool has while the operation is the first in it."""
+    """Yield the operations below a pool, each with a position: the position that the pool has once the operation is the first in it."""
     pool = facts.pools.pool(order.name)
     entry = entry_of_pool(pool, pool.used, facts.pools.total)
     for leaf, name in _leaves(facts, order):

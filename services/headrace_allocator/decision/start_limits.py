@@ -42,10 +42,10 @@ _NO_ADDITION: Mapping[PoolName, Resources] = {}
 def held_back(
     operation: Operation, ready: int, held: Resources, *, tolerant_in: PoolStates | None = None
 ) -> Reason | None:
-    """Return the operation's own reason for which none of its jobs may start on any node; None if a job may.
+    """Return the reason, apart from limits of pools, for which no job of the operation may start on any node; None if a job may start.
 
-    The operation has `ready` jobs to give out and holds `held`. A preemptive stage passes the tree in `tolerant_in`, which adds the
-    operation's tolerance to its limits.
+    The operation has `ready` jobs to give out and holds `held`. A preemptive stage passes the tree's pools in `tolerant_in`; then the
+    operation's tolerance is added to its limits.
     """
     if not operation.schedulable:
         return not_schedulable(operation)
@@ -124,8 +124,8 @@ def fifo_count_reached(operation: Operation) -> FifoCountReached | None:
     share = operation.share
     if share is None or share.schedulable or not operation.in_fifo_pool or operation.most_held is None:
         return None
-    # If no job was pending at the snapshot, or if the operation was owed something, the operation was not left out because of the count. A
-    # job that was requeued since then may start.
+    # The count is not what left the operation out if it had no pending job at the snapshot, or if it was owed something. A job that was
+    # requeued since the snapshot may then start.
     if share.demand_share == share.usage_share or max(operation.fair_share) > EPS:
         return None
     return FifoCountReached()
@@ -139,9 +139,9 @@ def fair_share_reached(operation: Operation) -> FairShareReached | None:
 def own_limit_reached(
     operation: Operation, held: Resources, *, tolerant_in: PoolStates | None = None, needed: Resources | None = None
 ) -> OperationLimitReached | None:
-    """Return the reason if the operation's own limits do not allow one more job, even if all its unconfirmed jobs run.
+    """Return the reason if the operation's own limits do not allow one more job. All its unconfirmed jobs are assumed to run.
 
-    `needed` is the size of the job; by default the least that any job needs.
+    `needed` is the size of the job. If it is not given, the smallest amount of each resource that any pending job needs counts.
     """
     if not operation.limited:
         return None
@@ -174,7 +174,7 @@ def pool_limits_reached(
 ) -> Iterator[PoolLimitReached]:
     """Yield the reason for each pool above the operation whose limit does not allow one more job, from the lowest up.
 
-    `needed` is the size of the job; by default the least that any job needs.
+    `needed` is the size of the job. If it is not given, the smallest amount of each resource that any pending job needs counts.
     """
     for pool in pools.above(operation.spec.pool):
         most = pool.limit(pools.options, tolerant=tolerant)
@@ -185,7 +185,7 @@ def pool_limits_reached(
 
 
 def _exceeded(needed: Resources, limits: PartialResources, used: Resources) -> tuple[Exceeded, ...]:
-    """Return each resource of which `used` and one more job together would exceed the limit."""
+    """Return the resources whose limits would be exceeded if one more job were added to `used`."""
     figures = zip(RESOURCE_NAMES, limits.as_tuple(), used.as_tuple(), needed.as_tuple(), strict=True)
     return tuple(
         Exceeded(name, there, most, more)

@@ -67,7 +67,7 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         or one.take_back is not None
         or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
-    # `rests` may exist only while no allocation is to be taken back. So it is made only if no allocation may need an order.
+    # `rests` must be None while an allocation is to be taken back, so it is computed only if no allocation may need an order.
     picture.rests = None if stirring or picture.booked is None else rests_of(node.allocations.values())
     return stirring
 
@@ -154,9 +154,9 @@ def _least(one: int | None, other: int | None) -> int | None:
 
 
 class _Heads:
-    """The first operation of each list of a pool, without operations that were passed over.
+    """Yields the operations of one pool in order, merged from the pool's sorted lists, and remembers which operations were passed over.
 
-    Valid as long as no further job class begins to fit: an operation that was passed over is never considered again.
+    An operation that was passed over is never yielded again. So a new object is needed once another job class begins to fit.
     """
 
     __slots__ = ("_heap", "fitting")
@@ -168,7 +168,7 @@ class _Heads:
         heapify(self._heap)
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the operations in order. Taking the next operation passes over the previous one for good."""
+        """Yield the operations in order. Once the caller takes the next operation, the operation before it is never yielded again."""
         heap = self._heap
         while heap:
             entry, entries = heap[0]
@@ -238,7 +238,7 @@ class Overlay:
         #: The changed pools by their parent, at their new positions.
         self._changed_in: defaultdict[PoolName, _Changed[PoolState]] = defaultdict(_Changed)
         self._heads: dict[PoolName, _Heads] = {}
-        #: By pool, usage that limits do not count, because it may be preempted. Set by the older victim rules only.
+        #: By pool, usage that does not count under the pool's limit, because it may be preempted. Set only under the older victim rules.
         self.going = _NONE_GOING
         #: Allocations that are to be taken back and no longer count as used.
         self.freed: set[Allocation] = set()
@@ -248,8 +248,8 @@ class Overlay:
         self.observes = False
         #: True if this decision came across an allocation of a pool that only observes preemption.
         self.met_observing_pool = False
-        #: Operations that are excluded until the stage is over: no job fitted, although the lowest need of each resource among their jobs
-        #: did fit.
+        #: Operations that are excluded until the stage is over: none of their jobs fitted, although the resources reached the smallest
+        #: amount of each resource that any of their jobs needs.
         self.refused: set[OperationId] = set()
         #: `refusals`: number of all refusals in this decision. `leafless`: number of times that a walk found no operation below a
         #: pool.
@@ -260,7 +260,7 @@ class Overlay:
         self.batch: Batch | None = None
         #: The job classes that do not take part, as a set with one bit per class.
         self.left_out = 0
-        #: True if only operations take part that are owed another whole job.
+        #: True if only operations that are owed another whole job take part.
         self.owed_only = False
         #: The gang that gets its turn by this decision; None if no gang does.
         self.gang: OperationId | None = None
@@ -274,7 +274,7 @@ class Overlay:
             self._touch(operation)
         for pool in dict.fromkeys(view.pools.pool(operation.spec.pool) for operation in view.moved):
             for each in pool.path():
-                # Above a pool that is judged by its own satisfaction, no position changes.
+                # A pool that is judged by its own satisfaction keeps its position when operations below it move. So do all pools above it.
                 if each.follows_own_satisfaction:
                     break
                 self._use(each, ZERO)
@@ -315,7 +315,7 @@ class Overlay:
         return entry_of_pool(pool, pool.used + self.pools.get(pool.name, ZERO), self.view.pools.total)
 
     def open(self, pool: PoolState, order: PoolOrder) -> int:
-        """Return the classes of which one more job stays within the pool's limit."""
+        """Return the classes for which the pool's limit allows one more job."""
         if not pool.limited:
             return ALL_CLASSES
         added = self.pools.get(pool.name)
@@ -436,7 +436,11 @@ class Overlay:
         self._touch(operation)
 
     def pass_limits(self, passes: bool, going: Mapping[PoolName, Resources] = _NONE_GOING) -> None:
-        """Set whether limits may be exceeded by their tolerance from now on, and, by pool, the usage that limits do not count."""
+        """Set the rules for limits from now on.
+
+        `passes` is True if limits may be exceeded by their tolerance. `going` is, by pool, the usage that does not count under the pool's
+        limit.
+        """
         self.passes_limits, self.going = passes, going
         for pool in going:
             # A pool at its limit is not listed in its parent, so it is added here.
@@ -480,15 +484,17 @@ class Overlay:
         return entry_of(operation, view.pools, held)
 
     def _earliest(self, pool: PoolState) -> Entry:
-        """Return a lower bound of a pool's position. Unless the pool is judged by its own satisfaction, any operation below it may be
-        chosen, so its satisfaction is taken to be 0.
+        """Return a lower bound of a pool's position.
+
+        A pool that is not judged by its own satisfaction is judged by the operation that would be chosen below it. This may be any
+        operation, so the pool's satisfaction is taken to be 0.
         """
         entry = self.entry_of_pool(pool)
         return entry if pool.follows_own_satisfaction else (0.0, *entry[1:])
 
 
 def ready_tasks(overlay: Overlay, operation: Operation) -> Iterator[tuple[int, Task]]:
-    """Yield the tasks of an operation with jobs that can be given out at once on the node, each with its number."""
+    """Yield each task of the operation that has jobs to give out at once on the node, with the number of the task."""
     without = overlay.view.allowed.elsewhere.get(operation.id, ())
     for number, task in waiting_tasks(operation):
         if operation.slots.ready_of(number, without) > overlay.tasks[operation.id, number]:
@@ -496,6 +502,9 @@ def ready_tasks(overlay: Overlay, operation: Operation) -> Iterator[tuple[int, T
 
 
 def added_below(overlay: Overlay, pool: PoolState) -> Resources:
-    """Return what the decision adds to the usage that counts towards the pool's limit. It is negative where usage counts as free."""
+    """Return what the decision adds to the usage that counts under the pool's limit.
+
+    The result may be negative, because the usage in `Overlay.going` does not count.
+    """
     added = overlay.pools.get(pool.name, ZERO)
     return added - overlay.going[pool.name] if pool.name in overlay.going else added

@@ -1,8 +1,8 @@
 """The walk down the order, which finds the operation that gets the next allocation on a node.
 
-It goes from the root to the child that comes first among the children with a job that fits, and so down to an operation. The sorted
-lists stay as they are; what the decision has changed so far is merged in on the way. Cost: for each pool on the way its buckets, and all
-that the decision touched in it.
+The walk begins at the root. In each pool it looks at the children that have a job that fits, and goes on to the child that comes first
+among them, until that is an operation. The sorted lists do not change: the changes that the decision has made so far are merged in on the
+way. Cost: in each pool on the way, its buckets and all children that the decision has changed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from headrace_allocator.facts.pool_tree import PoolState
 
 
 class RoomLeft(enum.StrEnum):
-    """Why free resources of a node stay free after a heartbeat. The reasons are checked in this order."""
+    """A reason why free resources of a node stay free after a heartbeat. The reasons are checked in this order."""
 
     NO_JOB_WAITS = "no_job_waits"
     NO_JOB_FITS = "no_job_fits"
     TAGS_DIFFER = "tags_differ"
-    #: A job fits, but limits of pools or decisions made on this heartbeat hold back the operations that have one.
+    #: A job fits, but limits of pools or decisions made on this heartbeat hold back every operation that has such a job.
     HELD_BACK = "held_back"
-    #: A job fits, but not beside the job for which the node is reserved, and it does not end in time.
+    #: The node is reserved. Jobs fit into its free resources, but none of them fits beside the reserved job or ends in time.
     RESERVED = "reserved"
 
 
@@ -36,11 +36,11 @@ _Found = tuple[Entry, Operation]
 
 
 def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority | None = None) -> Operation | None:
-    """Return the operation whose job comes first and fits into `room` on the node; None if no job fits.
+    """Return the operation that comes first among the operations with a job that fits into `room` on the node; None if no job fits.
 
     With `priority` only operations of that preemption priority take part. On a reserved node the operation that has the reservation comes
-    first. All other operations may use what the reserved job leaves. Without preemption they may also use free resources until the reserved
-    job is expected to fit.
+    first, and jobs of other operations must fit beside the reserved job. Without `priority`, a job need not fit beside it if the job ends
+    before the reserved job is expected to fit.
     """
     view, reserved = overlay.view, overlay.reserved
     if reserved is not None and _reserved_starts(overlay, reserved, room, priority):
@@ -115,7 +115,7 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
 
 
 def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found | None:
-    """Return the operation of the pool itself that comes first."""
+    """Return the first operation directly in the pool that has a job that fits. Operations of child pools are not considered."""
     view = overlay.view
     number = view.order.number
     if not overlay.passes_limits:
@@ -128,8 +128,9 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
 
 
 def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Found | None:
-    """Return a pool's position, which contains the satisfaction that counts for the pool, and the operation that would be chosen below
-    it.
+    """Return the operation that would be chosen below a pool, with the pool's position; None if no job below the pool fits.
+
+    The position contains the satisfaction by which the pool is judged: its own, or that of the operation.
     """
     pool = overlay.view.pools.pool(order.name)
     found = _first(overlay, pool, order, fitting)
@@ -147,9 +148,7 @@ def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Fo
 
 
 def why_room_is_left(overlay: Overlay) -> RoomLeft | None:
-    """Return why the node's free resources stay free after all that could start has started; None if less than the tree's minimum is
-    free.
-    """
+    """Return why no further job starts in the node's free resources; None if less than the tree's minimum is free."""
     view, room = overlay.view, overlay.room
     if not room.dominates(view.min_spare):
         return None
