@@ -104,10 +104,10 @@ def _by_node(
 
 
 def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) -> ProtectingRule | None:
-    """Return the rule of a YARN policy that protects an allocation from `starving`.
+    """Return the rule of a YARN policy that protects an allocation from `starving`; None if no rule protects it.
 
-    Return None if no rule protects it or it is an allocation of `starving` itself. Under the older YARN policy the share of an operation
-    protects nothing, since whole pools lose allocations.
+    No rule is returned for an allocation of `starving` itself. Under the older YARN policy an operation's fair share protects nothing,
+    because that policy takes allocations from whole pools.
     """
     pools, operation = facts.pools, facts.operations.get(allocation.operation)
     if operation is None or operation is starving:
@@ -137,9 +137,9 @@ def why_kept_by_yarn(facts: Facts, allocation: Allocation, starving: Operation) 
 
 
 def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operation) -> ProtectingRule | None:
-    """Return the first rule that protects an allocation from `starving`.
+    """Return the first rule that protects an allocation from `starving`; None if no rule protects it.
 
-    Return None if there is none or it is an allocation of `starving` itself.
+    No rule is returned for an allocation of `starving` itself.
     """
     view, pools = overlay.view, overlay.view.pools
     operation = view.operations.get(allocation.operation)
@@ -163,7 +163,8 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
     group = overlay.group(operation, allocation)
     for_few = pools.options.take_excess_for_few_nodes and pools.filters_of(starving.spec)
     if group < least and for_few and operation.cut_groups(pools).is_excess(allocation):
-        # As in `victims.excess_candidates`, every allocation of the excess counts as preemptible.
+        # As in `victims.excess_candidates`, an allocation counts as preemptible if the operation's other allocations already use all that
+        # is protected.
         group = Group.PREEMPTIBLE
     at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)
     if group < least and not at_bound:
@@ -174,7 +175,7 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
 
 
 def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation, least: Group) -> bool:
-    """True if the allocation crosses the bound of its operation's fair share and may be preempted at the bound for `starving`."""
+    """True if the allocation crosses the bound of its operation's fair share, and `starving` may preempt it nevertheless."""
     operation = overlay.view.operations[allocation.operation]
     if (
         least is not Group.PREEMPTIBLE

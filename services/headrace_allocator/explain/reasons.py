@@ -70,18 +70,18 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     nodes: int = 0
     #: Seconds until the present phase is over.
     left_s: float = 0.0
-    #: Number of nodes that are reserved for the gang's jobs without resources.
+    #: Number of nodes that are reserved for those jobs of the gang that still lack resources.
     reserved: int = 0
     #: The first few of the reserved nodes.
     reserved_nodes: tuple[NodeName, ...] = ()
-    #: Seconds until a job is expected to fit on each reserved node.
+    #: Seconds until a job is expected to fit on every reserved node.
     expected_s: float = 0.0
     #: Another gang for which resources are being held; empty if there is none.
     other: OperationId = OperationId("")
 
 
 class GangOwedTooLittle(msgspec.Struct, frozen=True, tag="gang_owed_too_little"):
-    """The operation is a starving gang that is owed fewer jobs than start together, so nothing is preempted for it."""
+    """The operation is a starving gang that is owed too little for all its jobs together, so nothing is preempted for it."""
 
     jobs: int
     owed: int
@@ -140,7 +140,7 @@ class NoNodeAcceptsJobs(msgspec.Struct, frozen=True, tag="no_node_accepts_jobs")
     nodes: tuple[tuple[NodeName, str], ...]
     #: A node without the isolation that the tree requires, and the reason why it has none.
     unisolated: tuple[NodeName, str] | None = None
-    #: A node that is online, and the reason that it reports for starting nothing.
+    #: A node whose agent reports a reason for starting nothing, and this reason.
     in_trouble: tuple[NodeName, str] | None = None
 
 
@@ -152,7 +152,7 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
     nodes: int
     #: A node whose name is used as a tag in a filter by mistake; empty if there is none.
     named: NodeName = NodeName("")
-    #: Image of the operation if nodes match all filters but the container runtime that the image needs; empty: the filters are the reason.
+    #: Image of the operation, if nodes match all filters but lack the container runtime for the image; empty if the filters are the reason.
     image: str = ""
     #: Number of enrolled nodes that match and accept no jobs now.
     away: int = 0
@@ -165,7 +165,7 @@ class NoNodeMatches(msgspec.Struct, frozen=True, tag="no_node_matches"):
 class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
     """The operation or a pool above it wants more than all nodes that match its tag filters have."""
 
-    #: The pool that wants too much; empty if it is the operation itself.
+    #: The pool that wants more than the nodes have; empty if the operation itself wants more.
     pool: PoolName
     filters: tuple[str, ...]
     #: Resources of which more is wanted than the matching nodes have.
@@ -175,7 +175,10 @@ class MatchingNodesOwed(msgspec.Struct, frozen=True, tag="matching_nodes_owed"):
 
 
 class MatchingNodesShared(msgspec.Struct, frozen=True, tag="matching_nodes_shared"):
-    """The operation is owed a part of the nodes that match its tag filters. Operations that can run nowhere else are owed all else."""
+    """The operation is owed only a part of the nodes that match its tag filters.
+
+    All other resources of these nodes are owed to operations that can run nowhere else.
+    """
 
     filters: tuple[str, ...]
     resource: str
@@ -245,7 +248,8 @@ class PreemptionPaused(msgspec.Struct, frozen=True, tag="preemption_paused"):
 class PlacesKept(msgspec.Struct, frozen=True, tag="places_kept"):
     """The operation could preempt allocations of other operations, but the pools of some of these allocations do not allow it."""
 
-    #: The first few pools with their `preemption` switch. Of pools below each other with the same switch only the highest is listed.
+    #: The first few pools, each with its `preemption` switch. If a pool and a pool below it have the same switch, only the upper pool is
+    #: listed.
     pools: tuple[tuple[PoolName, PreemptionSwitch], ...]
 
 
@@ -273,11 +277,11 @@ class KeptBy(enum.StrEnum):
     #: The allocation's operation is owed all that it wants.
     OWED_EVERYTHING = "owed_everything"
     FAIR_SHARE = "fair_share"
-    #: The allocation belongs to the part of the fair share that even aggressive preemption leaves.
+    #: The allocation belongs to the part of its operation's fair share that is protected even from aggressive preemption.
     PART_OF_FAIR_SHARE = "part_of_fair_share"
     ALLOW_AGGRESSIVE_PREEMPTION = "allow_aggressive_preemption"
     GANG = "gang"
-    #: The allocation is of a gang that is preempted as a whole or not at all, and the starving operation is not owed that much.
+    #: The allocation is of a gang that can only be preempted as a whole, and the starving operation is not owed enough to justify that.
     WHOLE_GANG = "whole_gang"
     STARVING = "starving"
     #: By the legacy victim rules the allocation's operation, or a pool above it, is protected as a whole.
@@ -357,7 +361,7 @@ class NoShareYet(msgspec.Struct, frozen=True, tag="no_share_yet"):
 class NoShare(msgspec.Struct, frozen=True, tag="no_share"):
     """The fair share of the operation is zero."""
 
-    #: All that a gang wants, of which it is owed everything or nothing; None if the operation is no gang.
+    #: All resources that a gang wants; it is owed either all of them or nothing. None if the operation is no gang.
     gang_wants: Resources | None = None
 
 
@@ -375,7 +379,10 @@ class OverFairShare(msgspec.Struct, frozen=True, tag="over_fair_share"):
 
 
 class TaskWaits(msgspec.Struct, frozen=True, tag="task_waits"):
-    """Jobs of one task, or with more memory, wait for a reason that other jobs of the operation need not have."""
+    """Some jobs of the operation wait for a reason that need not apply to its other jobs.
+
+    These are the jobs of one task or, if the memory of some jobs was raised, the jobs with the same amount of memory.
+    """
 
     #: Name of the task; empty for jobs whose memory may have been raised.
     task: str
@@ -392,7 +399,7 @@ class TaskWaits(msgspec.Struct, frozen=True, tag="task_waits"):
         | RoomReserved
         | RoomUnheard
     )
-    #: Memory of each job in bytes, if these jobs have no task.
+    #: Memory of each of these jobs in bytes, if the operation has no tasks; else 0.
     memory: int = 0
 
 

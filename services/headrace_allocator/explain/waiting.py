@@ -50,7 +50,7 @@ from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
-#: A heartbeat is overdue after the heartbeat timeout divided by this number. Even under load the pace is shorter.
+#: A heartbeat is overdue after the heartbeat timeout divided by this number. Load never makes the pace of heartbeats longer than that.
 _HEARTBEATS_IN_TIMEOUT: Final = 4
 #: Upper bound of the characters that a reason quotes of the text about a node's problem.
 _TROUBLE_CHARACTERS: Final = 500
@@ -138,9 +138,10 @@ def reasons_before_start(facts: Facts, operation: Operation, now: Moment) -> lis
 
 
 def _with_nodes_away(facts: Facts, operation: Operation, reason: why.Reason) -> why.Reason:
-    """Add to a reason the nodes that match, or are large enough, and accept no jobs now.
+    """Add to a reason the nodes that would suit the operation but accept no jobs now.
 
-    As soon as one node accepts no jobs, every node is examined. So this is only done for questions of users.
+    Such nodes match the filters and, unless the reason is `NoNodeMatches`, are large enough. As soon as one node accepts no jobs, every
+    node is examined. So this is done only to answer questions of users.
     """
     if isinstance(reason, why.TaskWaits):
         return msgspec.structs.replace(reason, reason=_with_nodes_away(facts, operation, reason.reason))
@@ -388,10 +389,10 @@ def _failing_nodes(facts: Facts, operation: Operation) -> Iterator[why.NodeHeldB
 def matching_nodes_owed(
     facts: Facts, operation: Operation
 ) -> Iterator[why.MatchingNodesShared | why.MatchingNodesOwed]:
-    """Yield the reasons why the nodes that match tag filters have too little.
+    """Yield the reasons why the operation cannot get all that it wants from the nodes that match its tag filters.
 
-    Either other operations that can run nowhere else leave the operation less than it wants, or the operation or a pool above it wants
-    more than all these nodes have.
+    There are two possible reasons. Operations that can run nowhere else may be owed so much of these nodes that too little is left. Or the
+    operation, or a pool above it, wants more than all these nodes have.
     """
     item, filters = operation.share, facts.pools.filters_of(operation.spec)
     if item is not None and item.tag_filter_limits is not None and item.short_of:
@@ -431,8 +432,8 @@ def _behind_others(
 def levels_of(facts: Facts, order: LeastSatisfied, operation: Operation) -> Iterator[Level]:
     """Yield what comes first on each level of the tree, from the root down.
 
-    Yields nothing if the operation's own state holds it back, or if it is a gang with a reserved node for each job without resources: such
-    a gang comes first on these nodes.
+    Yields nothing if the operation's own state holds it back. Yields nothing, too, for a gang that has a reserved node for each job that
+    still lacks resources, because such a gang comes first on these nodes.
     """
     order.settle()
     own = order.entry(operation.id)

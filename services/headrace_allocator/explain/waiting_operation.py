@@ -95,7 +95,7 @@ def fit_of(facts: Facts, spec: OperationSpec, now: Moment) -> OperationFit:
 
 
 def _check_filter(spec: OperationSpec) -> None:
-    """Raise `BadInput` with the path of the filter in the spec if the filter is not a formula, as a start does."""
+    """Raise `BadInput` if the filter is not a formula. The error names the filter's path in the spec, as the error of a start does."""
     try:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
@@ -183,7 +183,7 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, now: Momen
     newest = islice(facts.last_heard.newest(), MOST_TRIED)
     tries = [(node, made) for node in newest if (made := node.tries.get(priority)) is not None]
     matching = [one for one in tries if all(matches(formula, one[0].record.tags) for formula in filters)]
-    # One table for all stages: there may be one for each node of a large cluster.
+    # All stages are compared in one table, because a large cluster may have one stage for each node.
     rooms = np.array([made.room.as_tuple() for _, made in matching]).reshape(-1, len(RESOURCE_NAMES))
     needed = np.array(size.as_tuple())
     missing = (1 - np.minimum(rooms / np.maximum(needed, 1), 1))[:, needed > 0].max(axis=1, initial=0.0)

@@ -105,7 +105,7 @@ def _words_of_withheld(
 def _words_of_places(
     reason: why.PreemptionPaused | why.PlacesKept | why.PlacesExempt | why.PlacesProtected,
 ) -> str:
-    """Return the text of why allocations of other operations are not preempted."""
+    """Return a text that says why allocations of other operations are not preempted."""
     match reason:
         case why.PreemptionPaused():
             return "preemption is paused in this tree: nothing is preempted for it"
@@ -124,7 +124,7 @@ def _words_of_places(
 
 
 def _words_of_gang(reason: why.GangWaits | why.GangNeverFits | why.GangOwedTooLittle) -> str:
-    """Return the text of why jobs of a gang wait for each other."""
+    """Return a text that says why jobs of a gang wait for each other."""
     if isinstance(reason, why.GangNeverFits):
         return _words_of_too_large_gang(reason)
     if isinstance(reason, why.GangOwedTooLittle):
@@ -164,7 +164,7 @@ def _words_of_gathering(reason: why.GangWaits, left: str) -> str:
 
 
 def _words_of_too_large_gang(reason: why.GangNeverFits) -> str:
-    """Return the text of why a gang could not start even if all other jobs ended."""
+    """Return a text that says why a gang could not start even if all other jobs ended."""
     words = f"a gang of {reason.jobs} jobs that cannot start, even if all other jobs end"
     if reason.limit_of is None:
         return f"{words}: all nodes that take its jobs together have resources for {reason.most} of its jobs"
@@ -241,12 +241,12 @@ def _words_of_nodes(
 
 
 def words_of_isolation(record: NodeRecord) -> str:
-    """Return the text of why jobs of a node can, or cannot, reach the key of its agent."""
+    """Return a text that says why jobs of a node can, or cannot, reach the key of its agent."""
     return record.isolation_detail or _UNSAID
 
 
 def words_of_left_out(node: Node) -> str:
-    """Return the text of why the tree gives a node no jobs; empty if it may get jobs."""
+    """Return a text that says why the tree gives a node no jobs; empty if it may get jobs."""
     match node.outside:
         case None:
             return ""
@@ -301,7 +301,7 @@ _CURES: Final[dict[type[why.Reason], str]] = {
 
 
 def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> str:
-    """Return the text of what would end a reason for an operation."""
+    """Return a text that says what would end a reason for which an operation waits."""
     if isinstance(reason, why.TaskWaits):
         return cure_of(reason.reason, spec, operation)
     if isinstance(reason, why.PoolLimitReached):
@@ -333,7 +333,7 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
 
 
 def _words_of_loss(lost: LostJob) -> str:
-    """Return the text of why no node reports the end of a job."""
+    """Return a text that says why no node reports the end of a job."""
     match lost.why:
         case UnknownToNode():
             words = f"node {lost.node} does not know this job any more"
@@ -422,7 +422,7 @@ def _no_room_on_any_node(reason: why.NoRoomOnAnyNode) -> str:
 
 
 def _amounts(amount: Resources, *, wanted: Resources = ZERO) -> str:
-    """Return the amounts that are not zero, and those that are less than `wanted`, as text."""
+    """Return the amounts as text. An amount below `wanted` is always named. Other amounts are named unless they are zero or user slots."""
     figures = zip(RESOURCE_NAMES, amount.as_tuple(), wanted.as_tuple(), strict=True)
     named = [
         f"{name} {format_amount(name, figure)}"

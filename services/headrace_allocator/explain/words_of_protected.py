@@ -57,7 +57,7 @@ def words_of_rule(rule: KeptBy) -> str:
 
 
 def words_of_protected(reason: PlacesProtected) -> str:
-    """Return the text of why allocations of other operations are not preempted, with the pools of these allocations."""
+    """Return a text that says why allocations of other operations are not preempted, with the pools of these allocations."""
     places = "1 allocation" if reason.places == 1 else f"{reason.places} allocations"
     nodes = "1 node" if reason.nodes == 1 else f"{reason.nodes} nodes"
     shown = sum(count for _, count in reason.pools)

@@ -12,7 +12,7 @@ _LENT: Final = "; a job whose time limit ends before they fit may start (run --t
 
 
 def words_of_reserved(reason: NodeReserved | RoomReserved) -> str:
-    """Return the text of a reservation as the reason for which jobs wait."""
+    """Return the text of a reason why jobs wait: nodes are reserved, for this operation or for another operation."""
     if isinstance(reason, NodeReserved):
         return (
             f"node {reason.node} is reserved for it: its job is expected to fit there in {_seconds(reason.expected_s)}, "
