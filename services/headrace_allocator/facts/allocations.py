@@ -19,8 +19,8 @@ _RUNNING: Final = AllocationState.RUNNING
 _WAITING: Final = AllocationState.WAITING
 
 
-#: Position of an allocation among the allocations of its operation, by the beginning of its progress: of the work that preemption would
-#: destroy (`Facts.set_job`). The oldest progress comes first.
+#: Position of an allocation among the allocations of its operation. They are sorted by the time at which their progress began, the earliest
+#: first. Progress is the work that preemption would destroy (`Facts.set_job`).
 Position = tuple[int, int, int]
 #: The position before all allocations.
 FIRST_POSITION: Final[Position] = (-1, 0, 0)
@@ -31,7 +31,7 @@ NO_RULES_YET: Final = -1
 
 
 class Rest:
-    """What shows on a heartbeat that the allocations of an operation need no order: they rest.
+    """Facts that show on a heartbeat whether the allocations of an operation rest, which means that they need no order.
 
     Every heartbeat reads these fields, so they are in a small object apart from the operation.
     """
@@ -44,8 +44,8 @@ class Rest:
         #: Value of `PoolStates.rules` when the operation's allocations were last divided into preemption groups; `NO_RULES_YET` if the
         #: operation's share or options changed since.
         self.cut_at = NO_RULES_YET
-        #: Position of the first allocation that the normal preemptive stage may preempt, before it preempts any: `NO_POSITION` if there is
-        #: none, None until it is computed.
+        #: Position of the first allocation that the normal preemptive stage may preempt, while it has preempted none yet. `NO_POSITION` if
+        #: it may preempt no allocation; None until the position is computed.
         self.preemptible_from: Position | None = None
 
     def keeps(self, newest: Allocation, rules: int) -> bool:
@@ -69,8 +69,8 @@ class AgreedReport:
 
     def __init__(self) -> None:
         self.booked: Sequence[AllocationReport] | None = None
-        #: For each operation on the node: its `Rest`, with its newest allocation on the node. Set only while a report is booked and no
-        #: allocation needs an order for any other reason; else None.
+        #: The `Rest` of each operation on the node, with the operation's newest allocation there. None if no report is booked, or if an
+        #: allocation may need an order for a reason that its `Rest` does not show.
         self.rests: Mapping[Rest, Allocation] | None = None
 
     def book(self, reports: Sequence[AllocationReport]) -> None:
@@ -188,7 +188,7 @@ class Allocation:
 
         `boottime_ms` is the present CLOCK_BOOTTIME of the node's host.
         """
-        # This clock of the host is never set, and it goes on when a service restarts.
+        # CLOCK_BOOTTIME is never set, and it goes on when a service restarts.
         if not exempt_time_ms or self.job is None or not self.job.started_boottime_ms:
             return 0
         return max(0, exempt_time_ms - self.job.ran_ms(boottime_ms))

@@ -44,7 +44,7 @@ class EmptyNodes:
         self._changed = False
         #: Names in the last record that is known to be durable.
         self._recorded: frozenset[NodeName] = frozenset()
-        #: Names in all later writes whose outcome is unknown.
+        #: Names in all writes after that record. The outcome of these writes is unknown.
         self._unsure: frozenset[NodeName] = frozenset()
         #: Names of the write under way; None if no write is under way.
         self._writing: frozenset[NodeName] | None = None
@@ -79,7 +79,10 @@ class EmptyNodes:
         return name in self._wanted
 
     def next_write(self) -> list[NodeName] | None:
-        """Return the names to write now; None if the record has them or a write is under way. Then call `written`."""
+        """Return the names to write now; None if the record has these names already, or while a write is under way.
+
+        After the write, call `written`.
+        """
         if self._writing is not None or not self._changed:
             return None
         self._changed = False

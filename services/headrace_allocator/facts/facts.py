@@ -91,7 +91,7 @@ class Facts:
         self.touched: dict[OperationId, None] = {}
         #: Operations that ended since their usage was published.
         self.gone: dict[OperationId, None] = {}
-        #: Frame of the usage snapshot that was published last.
+        #: Facts about the usage snapshot that was published last, as a whole: its total, and whether it was complete.
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
         self.gangs = Gangs()

@@ -4,14 +4,14 @@
 * An operation avoids a node on which its jobs fail in a row (`FailureRun`), while another node could take its jobs.
 * A node is held back from all operations while the jobs of several operations fail on it in a row. At most three failures of each
   operation count. They count while the operation has ended no job on other nodes, or while it completes jobs on other nodes and at most
-  one of ten of its jobs fails there. If several users have live operations, the operations must be of several users: otherwise one person
-  could take nodes from all other users, with jobs that fail on purpose on chosen nodes.
+  one of ten of its jobs fails there. If several users have live operations, the failing operations must be of several users: otherwise
+  one person could take nodes from all other users, with jobs that fail on purpose on chosen nodes.
 * A node is suspect if its run of failures is too long even if only the operations that complete jobs on other nodes are counted. An
   operation that fails everywhere therefore makes no node suspect.
 
-On a node that has completed nothing yet, two jobs of each user start at first, and then on each heartbeat twice as many as the node has
-allocations. So few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is saved: after a
-restart the runs begin anew.
+On a node that has completed nothing yet, each user may start two jobs at first. Then each user may start twice as many jobs on a heartbeat
+as the node has allocations. So few jobs fail before the first failure is known. In a tree with gangs there is no such bound. Nothing is
+saved: after a restart the runs begin anew.
 
 Cost of a heartbeat: a look at the operations that fail on its node; nothing if no job fails there. Bounds: `_MOST_OPERATIONS` for each
 node, `_MOST_NODES` nodes and `_MOST_RETRIES` retries a node for each operation.
@@ -41,8 +41,8 @@ from headrace_allocator.facts.pool_tree import PoolStates
 
 #: Upper bound of the operations that are known to fail on one node.
 _MOST_OPERATIONS: Final = 32
-#: Upper bound of the nodes on which one operation is known to fail, and of the held back nodes that are examined to find out whether
-#: another node could take a job.
+#: Upper bound of the nodes on which one operation is known to fail. Also upper bound of the held back nodes that are examined to find out
+#: whether another node could take a job.
 _MOST_NODES: Final = 64
 #: Upper bound of the retries of one operation that avoid one node.
 _MOST_RETRIES: Final = 16
@@ -69,9 +69,9 @@ class Allowed(msgspec.Struct, frozen=True):
     is_held: bool = False
     #: True if each allocation gets one job at a time.
     one_job: bool = False
-    #: Operations of which nothing may start.
+    #: Operations that may start nothing on the node.
     avoided: Collection[OperationId] = ()
-    #: Operations of which one allocation at most may start.
+    #: Operations that may start one allocation on the node, and no more.
     once: Collection[OperationId] = ()
     #: By operation, indexes of ready jobs that may not start on the node, because their last attempt failed there.
     elsewhere: Mapping[OperationId, Collection[int]] = {}

@@ -13,8 +13,8 @@ after t jobs becomes too long with a probability of at most
 
     p ** least_suspect(t) <= p ** 4 * (1 + t) ** -2
 
-The sum over all t is at most p ** 4 * pi ** 2 / 6. So after one start of the allocator, the expected number of N healthy nodes that are
-ever found suspect is at most N * p ** 4 * pi ** 2 / 6, however many jobs they run: 0.001 nodes for N = 100 and p = 0.05.
+The sum over all t is at most p ** 4 * pi ** 2 / 6. So between two starts of the allocator, at most N * p ** 4 * pi ** 2 / 6 of N healthy
+nodes are found suspect on average, however many jobs they run. For N = 100 and p = 0.05 that is 0.001 nodes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Final
 
 #: Failures in a row after which a node that completed nothing before is suspect.
 _LEAST: Final = 4
-#: A node is held back as soon as only this number of failures is missing to a run that is too long.
+#: A node is held back once its run of failures needs only this number of further failures to be too long.
 _HELD_BEFORE: Final = 2
 #: Pause after a failure on a node that has completed nothing yet, in seconds: the jobs that began together with it may fail, too.
 _DOUBT_S: Final = 1.0
@@ -33,7 +33,7 @@ _DOUBT_S: Final = 1.0
 FIRST_PAUSE_S: Final = 30.0
 #: Factor by which each pause is longer than the pause before it.
 _GROWTH: Final = 4
-#: Number of times that the pause grows before it is the longest.
+#: Number of times that the pause grows. After that it has its longest length.
 _MOST_GROWTHS: Final = 4
 #: Seconds of the longest pause.
 _LONGEST_PAUSE_S: Final = 3600.0
@@ -103,7 +103,7 @@ class FailureRun:
     def note_start(self, now_s: float) -> None:
         """Record that a job starts. During a hold the next job is tried only after a longer pause.
 
-        A job that starts within a pause, because no other node could take it, is no trial.
+        A job may start within a pause because no other node could take it. Such a start does not count as a trial.
         """
         if self.is_held and now_s >= self.until_s:
             self.tried += 1

@@ -30,7 +30,8 @@ class FreeResources:
         self._unused: list[int] = []
         #: Free amounts by resource and column. An unused column has negative amounts, so that no job fits there.
         self._free = np.full((5, 16), -1)
-        #: For each column, the number of its node's set of tags; 0 if the node accepts no jobs. Numbers that no column uses are reused.
+        #: By column, the number that stands for the tags of the node; 0 if the node accepts no jobs. Numbers that no column uses are
+        #: reused.
         self._tagged = np.zeros(16, dtype=int)
         #: True if the node of the column is online, so that its resources count in the tree.
         self._online = np.zeros(16, dtype=bool)
@@ -39,8 +40,8 @@ class FreeResources:
         self._columns_of = [0]
         self._unused_numbers: list[int] = []
         self._tags = TagSets()
-        #: For each tuple of filters, a flag for each number of a set of tags: True if the tags match all filters. Cleared when a number is
-        #: given to other tags.
+        #: By filters, one flag for each numbered set of tags: True if the tags match all filters. Cleared when a number is given to other
+        #: tags.
         self._matching: dict[tuple[str, ...], npt.NDArray[np.bool_]] = {}
         self._changed: dict[NodeName, Node] = {}
 
@@ -119,7 +120,7 @@ class FreeResources:
         return number
 
     def _tag(self, column: int, number: int) -> None:
-        """Set the number of a column's tags. Tags that no column has any more are forgotten."""
+        """Set the number that stands for the tags of a column. A set of tags that no column has any more is forgotten."""
         before = int(self._tagged[column])
         self._tagged[column] = number
         self._columns_of[number] += 1

@@ -1,4 +1,4 @@
-"""How the jobs of an operation ended and on which nodes, and the failures on each node."""
+"""The ended jobs of an operation, by result and node, and the failures on each node."""
 
 from __future__ import annotations
 

@@ -32,8 +32,9 @@ _IN_DOUBT: Final = 2
 _ENDED: Final = 3
 _ELSEWHERE: Final = 4
 _BYTE: Final = [bytes([place]) for place in range(_ELSEWHERE + 1)]
-#: Translates a digit into the state of an index that an earlier allocator leased: `1`, the job is done, into ended, else in doubt. A
-#: million indexes are translated in one call, because a loop over them would be too slow.
+#: Translates a digit into the state of an index that an earlier allocator leased. The digit `1` says that the job is done; it becomes the
+#: state ended. Every other digit becomes the state in doubt. A million indexes are translated in one call, because a loop over them would
+#: be too slow.
 _PLACE_OF_DIGIT: Final = bytes(_ENDED if digit == ord("1") else _IN_DOUBT for digit in range(256))
 #: Translates a state into a byte: 1 if the job has ended, else 0.
 _IS_ENDED: Final = bytes(place == _ENDED for place in range(256))
@@ -50,7 +51,7 @@ class JobSlots:
         self.job_count = job_count
         #: True if all jobs of the operation start together.
         self.is_of_gang = False
-        #: False while another allocator leads. Jobs that it leases, and retried jobs, are then in doubt: a node may run them.
+        #: False while another allocator leads. Newly leased jobs and retried jobs are then in doubt, because a node may run them.
         self.are_ours = True
         #: The state of each leased index, one byte each: a million jobs take a megabyte.
         self._places = bytearray()
@@ -63,7 +64,8 @@ class JobSlots:
         self.free: int | None = None
         #: For a gang: jobs that a node reported as ended, until the ledger retries them or records that they are done.
         self.unsettled: set[int] = set()
-        #: For a gang: number of jobs not in `unsettled` that wait for their retry, as the ledger reported it at the start.
+        #: For a gang: number of failed jobs that wait for their retry, without the jobs in `unsettled`. The ledger reports this
+        #: number, and each retry lowers it.
         self.pausing = 0
         #: The indexes of each task; empty for an operation without tasks.
         self.tasks: list[range] = []
@@ -151,7 +153,7 @@ class JobSlots:
         return self._attempts.get(index, 1)
 
     def is_out(self, index: int) -> bool:
-        """True if an allocation holds the job in its newest attempt."""
+        """True if an allocation holds the newest attempt of the job."""
         return index < self.block and self._places[index] == _OUT
 
     def out(self) -> list[JobSlot]:
@@ -202,7 +204,7 @@ class JobSlots:
     def _ready_in(self, task: int) -> Iterator[int]:
         """Yield the ready jobs of a task, low indexes first. Each may be given out before the next is asked for."""
         if task and not self.tasks:
-            # There may be a million other jobs, and few whose memory was raised.
+            # Only `memory_steps` is searched: it names few jobs, while the operation may have a million jobs.
             yield from sorted(each for each, step in self.memory_steps.items() if step == task and self.is_ready(each))
             return
         indexes = self.tasks[task] if self.tasks else range(self.block)
@@ -215,15 +217,15 @@ class JobSlots:
                 self._first = at
 
     def give_back(self, slots: Iterable[JobSlot]) -> None:
-        """Make these jobs ready again, which were out and never ran."""
+        """Make jobs ready again that were out and never ran."""
         for slot in slots:
             if self.is_out(slot.index) and slot.attempt == self.attempt(slot.index):
                 self._put(slot.index, _READY)
 
     def may_hold(self, slot: JobSlot, *, ready: bool = False) -> bool:
-        """True if a node may run this attempt of the job although no allocation is booked with it, because the job is in doubt.
+        """True if a node may run this attempt of the job although no booked allocation holds it. This is so if the job is in doubt.
 
-        With `ready`, a job that is ready counts as well.
+        With `ready`, it is also so if the job is ready.
         """
         index = slot.index
         if index >= self.block or slot.attempt != self.attempt(index):
@@ -269,7 +271,7 @@ class JobSlots:
             counts[self._let_out] += self._not_leased(drawn, task)
 
     def share(self, below: int, runs: Iterable[IndexRun], free: int) -> None:
-        """Record that the ledger leased the indexes under `below`, to any of several trees, and the indexes in `runs` to this tree.
+        """Record which indexes are leased: each index under `below` to some tree, and the indexes in `runs` to this tree.
 
         `free` is the number of indexes that no tree has.
         """
@@ -357,7 +359,7 @@ class JobSlots:
         return [[self._places.count(state, each.start, each.stop) for state in states] for each in self.tasks]
 
     def _not_leased(self, indexes: range, task: int) -> int:
-        """Return how many of some indexes that are not leased yet are of a task. The memory of these jobs was not raised."""
+        """Return how many of these indexes belong to a task. None of the indexes is leased yet, so the memory of no such job was raised."""
         if not self.tasks:
             return 0 if task else len(indexes)
         of_task = self.tasks[task]
@@ -437,7 +439,7 @@ def _places_of(done: bytes) -> bytes:
 
 
 def _positions(places: bytes | bytearray, place: int) -> Iterator[int]:
-    """Yield each position of a byte. Other bytes between these positions cost next to nothing."""
+    """Yield the positions at which the byte `place` occurs. Skipping other bytes costs next to nothing."""
     at = places.find(place)
     while at >= 0:
         yield at

@@ -53,7 +53,7 @@ class OperationNews:
 
 
 def learn_live(facts: Facts, operations: Iterable[LiveOperation]) -> OperationNews:
-    """Take over one page of all live operations. What is known already of an operation's jobs stays known."""
+    """Take over one page of all live operations. An operation that is known already keeps the known facts about its jobs."""
     news = OperationNews()
     for each in operations:
         facts.told.add(each.operation)
@@ -90,7 +90,7 @@ def learn_events(facts: Facts, events: Iterable[Event]) -> OperationNews:
 
 
 def drawing_terms(events: Iterable[Event], tree: TreeName) -> Iterator[int]:
-    """Yield the terms in these events: of the tree's allocators that leased indexes, or that may lease indexes from now on."""
+    """Yield the allocator terms of this tree that the events name. These terms leased indexes, or may lease indexes from now on."""
     for event in events:
         if isinstance(event, AllocatorAttached) and event.tree == tree:
             yield event.term
@@ -164,7 +164,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
 
 
 def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | IndexesReturned, news: OperationNews) -> None:
-    """Take over that a tree leased or released indexes of an operation of several trees. A change that is known already is ignored."""
+    """Record that indexes of an operation of several trees changed owners: a tree leased or released them. A known change is ignored."""
     if event.change <= operation.changes:
         return
     operation.changes = event.change
@@ -180,7 +180,7 @@ def _learn_owners(facts: Facts, operation: Operation, event: BlockDrawn | Indexe
     else:
         operation.slots.free = event.free
         if is_ours and not operation.slots.are_ours:
-            # This process follows another allocator. A leader has taken out these indexes itself before it released them.
+            # Another allocator of this tree leads and has released these indexes. The leader itself took them out before the release.
             for run in event.runs:
                 for index in range(run.first, run.below):
                     operation.slots.lose(index)
@@ -265,7 +265,7 @@ def _raise_memory(facts: Facts, operation: Operation, retried: Iterable[Retry]) 
 
 
 def _end(operation: Operation, index: int, attempt: int) -> None:
-    """End a run that the ledger recorded. An allocation may still hold the job here, if another allocator reported the end."""
+    """End a run that the ledger recorded. If another allocator reported the end, an allocation may still hold the job here."""
     if operation.slots.is_out(index) and attempt >= operation.slots.attempt(index):
         for allocation in operation.allocations.values():
             if index in allocation.slots:

@@ -57,7 +57,7 @@ class LostJob(msgspec.Struct, frozen=True):
     why: LossReason
     #: Record of the preemption of the job's allocation; None if it was not preempted.
     preemption: PreemptionRecord | None = None
-    #: How the job's allocation was started; None if that is unknown.
+    #: Record of the start of the job's allocation; None if it is unknown.
     start: StartRecord | None = None
     #: Unix time in milliseconds at which the job began, as its node reported it; 0 if unknown.
     started_at_ms: int = 0

@@ -81,7 +81,8 @@ class NodeRules(msgspec.Struct, frozen=True):
 
 #: Looked up once: looking up an enum member costs as much as ten comparisons.
 _OPEN: Final = NodeState.OPEN
-#: How far an incarnation number may be ahead of the clock, in milliseconds: ten years. An honest host's clock is not wrong by that much.
+#: Upper bound of the milliseconds by which an incarnation number may be ahead of the clock: ten years. An honest host's clock is not wrong
+#: by that much.
 _MOST_AHEAD_MS: Final = 10 * 366 * 86_400_000
 #: Upper bound of the characters that a refusal quotes of a text from a node.
 _TOLD_LETTERS: Final = 40
@@ -95,13 +96,13 @@ class PreemptiveTry(msgspec.Struct, frozen=True):
     at_s: float
     #: Number of allocations that the stage could have preempted.
     candidates: int
-    #: Resources that would have been free for a job if all these candidates had been preempted.
+    #: Resources that would have been free for a job if all allocations counted in `candidates` had been preempted.
     room: Resources
     #: The operation that started a job in the stage; empty for none.
     started: OperationId
-    #: Number of further allocations that could be preempted if their jobs had run longer (`preemption_exempt_time`).
+    #: Number of other allocations that could also be preempted if their jobs had run longer (`preemption_exempt_time`).
     exempt: int = 0
-    #: Time from which the first of these further allocations may be preempted.
+    #: Time from which the first of the allocations counted in `exempt` may be preempted.
     exempt_until_s: float = 0.0
 
 
@@ -124,8 +125,8 @@ class Reservation:
         self.node = node
         #: Time at which the job is expected to fit, judged by what runs on the node.
         self.expected_s = expected_s
-        #: Time until which other jobs may use what is free on the node. It is computed like `expected_s`, except that a running job of
-        #: unknown length is expected to last only as long again as it has run.
+        #: Time until which other jobs may use what is free on the node. It is computed like `expected_s`, but with another guess for
+        #: running jobs of unknown length: such a job is expected to run only for as long again as it has run so far.
         self.lent_until_s = 0.0
         #: Time at which this node was chosen.
         self.since_s = since_s
@@ -183,7 +184,7 @@ class Node:
         #: Ends that the ledger has confirmed, so that the node may forget them.
         self.recorded: set[JobKey] = set()
         self.nudged = False
-        #: How jobs failed on the node; None before the first job has ended there.
+        #: Failures of jobs on the node; None before the first job has ended there.
         self.failures: NodeFailures | None = None
         #: The reservation of this node; None if it has none.
         self.reserved: Reservation | None = None
@@ -291,11 +292,10 @@ class Node:
         return self.incarnation is None or heartbeat.incarnation > self.incarnation
 
     def may_begin_anew(self, heartbeat: Heartbeat, lease_s: float, now: Moment) -> bool:
-        """True if a heartbeat of another incarnation than the newest may be accepted: the node was silent for a whole lease and holds
-        nothing.
+        """True if a heartbeat may be accepted although it is of another incarnation than the newest.
 
-        Otherwise a forged incarnation with a number ahead of the clock would shut out the node's own agent until the clock reaches that
-        number.
+        This is so if the node was silent for a whole lease and holds nothing. Without this rule, a forged incarnation with a number ahead
+        of the clock would shut out the node's own agent until the clock reaches that number.
         """
         is_another = heartbeat.incarnation != self.incarnation
         return is_another and not self.allocations and self.lease_is_over(lease_s, now)
@@ -414,13 +414,13 @@ class LastHeard:
         return list(takewhile(lambda node: now.steady_s - node.heard_s > least_s, self._nodes.values()))
 
     def checks(self) -> Iterator[Check]:
-        """Yield checks of the order of all nodes, each for some of the nodes."""
+        """Yield checks that the nodes are in the order of their last heartbeats. Each check covers some of the nodes."""
         for first in range(0, len(self._nodes), _CHECKED_AT_ONCE):
             yield partial(self.check, first)
 
     def check(self, first: int = 0) -> list[str]:
-        """Return a text for each broken invariant of some nodes from `first` on; empty if all hold."""
-        # The first node of the next part is included, so that each pair of neighbours is compared.
+        """Check the order of the nodes from position `first` on. Returns a text if the order is broken; empty if it is not."""
+        # The first node of the next check is included, so that each pair of neighbours is compared.
         heard_s = [node.heard_s for node in islice(self._nodes.values(), first, first + _CHECKED_AT_ONCE + 1)]
         if heard_s == sorted(heard_s):
             return []

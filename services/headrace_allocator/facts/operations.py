@@ -49,8 +49,8 @@ _NEWEST_WEIGHT: Final = 0.2
 class Returning(msgspec.Struct, frozen=True):
     """Job indexes that this tree is releasing, for as long as the ledger may accept or refuse the release.
 
-    The ledger refuses the release if another change of the owners of the operation's indexes came before. So the next such change in the
-    log shows whether the release was accepted.
+    The ledger refuses the release if the operation's indexes changed owners before it. So the next change of owners in the log shows
+    whether the release was accepted.
     """
 
     change: int
@@ -74,15 +74,15 @@ class Operation:
     )  # fmt: skip
 
     def __init__(self, live: LiveOperation, arrival: int, own_term: int) -> None:
-        #: What shows on a heartbeat that the allocations of the operation need no order.
+        #: The facts that show on a heartbeat whether the operation's allocations need no order.
         self.rest, self._mean_job_ms = Rest(math.inf), math.inf
         self.id, self.user = live.operation, live.user
-        #: State of the gang. None if the operation is no gang, has a single job, or runs in several trees, where each tree gives its jobs
-        #: out alone.
+        #: State of the gang. None if the operation is no gang or has a single job. None, too, if it runs in several trees, because each
+        #: tree then gives its jobs out alone.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
-        #: `kinds`: jobs that differ in size: the tasks, or jobs by the number of raises of their memory. Empty: all jobs have one size.
-        #: `fitting`: for each kind, or the only size, True if some node could run a job if the node were empty, or if there is no node.
+        #: `kinds`: the tasks, or one kind for each number of times that memory was raised; empty if all jobs have one size. `fitting`: for
+        #: each kind, or the only size, True if some node could run a job if the node were empty, or if there is no node.
         self.kinds, self.fitting = (kinds := _kinds_of(live)), (True,) * max(1, len(kinds))
         self.set_spec(live.spec)
         self.set_state(live.state, suspended=live.suspended)
@@ -90,10 +90,10 @@ class Operation:
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Term of the allocator that last leased indexes, as the ledger reported it; 0 in several trees, since each tree has its own terms.
+        #: Term of the allocator that last leased indexes, by the ledger's report; 0 if several trees run it, since each has its own terms.
         self.block_term = live.block_term if live.free is None else 0
-        #: `held`: all that the operation holds on nodes; `in_doubt`: the most that the jobs counted in `charged_doubt` may hold;
-        #: `total`: the cluster total that the shares of the snapshot are fractions of.
+        #: `held`: all that the operation holds on nodes; `in_doubt`: all that the unconfirmed jobs counted in `charged_doubt` may hold;
+        #: `total`: the cluster total of the snapshot from which the shares are.
         self.held = self.in_doubt = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
@@ -119,19 +119,19 @@ class Operation:
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
         #: The inputs by which the allocations were divided into preemption groups.
         self._cut_by: tuple[object, ...] = ()
-        #: For an operation of several trees: number of the last change of its indexes' owners that this allocator knows.
+        #: For an operation of several trees: number of the newest change of index owners that this allocator knows. The owners are trees.
         self.changes = live.changes
         self.returning: Returning | None = None
         #: `drawing`: True while a block of indexes is being leased. `yields`: True if this tree leases no indexes until the next tick,
         #: because another tree wanted jobs of the operation or no index was free.
         self.drawing = self.yields = False
-        #: How the operation's jobs ended; None before the first job has ended.
+        #: Outcomes of the operation's jobs; None before the first job has ended.
         self.outcomes: Outcomes | None = None
         #: The bound of a pool that the size of the operation's jobs breaks, so that none of them starts; None if no bound is broken.
         self.refused_size: RefusedSize | None = None
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
-        #: True once a report to the ledger is under way that no node holds anything of the operation.
+        #: True once the allocator has begun to report to the ledger that no node holds anything of the operation.
         self.release_told = False
 
     def set_spec(self, spec: OperationSpec) -> None:
@@ -177,7 +177,7 @@ class Operation:
 
     @property
     def most_held(self) -> Resources | None:
-        """The most that the operation may hold so that one more job stays within its demand.
+        """Upper bound of what the operation may hold when one more job starts, so that the job stays within the operation's demand.
 
         The demand includes what the operation held when the snapshot was made. None before a snapshot has the cluster total.
         """
@@ -230,18 +230,18 @@ class Operation:
 
     @property
     def precommit(self) -> Resources:
-        """The part of what the operation holds that no heartbeat has shown yet."""
+        """Resources of the operation's allocations that no heartbeat has shown yet."""
         return Resources.sum(one.usage for one in self.unconfirmed) if self.unconfirmed else ZERO
 
     @property
     def usage(self) -> Resources:
-        """The part of what the operation holds that heartbeats have shown."""
+        """Resources of the operation's allocations that heartbeats have shown."""
         return self.held - self.precommit
 
     @property
     def charged(self) -> Resources:
         """All that counts towards limits."""
-        # Without unconfirmed jobs nothing is added: every heartbeat asks for this sum, and jobs are unconfirmed only after a restart.
+        # The sum is computed only if there are unconfirmed jobs: they exist only after a restart, but every heartbeat asks for the result.
         return self.held + self.in_doubt if self.charged_doubt else self.held
 
     @property
@@ -324,7 +324,7 @@ def sizes_of(operation: Operation) -> list[Resources]:
 
 
 def kinds_by_size(spec: OperationSpec, sizes: Iterable[Resources]) -> list[Task]:
-    """Return the kinds of jobs of an operation whose jobs have these sizes: first the size of jobs whose memory was never raised."""
+    """Return a kind of jobs for each of these sizes. The first size must be that of jobs whose memory was never raised."""
     return [Task("memory", spec.argv, resources=size) for size in sizes]
 
 
@@ -336,7 +336,7 @@ def _kinds_of(live: LiveOperation) -> Sequence[Task]:
 
 
 def waiting_tasks(operation: Operation) -> list[tuple[int, Task]]:
-    """Return the kinds of jobs with pending jobs that fit on some node, each with its number. Empty if all jobs have one size."""
+    """Return each kind that has pending jobs and whose jobs fit on some node, with its number. Empty if all jobs have one size."""
     tasks, slots, fitting = operation.kinds, operation.slots, operation.fitting
     return [(number, task) for number, task in enumerate(tasks) if fitting[number] and slots.pending_of(number)]
 
@@ -351,7 +351,7 @@ def pending_resources(operation: Operation) -> Resources:
 
 
 def charge_doubt(operation: Operation) -> Resources:
-    """Count the present unconfirmed jobs of an operation under limits. Returns the resources that are counted more than before."""
+    """Count the operation's present unconfirmed jobs under limits. Returns the difference to the resources that were counted before."""
     spec, slots, before = operation.spec, operation.slots, operation.in_doubt
     operation.charged_doubt = slots.in_doubt_count
     of_tasks = (task.resources * slots.in_doubt_of(number) for number, task in enumerate(operation.kinds))
@@ -459,7 +459,7 @@ def can_ever_start(operation: Operation) -> bool:
 
 
 def together(operation: Operation) -> int:
-    """Return the number of jobs of a gang that start together, or that started together."""
+    """Return the number of jobs of a gang that have not ended. They start together, or they have started together."""
     return operation.slots.pending_count + operation.slots.in_doubt_count + len(operation.allocations)
 
 

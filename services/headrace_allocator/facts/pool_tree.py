@@ -51,7 +51,7 @@ class RefusedSize(NamedTuple):
 
 
 class OtherPlaces(NamedTuple):
-    """Operations and pools whose position in the order a snapshot may change, apart from the operations that it names."""
+    """Operations and pools that a snapshot may move to another position in the order. Operations that the snapshot names are left out."""
 
     #: True if any operation may have another position.
     everywhere: bool
@@ -100,9 +100,9 @@ class PoolState:
         self.filters = options.scheduling_tag_filters
 
     def takes_shares_of(self, item: ShareItem) -> bool:
-        """Take over a snapshot's item if only the pool's shares changed. Returns False if anything else did.
+        """Take over a snapshot's item if only the pool's shares changed. Returns False if anything else changed.
 
-        Each snapshot changes the shares of thousands of pools, and nothing else of most of them.
+        Each snapshot changes the shares of thousands of pools, and most of these pools do not change in anything else.
         """
         known = self.item
         if known is None or item.parent != known.parent:
@@ -122,7 +122,7 @@ class PoolState:
     @property
     def charged(self) -> Resources:
         """All that counts towards the pool's limit when a job is to start."""
-        # Nothing is added without unconfirmed jobs, which exist only after a restart.
+        # The sum is computed only if there are unconfirmed jobs, which exist only after a restart.
         return self.used if self.in_doubt is ZERO else self.used + self.in_doubt
 
     def add(self, used: Resources, in_doubt: Resources) -> None:
@@ -173,7 +173,7 @@ class PoolStates:
         return pool
 
     def apply(self, cut: ShareSnapshot) -> OtherPlaces:
-        """Take over a snapshot. Returns the operations and pools whose position it may change, apart from the operations that it names."""
+        """Take over a snapshot. Returns the operations and pools that it may move in the order, without the operations that it names."""
         changed: dict[PoolName, ShareItem | None] = {}
         for key in cut.removed:
             name = PoolName(key[1:])
@@ -243,7 +243,7 @@ class PoolStates:
         return next((refused for size in spec.sizes if (refused := self._refused(spec.pool, size)) is not None), None)
 
     def most_of_one_job(self, pool: PoolName) -> Iterator[PartialResources]:
-        """Yield the largest resources of one job that each level accepts, from the pool up to the root."""
+        """Yield the upper bound of the size of one job on each level, from the pool up to the root."""
         for level in (*self.pool(pool).path(), self.root):
             told = _told_options(level.item)
             yield (of_tree(self.options) if told is None else told).max_job_resource_limits
@@ -314,7 +314,7 @@ class PoolStates:
             pool.above = self.root
         for pool in pools:
             parent = self.pool(pool.item.parent) if pool.item is not None else self.root
-            # A pool below itself would be a defect of the sender. Such a pool stays below the root.
+            # If the parent is the pool itself or below it, the snapshot's sender has a defect. Such a pool stays below the root.
             if pool not in parent.path():
                 pool.above = parent
             for above in list(pool.path())[1:]:
