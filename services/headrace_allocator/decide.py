@@ -62,13 +62,14 @@ class HeartbeatDecision(msgspec.Struct):
     extensions: list[Extension | GiveBack] = []
     #: Starts in free resources.
     placements: list[Placement] = []
-    #: The preemptive stages that ran. The start of a stage and its preemptions happen together or not at all.
+    #: The preemptive stages that ran. A stage's start and its preemptions are applied together, or none of them is applied.
     stages: list[StageOutcome] = []
     #: Preemptions without a beneficiary: graceful requests, and allocations that do not fit on an overcommitted node.
     preemptions: list[Preemption] = []
     #: Further preemptions that would happen if pools with `preemption=observe` allowed preemption.
     observed: list[Preemption] = []
-    #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
+    #: Operations of which no job fitted, although the free resources reached the smallest amount of each resource that any of their jobs
+    #: needs.
     refused: set[OperationId] = set()
     #: The reason why no further job starts in the free resources; None if nothing may start or too little is free for any job.
     room_left: RoomLeft | None = None
@@ -110,7 +111,7 @@ def decide(overlay: Overlay, due: DueSteps) -> HeartbeatDecision:
         ]
     _count_passed_over(made, overlay)
     if due.preempt and overlay.met_observing_pool:
-        # Preemptions are observed last, since observing writes changes to the overlay that will not happen.
+        # Observed preemptions are computed last, because this writes changes to the overlay that will not be applied.
         started = any(outcome.placement is not None for outcome in made.stages)
         made.observed = would_be_preempted(overlay, stages=bool(made.stages) and not started, may_start=may_start)
     return made

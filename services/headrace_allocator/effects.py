@@ -99,7 +99,7 @@ class SuspectNode(msgspec.Struct, frozen=True):
 
     node: NodeName
     is_suspect: bool
-    #: How jobs fail on the node; empty if it is suspect no more.
+    #: Text that says how jobs fail on the node; empty if the node is suspect no more.
     words: str
     #: Operations whose jobs failed on the node in a row.
     operations: list[OperationId]

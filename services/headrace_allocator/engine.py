@@ -67,7 +67,7 @@ from headrace_allocator.usage_changes import UsageChanges, UsageCollector
 
 #: Upper bound of the operations in one message to the ledger; their ids have up to 64 characters.
 _MOST_RELEASED: Final = 4_000
-#: Upper bound of the bytes that the jobs which were not given out may take in the record of a stopping allocator.
+#: Upper bound of the bytes that the list of jobs which were not given out takes in the record of a stopping allocator.
 _MOST_LEFT_BYTES: Final = 160 * 1024
 #: Bytes that a run of consecutive job indexes takes in the record of a stopping allocator.
 _BYTES_OF_A_RUN: Final = 24
@@ -105,10 +105,11 @@ class AllocatorEngine:
     # --- the ledger -----------------------------------------------------------------------------------------------
 
     def on_leading(self, term: int, timing: Timing, now: Moment) -> Outcome[None, Effect]:
-        """Begin to lead with this term, once the ledger knows the term and this engine knows everything that the ledger recorded before.
+        """Begin to lead with this term.
 
-        Jobs stay unconfirmed if their indexes may have been leased to an earlier term. Operations that started after the ledger learned
-        this term have indexes of this term only, and their jobs become ready.
+        Call this once the ledger knows the term, and this engine knows everything that the ledger recorded before. Jobs stay unconfirmed if
+        their indexes may have been leased to an earlier term. Operations that started after the ledger learned this term have indexes of
+        this term only, and their jobs become ready.
         """
         self.facts.lead(term, timing)
         known = list(self.facts.operations.values())
@@ -138,7 +139,9 @@ class AllocatorEngine:
         return Outcome(None, self._settle_gangs(now))
 
     def on_stopping(self, now: Moment) -> Outcome[dict[OperationId, list[IndexRun]], Effect]:
-        """Stop giving out jobs. The answer: by operation, the jobs that no node has, as many as the record can hold."""
+        """Stop giving out jobs. The answer lists, by operation, the jobs that no node has. Operations beyond the record's size are left
+        out.
+        """
         self.facts.superseded = True
         told: dict[OperationId, list[IndexRun]] = {}
         left = _MOST_LEFT_BYTES
@@ -158,7 +161,7 @@ class AllocatorEngine:
         return Outcome(None, effects + (self._record_empty_nodes() if durable else []))
 
     def on_more_operations(self, page: Collection[LiveOperation], now: Moment) -> Outcome[None, Effect]:
-        """Take a page of all live operations. A known operation keeps its slots."""
+        """Apply one page of the list of all live operations. Operations that are known already keep their job slots."""
         # Operations of other trees are left out: terms of another tree's allocators cannot be compared with this term.
         effects = self._judge_term(each.block_term for each in page if each.spec.tree == self.facts.tree)
         effects += self._follow(learn_live(self.facts, page))
@@ -374,7 +377,7 @@ class AllocatorEngine:
     def on_usage_due(self, most: int, now: Moment) -> Outcome[UsageChanges | None, Effect]:
         """Collect the usage of up to `most` operations.
 
-        The answer is None while changed operations are left to collect, and then all changes since the previous publication.
+        The answer is None until all changed operations are collected. Then it contains all changes since the previous publication.
         """
         return Outcome(self._cutting.slice(most))
 
