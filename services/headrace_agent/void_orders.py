@@ -19,7 +19,7 @@ _LONGEST_ID: Final = 64
 
 
 class Awaited(msgspec.Struct, frozen=True):
-    """The node, the incarnation, the heartbeat and the lowest term that orders must name to be obeyed."""
+    """The values that orders must name to be obeyed: this node, this incarnation, the heartbeat in flight, and at least this term."""
 
     node: NodeName
     incarnation: Incarnation
@@ -40,7 +40,7 @@ def why_orders_are_void(orders: Orders, awaited: Awaited, held: NodeAllocations)
     if orders.term < awaited.term:
         return f"term {orders.term} is over, term {awaited.term} is known"
     if not orders.enrolled and (orders.start or orders.extend):
-        # The answer is void, because it must extend no lease.
+        # The whole answer is void, so that it does not extend the node's lease either.
         return "jobs for a node that is not enrolled"
     return _too_long_an_id(orders) or _too_many_slots(orders, held) or _too_large_a_picture(orders, held)
 
