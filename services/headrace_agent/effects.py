@@ -44,6 +44,8 @@ class Identity(msgspec.Struct, frozen=True):
     containers: ContainerRuntime | None = None
     #: True if jobs without an account run as root.
     is_root: bool = False
+    #: Milliseconds without a turn after which the runner ends a person's session.
+    session_grace_ms: int = 60_000
 
 
 class Trouble(enum.StrEnum):

@@ -30,7 +30,7 @@ import msgspec
 
 from headrace.ids import AllocationId, OperationId
 from headrace.runtime.engine import NS_PER_MS, Check, Figure, Moment, Outcome, counter, gauge, run_checks
-from headrace.wire.codec import LARGEST_MESSAGE_BYTES
+from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.heartbeat import (
     MOST_GPUS,
     Heartbeat,
@@ -42,6 +42,7 @@ from headrace.wire.heartbeat import (
     short_text,
 )
 from headrace.wire.nodes import StopMode
+from headrace.wire.refusals import Busy
 from headrace.wire.version import Term
 from headrace_agent.adoption import Adoption
 from headrace_agent.agent_stop import Stopping
@@ -52,6 +53,7 @@ from headrace_agent.files.operation_files import FilesFailure, OperationFiles
 from headrace_agent.heartbeat_timing import Pulse
 from headrace_agent.host_faults import HostFaults
 from headrace_agent.runner.protocol import EndAll, Ended, FullReport, NodeLease, Pong, Recalled, Started, ToAgent
+from headrace_agent.session_spans import AnsweredTurn, SessionSpans
 from headrace_agent.starts_and_ends import StartsAndEnds
 from headrace_agent.void_orders import Awaited, why_nudge_is_void, why_orders_are_void
 
@@ -66,6 +68,8 @@ _LATEST_NS: Final = 2**62
 _MANY_AHEAD: Final = 8
 #: Milliseconds between a successful enrolment and the next request, for a node that the allocator does not know yet.
 _ENROL_AGAIN_MS: Final = 1_000
+#: Upper bound in bytes of the session spans in one heartbeat. None are in a heartbeat that has not four times as much space left.
+_MOST_SESSIONS_BYTES: Final = 16 * 1024
 _STOP_REASON: Final = "the agent of this host stopped"
 
 _encoder = msgspec.msgpack.Encoder()
@@ -102,12 +106,13 @@ class AgentEngine:
         self._leases_passed = 0
         #: Number of open sessions of people with jobs of this node.
         self._sessions = 0
+        self._session_spans = SessionSpans(identity.session_grace_ms)
 
     def due_ns(self) -> int | None:
         """Return the CLOCK_BOOTTIME in nanoseconds at which `on_tick` has something to do, or None."""
         due = (
             *(self.pulse.next_ns(), self._stopping.deadline_ns, self.held.first_wait_ends_ns(), self._faults.until_ns),
-            self._lost_ns(),
+            *(self._lost_ns(), self._session_spans.next_ns()),
         )
         return min([due_ns for due_ns in due if due_ns is not None], default=None) if not self._left else None
 
@@ -128,6 +133,8 @@ class AgentEngine:
             self._jobs.hold = self._hold()
             effects += self._adoption.lose_all(f"the lease is over: {self._trouble[Trouble.RUNNER_AWAY]}", now)
             self.pulse.want(HeartbeatReason.JOB_ENDED)
+        if self._session_spans.on_time(self.held.by_job, now):
+            self.pulse.want(HeartbeatReason.PERIOD)
         return self._done(effects, now)
 
     def on_orders(self, orders: Orders, now: Moment) -> Outcome[None, AgentEffect]:
@@ -157,6 +164,8 @@ class AgentEngine:
             effects += self._jobs.extend(extend)
         effects += self._jobs.start_waiting()
         effects += self._jobs.forget(orders.forget, keep={extend.allocation for extend in orders.extend})
+        if self._session_spans.forget(orders.forget.sessions):
+            self.pulse.want(HeartbeatReason.PERIOD)
         return self._done(effects, now)
 
     def on_heartbeat_lost(self, seq: int, unit: float, now: Moment) -> Outcome[None, AgentEffect]:
@@ -239,6 +248,23 @@ class AgentEngine:
         fields: dict[str, str | int] = {"kind": kind, "why": words}
         line = LogRecord("warning", "trouble", fields) if words else LogRecord("info", "trouble over", fields)
         return self._done([line, *self._jobs.start_waiting()], now)
+
+    def refusal_of_session(self, session: str) -> Busy | None:
+        """Return why no further session may begin with a job of this node now, else None."""
+        return None if self._session_spans.knows(session) else self._session_spans.refusal()
+
+    def on_session(self, answered: AnsweredTurn, now: Moment) -> Outcome[None, AgentEffect]:
+        """Record that the runner answered a turn of a person's session with a job."""
+        spans, has_news, turn = self._session_spans, False, answered.turn
+        if not spans.knows(turn.session):
+            jobs = (key for key in self.held.by_job if (key.operation, key.index) == (turn.operation, turn.index))
+            job = max(jobs, default=None)
+            if job is not None:
+                has_news = spans.on_begun(turn.session, job, self.held.by_job[job].id, answered.user, now)
+        has_news |= spans.on_turn(turn.session, now, is_over=answered.is_over)
+        if has_news:
+            self.pulse.want(HeartbeatReason.PERIOD)
+        return self._done([], now)
 
     def on_files(self, operation: OperationId, failure: FilesFailure | None, now: Moment) -> Outcome[None, AgentEffect]:
         """Record that the files of an operation arrived, or could not be fetched."""
@@ -425,6 +451,7 @@ class AgentEngine:
 
     def _heartbeat(self, reason: HeartbeatReason, now: Moment) -> Heartbeat:
         ends = self.held.ends
+        self._session_spans.on_time(self.held.by_job, now)
         heartbeat = Heartbeat(
             node=self._identity.node,
             tree=self._identity.tree,
@@ -444,7 +471,12 @@ class AgentEngine:
             starts=self._starts.for_heartbeat(),
             gpus=dict(islice(self.held.gpu_holders().items(), MOST_GPUS)),
         )
-        if not ends:
+        spans = self._session_spans.report()
+        if not (ends or spans):
             return heartbeat
-        told = ends.within(LARGEST_MESSAGE_BYTES - len(_encoder.encode(heartbeat)) - 100)
+        free_bytes = LARGEST_MESSAGE_BYTES - len(_encoder.encode(heartbeat)) - 100
+        if spans and free_bytes > 4 * _MOST_SESSIONS_BYTES:
+            heartbeat = msgspec.structs.replace(heartbeat, sessions=next(runs_within(spans, _MOST_SESSIONS_BYTES)))
+            free_bytes -= _MOST_SESSIONS_BYTES
+        told = ends.within(free_bytes)
         return msgspec.structs.replace(heartbeat, ends=told, ends_waiting=len(ends) - len(told))

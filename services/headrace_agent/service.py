@@ -60,6 +60,7 @@ from headrace_agent.host.state_folder import claim
 from headrace_agent.job_logs.requests import JobLogs, Readers
 from headrace_agent.job_spans import JobSpans
 from headrace_agent.runner.protocol import Ended, Run, RunAhead, ToAgent
+from headrace_agent.session_spans import AnsweredTurn
 from headrace_agent.sessions import TURNS_AT_ONCE, JobSessions
 from headrace_agent.settings import AgentSettings
 from headrace_agent.to_runner.link import RunnerLink
@@ -130,6 +131,7 @@ class Agent:
             gpus=gpus,
             containers=containers,
             is_root=facts.is_root(),
+            session_grace_ms=settings.session_grace_ms,
         )
         if why_none:
             self._log.warning("no container runtime", containers=settings.containers, why=why_none)
@@ -258,7 +260,8 @@ class Agent:
         readers = Readers(self._bus, self._runtime.clock, subjects.log_reader(self.node))
         logs = JobLogs(self._settings.logs(), readers, self._known_attempt, self.engine.held.by_job.__contains__)
         await endpoints.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
-        sessions = JobSessions(readers, self.runner, _tree(self._settings))
+        refusal_of = self.engine.refusal_of_session
+        sessions = JobSessions(readers, self.runner, _tree(self._settings), refusal_of, self._on_session)
         asked = subjects.user("*", f"job.session.{self.node}")
         await endpoints.serve(asked, SessionTurn, CallerKind.USER, sessions.on_turn, concurrency=TURNS_AT_ONCE)
         asked = subjects.user("*", f"debug.heartbeat.{self.node}")
@@ -270,6 +273,9 @@ class Agent:
 
     def _known_attempt(self, operation: str, index: int) -> int | None:
         return self.engine.held.newest_attempt(operation, index)
+
+    def _on_session(self, answered: AnsweredTurn) -> None:
+        self._do(self.engine.on_session(answered, self._shell.now()))
 
     async def _on_nudge(self, nudge: Nudge, _caller: Caller) -> None:
         self._do(self.engine.on_nudge(nudge, self._shell.now()))

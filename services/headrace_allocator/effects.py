@@ -8,20 +8,21 @@ import msgspec
 
 from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.wire.heartbeat import JobKey
-from headrace.wire.ledger import ReportedEnd
+from headrace.wire.ledger import ReportedEnd, ReportedSession
 from headrace.wire.log import IndexRun
 from headrace.wire.version import Term
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Report ends of jobs to the ledger until it confirms them. Then call `on_recorded`."""
+    """Report session spans and ends of jobs to the ledger until it confirms them. Then call `on_recorded`."""
 
     ends: list[ReportedEnd]
+    sessions: list[ReportedSession] = []
 
 
-def report_of(ends: list[ReportedEnd]) -> list[Effect]:
-    """Return the effect that reports these ends; an empty list if there are no ends."""
-    return [Report(ends)] if ends else []
+def report_of(ends: list[ReportedEnd], sessions: list[ReportedSession] | None = None) -> list[Effect]:
+    """Return the effect that reports these ends and session spans; an empty list if there are none."""
+    return [Report(ends, sessions or [])] if ends or sessions else []
 
 
 class Draw(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ from headrace.pools import TreeOptions
 from headrace.pools.node_filter import parse_formula
 from headrace.runtime.engine import Check, Figure, Moment, Outcome, counter, gauge, run_checks
 from headrace.wire.heartbeat import Heartbeat, NodeState, Orders
-from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, Wanted
+from headrace.wire.ledger import DrawAnswer, LiveOperation, ReportedEnd, ReportedSession, Wanted
 from headrace.wire.log import Event, IndexRun
 from headrace.wire.nodes import GivenUpNode, GiveUpNode, LongestLeaseRecord, NodeRecord
 from headrace.wire.refusals import WrongState
@@ -203,6 +203,14 @@ class AllocatorEngine:
         returned = [each for each in operations if each is not None and set_aside_to_return(each)]
         self.ranking.refresh_all(each.id for each in returned)
         return Outcome(None, pending_returns(returned))
+
+    def on_sessions_recorded(self, sessions: Iterable[ReportedSession], now: Moment) -> Outcome[None, Effect]:
+        """Note that the ledger has recorded these session spans. The next answer to each node says which of its spans it may forget."""
+        for one in sessions:
+            node = self.facts.nodes.get(one.node)
+            if node is not None and one.span in node.sessions:
+                node.sessions[one.span] = True
+        return Outcome(None)
 
     def on_recorded(self, ends: Iterable[ReportedEnd], now: Moment) -> Outcome[None, Effect]:
         """Note that the ledger has recorded these ends. The next answer to each node says which of its ends it may forget."""
@@ -451,7 +459,8 @@ class AllocatorEngine:
     def _tell(self, node: Node, findings: Findings, now: Moment) -> list[Effect]:
         """Return the effects that report what a heartbeat showed: ends of jobs, and claims of the node that are logged or alarmed."""
         ends = [ReportedEnd(node.record.node, end) for end in findings.ends]
-        effects = report_of(ends + ends_of_lost(findings.lost, now))
+        sessions = [ReportedSession(node.record.node, span) for span in findings.sessions]
+        effects = report_of(ends + ends_of_lost(findings.lost, now), sessions)
         effects += [HeldTwice(node.record.node, allocation, job) for job, allocation in findings.held_twice]
         effects += [UnknownOperation(node.record.node, *unknown) for unknown in findings.unknown]
         self.twice_held_jobs += len(findings.held_twice)

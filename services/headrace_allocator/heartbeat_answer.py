@@ -109,7 +109,11 @@ class HeartbeatAnswers:
         stirring = restless(self._facts, node, pace_ms)
         due = self._due(node, stirring, now)
         budget, findings = AnswerBudget(heartbeat), findings or _NO_NEWS
-        forget = Forget(budget.cut(findings.forget_ends), budget.cut(findings.forget_allocations))
+        forget = Forget(
+            budget.cut(findings.forget_ends),
+            budget.cut(findings.forget_allocations),
+            budget.cut(findings.forget_sessions),
+        )
         take_back = self._take_back(node, stirring, budget) if stirring else []
         overlay = self.decide(node, due, findings.operations, stirring, pace_ms, now)
         if overlay is None:

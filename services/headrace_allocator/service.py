@@ -328,7 +328,7 @@ class AllocatorService:
         tasks = self._runtime.tasks
         match effect:
             case Report():
-                self._ledger.report(effect.ends)
+                self._ledger.report(effect.ends, effect.sessions)
             case Draw():
                 tasks.start_soon(self._ledger.draw, effect)
             case Return():

@@ -131,6 +131,40 @@ def test_a_shell_is_typed_into_and_resized_and_its_status_is_that_of_the_command
     assert operation(up, "typed-into")["failed_jobs"] == 1
 
 
+def session_ends(up: Up, name: str, count: int) -> list[object]:
+    """For each entry about sessions in the history of an operation, once it has so many: how they ended; None: they began."""
+    found: list[dict[str, object]] = []
+    until_s = time.monotonic() + _PATIENCE_S
+    while len(found) < count:
+        assert time.monotonic() < until_s, found
+        lines = up.run_until_answered("op", "history", name, "--json").stdout.splitlines()
+        found = [each for each in map(json.loads, lines) if each["happened"] == "session"]
+    assert {each["user"] for each in found} == {operation(up, name)["user"]}
+    return [each["end"] for each in found]
+
+
+def test_the_history_says_who_had_sessions_with_a_job_across_restarts_of_the_services(up: Up) -> None:
+    name = a_job(up, "visited")
+    for _ in range(3):
+        assert exec_(up, name, "true").returncode == 0
+    assert session_ends(up, name, 2) == [None, "closed"]
+
+    with subprocess.Popen(
+        [*HEADRACE, "op", "exec", name, "0", "--", "cat"], stdin=subprocess.PIPE, env=up.environment
+    ) as session:
+        assert session_ends(up, name, 3)[2:] == [None]
+        for process in up.processes():
+            if process.role.startswith(("admission", "allocator")):
+                os.kill(process.pid, signal.SIGKILL)
+        up.run_until_answered("op", "abort", name)
+        up.run_until_over(name)
+        session.kill()
+
+    assert session_ends(up, name, 4)[3] in {"job_ended", "closed"}
+    text = " ".join(up.run("op", "history", name).stdout.split())
+    assert f"session of {operation(up, name)['user']} in job 0 on" in text
+
+
 def test_the_job_of_a_killed_shell_ends_after_the_grace_time(up: Up) -> None:
     with a_shell(up, "left-alone") as shell:
         shell.type(b"echo pid $$ here\r")

@@ -30,6 +30,7 @@ from headrace.wire.operations import OperationState
 from headrace.wire.refusals import Refusal
 from headrace_admission.decisions.index_leases import refused_term
 from headrace_admission.decisions.operation_ends import end_and_offer_slots
+from headrace_admission.decisions.sessions import end_with_job, note_sessions
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.decisions.upstream import judge_held_back, release_jobs
 from headrace_admission.log.byte_budget import ENDS_OF_AN_EVENT_BYTES
@@ -42,10 +43,11 @@ _MOST_DOUBLINGS: Final = 40
 
 
 def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer | Refusal, int]:
-    """Record the new ends among those that an allocator reports. Return the answer and the number of impossible ends."""
+    """Record the new session spans and ends among those that an allocator reports. Return the answer and the number of impossible ends."""
     refused = refused_term(transaction, request.tree, request.term)
     if refused is not None:
         return refused, 0
+    note_sessions(transaction, request.sessions)
     reported: dict[OperationId, list[ReportedEnd]] = {}
     for one in request.ends:
         reported.setdefault(one.end.operation, []).append(one)
@@ -54,7 +56,7 @@ def report(transaction: Transaction, request: ReportEnds) -> tuple[ReportAnswer 
         operation = transaction.state.operations.get(name)
         if operation is not None:
             impossible += _take_ends(transaction, operation, ends)
-    return ReportAnswer(recorded=[one.end.key for one in request.ends]), impossible
+    return ReportAnswer([one.end.key for one in request.ends], len(request.sessions)), impossible
 
 
 def next_attempt(operation: Operation, end: JobEnd, failed_jobs: int) -> Retry | None:
@@ -283,6 +285,8 @@ def _suspend(transaction: Transaction, operation: Operation) -> None:
 
 
 def _record(transaction: Transaction, operation: Operation, new: dict[int, LoggedEnd]) -> None:
+    for logged in new.values() if operation.open_sessions else ():
+        end_with_job(transaction, operation, logged.end)
     for ends in runs_within(new.values(), ENDS_OF_AN_EVENT_BYTES):
         transaction.record(JobsEnded(operation=operation.id, ends=ends, at_ms=transaction.now_ms))
         completed = sorted(one.end.index for one in ends if one.end.result is JobResult.COMPLETED)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from headrace.wire.log import StateCause
 from headrace_admission.decisions.configuration import take_held_back
 from headrace_admission.decisions.promotion import offer_slots
+from headrace_admission.decisions.sessions import end_with_operation
 from headrace_admission.decisions.transaction import Transaction
 from headrace_admission.state.operation import Operation
-from headrace_admission.state.operation_states import is_final
+from headrace_admission.state.operation_states import is_final, next_state
 
 
 def end_and_offer_slots(transaction: Transaction, operation: Operation, cause: StateCause, reason: str) -> bool:
@@ -22,6 +23,9 @@ def end_and_offer_slots(transaction: Transaction, operation: Operation, cause: S
         for tree, placement in operation.placements.items()
         if placement.blocked_by is None
     }
+    following = next_state(operation.state, cause)
+    if following is not None and is_final(following):
+        end_with_operation(transaction, operation)
     if not transaction.change_state(operation, cause, reason):
         return False
     if is_final(operation.state):

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headrace.ids import OperationId, TreeName
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobEnd
+from headrace.wire.log import SessionNoted
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import UPSTREAM, TreePlacement
 from headrace_admission.consumption.facts import FormerPool
 from headrace_admission.state.ledger import Ledger, LedgerRecord
 from headrace_admission.state.operation_states import is_final
 from headrace_admission.state.spec_size import texts_bytes
+
+#: Upper bound of the session spans of an operation that are open at a time. Further spans are not recorded.
+MOST_OPEN_SESSIONS: Final = 256
+#: Upper bound of the recorded session spans of an operation, so that one operation cannot fill the log.
+MOST_SESSIONS_RECORDED: Final = 10_000
+#: Upper bound in bytes of an open session span in memory, beyond the name of its person.
+_SESSION_BYTES: Final = 500
 
 
 class _Fields(msgspec.Struct, kw_only=True):
@@ -48,6 +56,21 @@ class _Fields(msgspec.Struct, kw_only=True):
     suspended_for: str = ""
     #: Pools in which it was before it was moved, the newest ones, in the order of the moves.
     former_pools: list[FormerPool] = []
+    #: Session spans of people with its jobs that have begun and not ended.
+    open_sessions: list[SessionNoted] = []
+    #: Number of session spans whose beginning was recorded.
+    sessions_recorded: int = 0
+
+    def note_session(self, event: SessionNoted) -> None:
+        """Record that a session span began or ended."""
+        if event.end is None:
+            self.open_sessions.append(event)
+            self.sessions_recorded += 1
+            return
+        key = event.slot, event.node, event.user, event.began_at_ms
+        self.open_sessions = [
+            each for each in self.open_sessions if (each.slot, each.node, each.user, each.began_at_ms) != key
+        ]
 
     def note_entry(self, sequence: int) -> None:
         """Record that the log holds a change of the operation in this entry."""
@@ -79,8 +102,11 @@ class Operation(_Fields, kw_only=True, eq=False):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that its spec, its ledger and its reasons take in memory."""
-        return self.spec_bytes + self.ledger.size_bytes + texts_bytes((self.reason, self.suspended_for))
+        """Bytes that its spec, its ledger, its reasons and its open sessions take in memory."""
+        sessions_bytes = sum(_SESSION_BYTES + texts_bytes((each.user,)) for each in self.open_sessions)
+        return (
+            self.spec_bytes + self.ledger.size_bytes + texts_bytes((self.reason, self.suspended_for)) + sessions_bytes
+        )
 
     @property
     def is_vanilla(self) -> bool:

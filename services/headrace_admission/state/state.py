@@ -37,6 +37,7 @@ from headrace.wire.log import (
     OperationStateChanged,
     OperationSuspended,
     ParametersChanged,
+    SessionNoted,
     concerned,
 )
 from headrace.wire.operations import OperationState
@@ -325,6 +326,8 @@ class State:
             case OperationSuspended():
                 operation.suspended, operation.ends_running_jobs = event.suspended, event.abort_running_jobs
                 operation.suspended_for = event.reason
+            case SessionNoted():
+                operation.note_session(event)
             case ParametersChanged():
                 _change_parameters(operation, event)
                 self._note_limit(operation)

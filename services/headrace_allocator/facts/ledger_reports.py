@@ -29,6 +29,7 @@ from headrace.wire.log import (
     OperationStateChanged,
     OperationSuspended,
     ParametersChanged,
+    SessionNoted,
 )
 from headrace.wire.operations import FINAL_STATES, OperationState
 from headrace_allocator.facts.facts import Facts, note_limits
@@ -156,7 +157,7 @@ def _learn(facts: Facts, operation: Operation, event: OperationEvent, news: Oper
         case OperationLeftTree(tree=facts.tree):
             operation.set_state(OperationState.ABORTING, suspended=operation.suspended)
             news.hold(operation)
-        case OperationPlaced() | OperationLeftTree() | OperationStarted() | IndexesReturned():
+        case OperationPlaced() | OperationLeftTree() | OperationStarted() | IndexesReturned() | SessionNoted():
             return
         case _:
             assert_never(event)

@@ -15,7 +15,15 @@ from headrace.ids import AllocationId, Incarnation, NodeName, OperationId, incar
 from headrace.pools.node_filter import matches
 from headrace.resources import ZERO, Resources
 from headrace.runtime.engine import Check, Moment
-from headrace.wire.heartbeat import AllocationReport, AllocationState, Heartbeat, JobKey, NodeState, Orders
+from headrace.wire.heartbeat import (
+    AllocationReport,
+    AllocationState,
+    Heartbeat,
+    JobKey,
+    NodeState,
+    Orders,
+    SessionSpan,
+)
 from headrace.wire.nodes import NodeRecord
 from headrace.wire.refusals import BadRequest
 from headrace.wire.snapshots import PreemptionPriority
@@ -143,7 +151,7 @@ class Node:
     __slots__ = (
         "allocations", "boottime_ms", "drained_empty", "enrolled", "failures", "gpus", "has_no_slots", "heard_s", "holds", "incarnation",
         "limits", "machine", "nudged", "offered", "online", "outside", "overcommitted_since_s", "picture", "preemptive_stages_s",
-        "record", "recorded", "reported", "reporting", "reserved", "sent", "seq", "state", "total", "tries", "trouble", "used",
+        "record", "recorded", "reported", "reporting", "reserved", "sent", "seq", "sessions", "state", "total", "tries", "trouble", "used",
     )  # fmt: skip
 
     def __init__(self, record: NodeRecord, heard_s: float) -> None:
@@ -183,6 +191,8 @@ class Node:
         self.reporting: set[JobKey] = set()
         #: Ends that the ledger has confirmed, so that the node may forget them.
         self.recorded: set[JobKey] = set()
+        #: The session spans that the node reports, and whether the ledger has recorded them.
+        self.sessions: dict[SessionSpan, bool] = {}
         self.nudged = False
         #: Failures of jobs on the node; None before the first job has ended there.
         self.failures: NodeFailures | None = None

@@ -26,6 +26,7 @@ from headrace.wire.heartbeat import (
     JobResult,
     JobSlot,
     RunningJob,
+    SessionSpan,
     TakeBackReason,
 )
 from headrace.wire.start_stages import StartRecord
@@ -65,6 +66,10 @@ class Findings:
         self.forget_ends: list[JobKey] = []
         #: Allocations that are no longer booked, so that the node may forget them.
         self.forget_allocations: list[AllocationId] = []
+        #: Session spans to report to the ledger.
+        self.sessions: list[SessionSpan] = []
+        #: Session spans that the node may forget: the ledger has recorded them, or the node never had their jobs.
+        self.forget_sessions: list[SessionSpan] = []
         #: Operations that hold another amount than before, or have other jobs to give out.
         self.operations: set[OperationId] = set()
 
@@ -72,7 +77,7 @@ class Findings:
 def reconcile(facts: Facts, node: Node, heartbeat: Heartbeat) -> Findings | None:
     """Bring the books of one node in line with its heartbeat. Returns None if nothing is new, as in most heartbeats."""
     picture = heartbeat.allocations
-    is_plain = node.sent is None and not heartbeat.ends
+    is_plain = node.sent is None and not heartbeat.ends and not (heartbeat.sessions or node.sessions)
     if is_plain and (picture is node.picture.booked or node.shows_nothing_new(picture)):
         node.picture.book(picture)
         node.recorded.clear()
@@ -100,6 +105,8 @@ class _Reconciliation:
         return records >= MOST_RECORDS_PER_HEARTBEAT
 
     def run(self) -> Findings:
+        # Sessions come first: a job that ended is no longer booked on the node.
+        self._take_sessions()
         self._take_ends()
         self._settle_sent()
         reports, allocations = self._heartbeat.allocations, self._node.allocations
@@ -134,6 +141,31 @@ class _Reconciliation:
             for allocation in [one for one in allocations.values() if one.id not in self._picture]:
                 self._lose_slots(allocation, allocation.slots.values(), allocation.job)
                 self._remove(allocation)
+
+    def _take_sessions(self) -> None:
+        """Report the session spans with jobs that the node has. The ledger knows which node reported the beginning of a span that ended."""
+        node, spans = self._node, dict.fromkeys(self._heartbeat.sessions)
+        node.sessions = {span: node.sessions[span] for span in spans if span in node.sessions}
+        for span in spans:
+            if node.sessions.get(span):
+                self._findings.forget_sessions.append(span)
+            elif span in node.sessions or span.ended_at_ms or self._has_job(span):
+                node.sessions[span] = False
+                self._findings.sessions.append(span)
+            else:
+                self._findings.forget_sessions.append(span)
+                operation = self._facts.operations.get(span.job.operation)
+                if operation is not None and not has_ended(operation.slots, span.job.index, span.job.attempt):
+                    self._note_foreign("has sessions with", span.job, span.allocation)
+
+    def _has_job(self, span: SessionSpan) -> bool:
+        """True if the job of a span is booked on this node, or may be: its job is unconfirmed."""
+        allocation = self._node.allocations.get(span.allocation)
+        if allocation is None or allocation.operation != span.job.operation:
+            operation, slot = self._facts.operations.get(span.job.operation), JobSlot(span.job.index, span.job.attempt)
+            return operation is not None and operation.slots.may_hold(slot)
+        booked = allocation.slots.get(span.job.index)
+        return booked is not None and booked.attempt == span.job.attempt
 
     def _take_ends(self) -> None:
         node = self._node

@@ -6,7 +6,8 @@ Nothing is decided here: each answer goes back to the engine.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from typing import Final, TypeVar
 
 import anyio
@@ -33,6 +34,8 @@ _RETRY_S: Final = 0.25
 #: Upper bound of the ends in one report.
 _ENDS_PER_REPORT: Final = 500
 _REPORT_BYTES: Final = 256 * 1024
+#: Upper bound of the session spans in one report.
+_SESSIONS_PER_REPORT: Final = 100
 #: Seconds of the pause after a report, for each reported end beyond the first, so that ends which arrive meanwhile go together in the
 #: next report.
 _GATHER_EACH_S: Final = 0.005
@@ -60,6 +63,8 @@ class LedgerLink:
         self._term: Term = role.term
         self._log = logger(tree=self._tree, term=self._term)
         self._to_report: list[wire.ReportedEnd] = []
+        #: Session spans to report. A span that is reported again before it is recorded is here once.
+        self._sessions: dict[wire.ReportedSession, None] = {}
         self._report_wanted = anyio.Event()
         #: Number of ends that are still to be reported, by operation.
         self._unreported: Counter[OperationId] = Counter()
@@ -97,9 +102,10 @@ class LedgerLink:
         if await self._ask("released", request, wire.ReleasedAnswer) is None:
             self._take(self._engine.on_release_failed(effect.operations, self._now()))
 
-    def report(self, ends: list[wire.ReportedEnd]) -> None:
-        """Queue ends to be reported."""
+    def report(self, ends: list[wire.ReportedEnd], sessions: Iterable[wire.ReportedSession] = ()) -> None:
+        """Queue ends and session spans to be reported."""
         self._to_report.extend(ends)
+        self._sessions.update(dict.fromkeys(sessions))
         self._unreported.update(one.end.operation for one in ends)
         self._report_wanted.set()
 
@@ -114,18 +120,24 @@ class LedgerLink:
         while True:
             await self._report_wanted.wait()
             self._report_wanted = anyio.Event()
-            while self._to_report:
+            while self._to_report or self._sessions:
                 await before()
-                batch = next(runs_within(self._to_report[:_ENDS_PER_REPORT], _REPORT_BYTES))
+                sessions = list(islice(self._sessions, _SESSIONS_PER_REPORT))
+                batch = next(runs_within(self._to_report[:_ENDS_PER_REPORT], _REPORT_BYTES), [])
                 is_whole = len(batch) == len(self._to_report)
-                request = wire.ReportEnds(self._tree, self._term, batch)
-                if await self._ask("report", request, wire.ReportAnswer, ends=len(batch)) is None:
+                request = wire.ReportEnds(self._tree, self._term, batch, sessions)
+                answer = await self._ask("report", request, wire.ReportAnswer, ends=len(batch))
+                if answer is None:
                     await anyio.sleep(_RETRY_S)
                     continue
                 del self._to_report[: len(batch)]
                 self._note_reported(batch)
+                # An admission of an older release ignores the spans. The nodes report them again.
+                self._sessions = {each: None for each in self._sessions if each not in sessions}
+                if answer.sessions == len(sessions):
+                    self._take(self._engine.on_sessions_recorded(sessions, self._now()))
                 self._take(self._engine.on_recorded(batch, self._now()))
-                if is_whole and (gather_s := seconds_to_gather(len(batch))):
+                if is_whole and (gather_s := seconds_to_gather(len(batch) + len(sessions))):
                     await anyio.sleep(gather_s)
 
     def _note_reported(self, batch: list[wire.ReportedEnd]) -> None:

@@ -28,6 +28,7 @@ from headrace.wire.happenings import (
     OperationChanged,
     OperationStep,
     Recorded,
+    SessionStep,
     StarvationChanged,
 )
 from headrace.wire.operations import FINAL_STATES
@@ -165,7 +166,12 @@ class HappeningFilter:
                 was_member = name in self._members
                 (self._members.add if happening.pool == self._pool else self._members.discard)(name)
                 return was_member or name in self._members
-            case OperationChanged(operation=name) | JobEnded(operation=name) | AllocationStarted(operation=name):
+            case (
+                OperationChanged(operation=name)
+                | JobEnded(operation=name)
+                | SessionStep(operation=name)
+                | AllocationStarted(operation=name)
+            ):
                 return name in self._members
             case _:
                 return False

@@ -23,6 +23,8 @@ from headrace.wire.log import (
     OperationSuspended,
     ParametersChanged,
     Published,
+    SessionEnd,
+    SessionNoted,
 )
 from headrace.wire.operations import OperationState
 from headrace.wire.preemption import PreemptionRecord
@@ -110,6 +112,25 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
         return max(0, self.at_ms - self.started_at_ms) if self.started_at_ms else None
 
 
+class SessionStep(msgspec.Struct, frozen=True, tag="session"):
+    """A person began to have sessions with a job on a node, or has none any more: terminals of `headrace shell`, and commands of
+    `headrace op exec`.
+    """
+
+    at_ms: Counter
+    operation: OperationId
+    slot: JobSlot
+    node: NodeName
+    user: str
+    began_at_ms: Counter
+    #: Null: the sessions have begun. Otherwise how they ended.
+    end: SessionEnd | None = None
+    #: Unix time in milliseconds at which the last session ended; null: not ended, or unknown.
+    ended_at_ms: Counter | None = None
+    #: Number of sessions from the beginning to the end; null: not ended, or unknown.
+    sessions: Counter | None = None
+
+
 class AllocationStarted(msgspec.Struct, frozen=True, gc=False, tag="allocation_started"):
     """The allocator gave an operation an allocation on a node. A history has one such event for each running job."""
 
@@ -183,6 +204,7 @@ Happening = (
     OperationStep
     | OperationChanged
     | JobEnded
+    | SessionStep
     | AllocationStarted
     | AllocationPreempted
     | StarvationChanged
@@ -198,7 +220,7 @@ class Recorded(msgspec.Struct, frozen=True):
     term: Term
     sequence: Counter
     previous: Counter
-    happenings: list[OperationStep | OperationChanged | JobEnded] = []
+    happenings: list[OperationStep | OperationChanged | JobEnded | SessionStep] = []
     announced: Counter = 0
 
 
@@ -227,7 +249,7 @@ class OperationHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="no
     """A page of an operation's history, the oldest event first."""
 
     operation: OperationId
-    happenings: list[OperationStep | OperationChanged | JobEnded]
+    happenings: list[OperationStep | OperationChanged | JobEnded | SessionStep]
     #: Value of `after` in the request for the next page; None on the last page.
     next: Counter | None = None
     #: True if the log no longer has the beginning of the history.
@@ -239,7 +261,7 @@ def time_of(happening: Happening) -> int:
     return happening.record.decided_at_ms if isinstance(happening, AllocationPreempted) else happening.at_ms
 
 
-def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEnded]:
+def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEnded | SessionStep]:
     """Return the events that a person sees for one event of the log. Events that are only bookkeeping yield none."""
     match event:
         case OperationStarted():
@@ -262,6 +284,8 @@ def happenings_of(event: Event) -> list[OperationStep | OperationChanged | JobEn
             ]
         case JobsEnded():
             return [_job_ended(event.operation, each) for each in event.ends]
+        case SessionNoted():
+            return [_session(event)]
         case _:
             return []
 
@@ -280,6 +304,20 @@ def _awaited(event: OperationStarted) -> str:
     jobs = f"jobs of {event.spec.after_each}" if event.awaits_jobs else ""
     words = " and ".join(filter(None, (named, jobs)))
     return f"waits for {words}" if words else ""
+
+
+def _session(event: SessionNoted) -> SessionStep:
+    return SessionStep(
+        (event.ended_at_ms or event.at_ms) if event.end is not None else event.began_at_ms,
+        event.operation,
+        event.slot,
+        event.node,
+        event.user,
+        event.began_at_ms,
+        event.end,
+        event.ended_at_ms or None,
+        event.sessions or None,
+    )
 
 
 def _job_ended(operation: OperationId, logged: LoggedEnd) -> JobEnded:

@@ -22,6 +22,8 @@ from headrace.wire.version import Counter, Term
 
 #: Largest number of unacknowledged job ends in one heartbeat; further ends go into the next heartbeat.
 MOST_ENDS_PER_HEARTBEAT = 500
+#: Largest number of session spans in one heartbeat, and of those that an agent keeps.
+MOST_SESSION_SPANS = 256
 #: Largest number of allocations in one heartbeat.
 MOST_REPORTS = 100_000
 #: Largest number of preemption records in one heartbeat, so that it fits a message even if all allocations are
@@ -230,6 +232,24 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         return self.cpu_ms > 0 or self.max_rss_bytes > 0
 
 
+class SessionSpan(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Sessions of one person with one run of a job. Sessions that follow each other closely are one span, so that a program that runs
+    `headrace op exec` all the time does not fill the log.
+
+    The agent reports a span when it begins, and again with all fields when it has ended, each until a `Forget` names it.
+    """
+
+    job: JobKey
+    allocation: ToldAllocation
+    #: Person who had the sessions.
+    user: Annotated[str, msgspec.Meta(max_length=200)]
+    began_at_ms: UnixMillis
+    #: Unix time in milliseconds at which its last session ended; 0: it has not ended.
+    ended_at_ms: UnixMillis = 0
+    #: Number of sessions; 0 until the span has ended.
+    sessions: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] = 0
+
+
 class HeartbeatReason(enum.StrEnum):
     """Reasons for which an agent sends a heartbeat."""
 
@@ -283,6 +303,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     starts: Annotated[dict[ToldAllocation, StartRecord], msgspec.Meta(max_length=MOST_STARTS_PER_HEARTBEAT)] = {}
     #: The GPU devices that jobs may get, each with the allocation that holds it; empty: no allocation holds it.
     gpus: Annotated[dict[GpuName, ToldAllocation], msgspec.Meta(max_length=MOST_GPUS)] = {}
+    #: Sessions of people with jobs of this node, until they are recorded.
+    sessions: Annotated[list[SessionSpan], msgspec.Meta(max_length=MOST_SESSION_SPANS)] = []
 
     def __post_init__(self) -> None:
         _check_amounts("total", self.total)
@@ -403,10 +425,11 @@ class TakeBack(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """Recorded ends and released allocations, which the agent need not report any more."""
+    """Recorded ends, released allocations and recorded session spans, which the agent need not report any more."""
 
     ends: list[JobKey] = []
     allocations: list[AllocationId] = []
+    sessions: list[SessionSpan] = []
 
 
 class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):

@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from headrace.ids import NodeName, OperationId, TreeName
-from headrace.wire.heartbeat import JobEnd, JobKey, Retry
+from headrace.wire.heartbeat import MOST_SESSION_SPANS, JobEnd, JobKey, Retry, SessionSpan
 from headrace.wire.log import IndexRun, OperationStarted
 from headrace.wire.operations import OperationSpec, OperationState
 from headrace.wire.placements import EphemeralPool
@@ -185,12 +185,21 @@ class ReportedEnd(msgspec.Struct, frozen=True, array_like=True):
     end: JobEnd
 
 
+class ReportedSession(msgspec.Struct, frozen=True, array_like=True):
+    """A session span and the node that reported it. When the span began, the node had the job."""
+
+    node: NodeName
+    span: SessionSpan
+
+
 class ReportEnds(msgspec.Struct, frozen=True):
-    """Ends of jobs, delivered at least once: a repeated end changes nothing and is confirmed again."""
+    """Session spans and ends of jobs, delivered at least once: a repeated one changes nothing and is confirmed again."""
 
     tree: TreeName
     term: Term
     ends: Annotated[list[ReportedEnd], msgspec.Meta(max_length=2_000)]
+    #: Spans to record before the ends.
+    sessions: Annotated[list[ReportedSession], msgspec.Meta(max_length=MOST_SESSION_SPANS)] = []
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
@@ -200,6 +209,8 @@ class ReportAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     """
 
     recorded: list[JobKey]
+    #: Number of session spans that are durable; 0 from an admission of a release without them.
+    sessions: Counter = 0
 
 
 class Released(msgspec.Struct, frozen=True):

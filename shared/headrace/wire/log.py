@@ -13,7 +13,7 @@ import msgspec
 
 from headrace.ids import NodeName, OperationId, PoolName, TreeName
 from headrace.resources import Finite
-from headrace.wire.heartbeat import JobEnd, Retry, ShortText
+from headrace.wire.heartbeat import JobEnd, JobSlot, Retry, ShortText
 from headrace.wire.operation_spec import Millis
 from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
@@ -215,6 +215,34 @@ class JobsRetried(msgspec.Struct, frozen=True, tag="jobs_retried"):
     at_ms: Counter
 
 
+class SessionEnd(enum.StrEnum):
+    """How a session span ended, as far as admission knows."""
+
+    #: The node reported the end of its last session.
+    CLOSED = "closed"
+    #: The job ended before the node reported the end of the sessions. The sessions ended with it at the latest.
+    JOB_ENDED = "job_ended"
+    #: The end is unknown, because the agent of the node was restarted, or the node was lost.
+    UNKNOWN = "unknown"
+
+
+class SessionNoted(msgspec.Struct, frozen=True, tag="session_noted", omit_defaults=True):
+    """A person began to have sessions with a run of a job, or has none any more."""
+
+    operation: OperationId
+    slot: JobSlot
+    node: NodeName
+    user: str
+    began_at_ms: Counter
+    at_ms: Counter
+    #: Null: the sessions have begun.
+    end: SessionEnd | None = None
+    #: Unix time in milliseconds at which the last session ended; 0: not ended, or unknown.
+    ended_at_ms: Counter = 0
+    #: Number of sessions; 0: not known.
+    sessions: Counter = 0
+
+
 class ClockMoved(msgspec.Struct, frozen=True, tag="clock_moved"):
     """The wall clock of admission was set while an operation had a time limit. Times from which such limits count move with it.
 
@@ -237,6 +265,7 @@ Event = (
     | IndexesReturned
     | JobsEnded
     | JobsRetried
+    | SessionNoted
     | EphemeralPoolSet
     | EphemeralPoolAdopted
     | AllocatorAttached
@@ -254,6 +283,7 @@ OperationEvent = (
     | IndexesReturned
     | JobsEnded
     | JobsRetried
+    | SessionNoted
 )
 
 

@@ -8,13 +8,13 @@ import anyio
 import pytest
 
 from headrace.bus import Bus, Message
-from headrace.ids import NodeName, OperationId
+from headrace.ids import AllocationId, NodeName, OperationId
 from headrace.runtime.role import Deposed, Deposition, Role
 from headrace.runtime.terms import take_term
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
-from headrace.wire.heartbeat import JobKey
-from headrace.wire.ledger import Attached, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
+from headrace.wire.heartbeat import JobKey, SessionSpan
+from headrace.wire.ledger import Attached, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportedSession, ReportEnds
 from headrace.wire.refusals import StaleTerm
 from headrace_allocator.effects import Release
 from headrace_allocator.engine import AllocatorEngine
@@ -75,6 +75,7 @@ class PromptLedger:
     def __init__(self) -> None:
         self.began_s = anyio.current_time()
         self.heard: list[tuple[float, int]] = []
+        self.sessions: list[ReportedSession] = []
         #: How many ends were told before it was told of each release.
         self.released_after: list[int] = []
 
@@ -82,7 +83,9 @@ class PromptLedger:
         if subject == subjects.ledger("released"):
             self.released_after.append(sum(ends for _, ends in self.heard))
             return encode(ReleasedAnswer([]))
-        ends = decode(data, ReportEnds).ends
+        report = decode(data, ReportEnds)
+        ends = report.ends
+        self.sessions += report.sessions
         self.heard.append((round(anyio.current_time() - self.began_s, 3), len(ends)))
         return encode(ReportAnswer([one.end.key for one in ends]))
 
@@ -148,3 +151,23 @@ def test_no_operation_is_released_before_its_ends_are_told() -> None:
         return ledger.released_after
 
     assert run_virtually(1, course) == [5, 7]
+
+
+def test_sessions_are_reported_without_ends_in_parts_and_once_even_to_an_admission_that_ignores_them() -> None:
+    key = JobKey(OperationId("op"), 0, 1)
+    spans = [SessionSpan(key, AllocationId("a"), f"user{number}", 1) for number in range(130)]
+    sessions = [ReportedSession(NodeName("n1"), each) for each in spans]
+
+    async def course(_loop: VirtualLoop) -> list[tuple[float, int]]:
+        ledger = PromptLedger()
+        link = a_link(ledger)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(link.keep_reporting, nothing_before)
+            for _ in range(2):
+                link.report([], sessions)
+            await anyio.sleep(1)
+            tasks.cancel_scope.cancel()
+        assert ledger.sessions == sessions
+        return ledger.heard
+
+    assert len(run_virtually(1, course)) == 2

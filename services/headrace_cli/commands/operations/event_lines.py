@@ -20,11 +20,12 @@ from headrace.wire.happenings import (
     NodeSuspected,
     OperationChanged,
     OperationStep,
+    SessionStep,
     StarvationChanged,
     time_of,
 )
 from headrace.wire.heartbeat import JobResult, JobSlot
-from headrace.wire.log import StateCause
+from headrace.wire.log import SessionEnd, StateCause
 from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.start_stages import StartStage
@@ -43,6 +44,11 @@ _STARVES: Final = {
     StarvationStatus.NON_STARVING: "no longer starves",
     StarvationStatus.STARVING: "starves",
     StarvationStatus.AGGRESSIVELY_STARVING: "starves aggressively",
+}
+_SESSION_ENDS: Final = {
+    SessionEnd.CLOSED: "",
+    SessionEnd.JOB_ENDED: ", at the latest with the job",
+    SessionEnd.UNKNOWN: ": when is unknown, since the agent or the node was lost",
 }
 _STARTS: Final = {
     StartStage.REGULAR_HIGH_PRIORITY: "regular stage, high priority",
@@ -66,6 +72,8 @@ def history_table(happenings: Sequence[Happening], zone: tzinfo | None = None) -
             )
         if isinstance(each, AllocationStarted):
             job, node = ", ".join(_job(slot) for slot in each.slots), each.node
+        if isinstance(each, SessionStep):
+            job, node = _job(each.slot), each.node
         what = Text("runs", style="cyan") if isinstance(each, AllocationStarted) else Text(_what(each))
         if isinstance(each, JobEnded | AllocationStarted):
             what = Text.assemble(what, f"; started by: {'; '.join(_how_it_started(each)) or '–'}")
@@ -77,7 +85,7 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
     """Return one line that says what happened, when, and to which operation or element, so that it needs no context."""
     at = timestamp(time_of(happening) / 1000, zone)
     match happening:
-        case OperationStep() | OperationChanged():
+        case OperationStep() | OperationChanged() | SessionStep():
             return f"{at}  {happening.operation}  {_what(happening)}"
         case JobEnded() as end:
             after = "" if end.ran_ms is None else f", after {format_duration(end.ran_ms)}"
@@ -126,6 +134,8 @@ def _what(happening: Happening) -> str:
             return f"suspended{by}" if happening.suspended else "resumed"
         case JobEnded():
             return _end(happening)
+        case SessionStep():
+            return _session(happening)
         case AllocationStarted():
             jobs = ", ".join(_job(slot) for slot in happening.slots)
             words = f"starts job{'s' if len(happening.slots) > 1 else ''} {jobs} on {happening.node}"
@@ -182,6 +192,18 @@ def _end(end: JobEnded) -> str:
     again = "; it is retried" if end.runs_again else ""
     proof = f"; {preemption_words(end.preemption)}" if end.preemption is not None else ""
     return f"{result_words(end.result)}{how}{said}{again}{proof}"
+
+
+def _session(step: SessionStep) -> str:
+    """Return who has sessions with which job, or how the sessions ended."""
+    where = f"{step.user} in job {_job(step.slot)} on {step.node}"
+    if step.end is None:
+        return f"session of {where} began"
+    many = f"{step.sessions} sessions" if step.sessions is not None and step.sessions > 1 else "session"
+    lasted = (
+        "" if step.ended_at_ms is None else f" after {format_duration(max(0, step.ended_at_ms - step.began_at_ms))}"
+    )
+    return f"{many} of {where} ended{lasted}{_SESSION_ENDS[step.end]}"
 
 
 def _job(slot: JobSlot) -> str:

@@ -1,0 +1,179 @@
+"""The sessions of people with this node's jobs, as they are reported and recorded.
+
+Pure. Sessions of one person with one run of a job are one span while they follow each other within `_CLOSE_NS`. The first span of a person
+with a job ends with its last session. The next span, if it begins while the first is remembered, lasts at least as long as `_CLOSE_NS`.
+So a person who runs commands all the time causes one span a minute for each job.
+
+A new agent process knows no spans. The sessions that go on begin new spans with their next turns, which come every few seconds. Admission
+then records that the ends of the former spans are unknown.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from headrace.ids import AllocationId
+from headrace.runtime.engine import NS_PER_MS, Moment
+from headrace.wire.heartbeat import MOST_SESSION_SPANS, JobKey, SessionSpan
+from headrace.wire.refusals import Busy
+from headrace.wire.sessions import SessionTurn
+
+#: Time within which the sessions of a person with a job are one span, and for which an ended span is remembered.
+_CLOSE_NS: Final = 60_000 * NS_PER_MS
+#: Time after the grace time after which a session without turns has ended. The runner ends it at the end of the grace time.
+_MARGIN_NS: Final = 5_000 * NS_PER_MS
+
+
+class AnsweredTurn(msgspec.Struct, frozen=True):
+    """A turn of a person's session that the runner answered."""
+
+    turn: SessionTurn
+    user: str
+    #: True if the process has ended, or the person left with this turn.
+    is_over: bool
+
+
+class _Span:
+    """One span. Times are CLOCK_BOOTTIME in nanoseconds, except in `began`."""
+
+    def __init__(self, began: SessionSpan, ends_from_ns: int) -> None:
+        self.began = began
+        #: Earliest time at which it may end.
+        self.ends_from_ns = ends_from_ns
+        #: Time of the last turn of each open session, by the name of the session.
+        self.open: dict[str, int] = {}
+        self.sessions = 0
+        #: Time at which the last session ended, and the same time as Unix time in milliseconds.
+        self.left_ns = self.left_at_ms = 0
+        self.is_begin_recorded = self.is_end_recorded = False
+        #: True once its end was noticed.
+        self.is_over = False
+
+    @property
+    def ended(self) -> SessionSpan:
+        span = self.began
+        return SessionSpan(span.job, span.allocation, span.user, span.began_at_ms, self.left_at_ms, self.sessions)
+
+    def close(self, session: str, now: Moment) -> None:
+        del self.open[session]
+        if not self.open:
+            self.left_ns, self.left_at_ms = now.steady_ns, max(now.wall_ms, self.began.began_at_ms, 1)
+
+    def notice_end(self, now_ns: int) -> bool:
+        """End the span if that is due. Return True if it ended now."""
+        was_over, self.is_over = self.is_over, self.is_over or (not self.open and now_ns >= self.ends_from_ns)
+        return self.is_over and not was_over
+
+
+class SessionSpans:
+    """The spans of one agent process: those that are open, not recorded yet, or remembered."""
+
+    def __init__(self, grace_ms: int) -> None:
+        self._silence_ns = grace_ms * NS_PER_MS + _MARGIN_NS
+        self._spans: dict[tuple[JobKey, str], list[_Span]] = {}
+        #: Spans of the open sessions, by the name of the session.
+        self._open: dict[str, _Span] = {}
+        #: Names of sessions that ended last. The answer to a late turn does not begin such a session again.
+        self._gone: deque[str] = deque(maxlen=MOST_SESSION_SPANS)
+
+    def knows(self, session: str) -> bool:
+        return session in self._open or session in self._gone
+
+    def refusal(self) -> Busy | None:
+        """Return the refusal of a new session while as many spans are kept as can be reported, else None."""
+        count = sum(len(each) for each in self._spans.values())
+        if count < MOST_SESSION_SPANS:
+            return None
+        why = f"this node keeps {count} records of sessions that are open, not recorded yet, or of the last minute"
+        return Busy(count, 0, why)
+
+    def on_begun(self, session: str, job: JobKey, allocation: AllocationId, user: str, now: Moment) -> bool:
+        """Record that a session began. Return True if a span began with it."""
+        spans = self._spans.setdefault((job, user), [])
+        is_new = not spans or spans[-1].is_over
+        if is_new:
+            began_at_ms = max([now.wall_ms, *(each.began.began_at_ms + 1 for each in spans)])
+            ends_from_ns = now.steady_ns + _CLOSE_NS if spans else 0
+            spans.append(_Span(SessionSpan(job, allocation, user, began_at_ms), ends_from_ns))
+        spans[-1].sessions += 1
+        self._open[session] = spans[-1]
+        spans[-1].open[session] = now.steady_ns
+        return is_new
+
+    def on_turn(self, session: str, now: Moment, *, is_over: bool) -> bool:
+        """Record that a turn of a known session was answered. Return True if its span ended with it."""
+        span = self._open.get(session)
+        if span is None:
+            return False
+        span.open[session] = now.steady_ns
+        if is_over:
+            self._close(span, session, now)
+        return span.notice_end(now.steady_ns)
+
+    def _close(self, span: _Span, session: str, now: Moment) -> None:
+        span.close(session, now)
+        del self._open[session]
+        self._gone.append(session)
+
+    def on_time(self, jobs: Container[JobKey], now: Moment) -> bool:
+        """End sessions whose person sends no turns any more, and those of jobs that are over. Drop what need not be remembered.
+
+        Return True if a span ended.
+        """
+        has_ended = False
+        for (job, user), spans in list(self._spans.items()):
+            for span in spans:
+                for session, last_ns in list(span.open.items()):
+                    if job not in jobs or now.steady_ns >= last_ns + self._silence_ns:
+                        self._close(span, session, now)
+                if job not in jobs:
+                    span.ends_from_ns = 0
+                has_ended |= span.notice_end(now.steady_ns)
+            kept = [each for each in spans if not _may_drop(each, now.steady_ns)]
+            if kept:
+                self._spans[job, user] = kept
+            else:
+                del self._spans[job, user]
+        return has_ended
+
+    def next_ns(self) -> int | None:
+        """Return the next time at which a span may end or be dropped, or None."""
+        due: list[int] = []
+        for span in chain.from_iterable(self._spans.values()):
+            if span.open:
+                due += [last_ns + self._silence_ns for last_ns in span.open.values()]
+            elif not span.is_over:
+                due.append(span.ends_from_ns)
+            elif span.is_end_recorded:
+                due.append(span.left_ns + _CLOSE_NS)
+        return min(due, default=None)
+
+    def report(self) -> list[SessionSpan]:
+        """Return the spans to report: each from its beginning until that is recorded, then from its end until that is recorded."""
+        told: list[SessionSpan] = []
+        for span in chain.from_iterable(self._spans.values()):
+            if not span.is_begin_recorded:
+                told.append(span.began)
+            elif span.is_over and not span.is_end_recorded:
+                told.append(span.ended)
+        return told[:MOST_SESSION_SPANS]
+
+    def forget(self, recorded: list[SessionSpan]) -> bool:
+        """Note which reported spans are recorded. Return True if the end of one of them is to be reported next."""
+        has_ended = False
+        for span in recorded:
+            for each in self._spans.get((span.job, span.user), []):
+                if each.began.began_at_ms == span.began_at_ms:
+                    each.is_begin_recorded = True
+                    each.is_end_recorded = each.is_end_recorded or span.ended_at_ms > 0
+                    has_ended |= each.is_over and not each.is_end_recorded
+        return has_ended
+
+
+def _may_drop(span: _Span, now_ns: int) -> bool:
+    return span.is_end_recorded and now_ns >= span.left_ns + _CLOSE_NS
