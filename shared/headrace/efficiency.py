@@ -107,7 +107,9 @@ def unused(asked: Resources, used: Mapping[JobResult, RunUsage]) -> tuple[int, i
     core_ms = byte_ms = 0
     for usage in used.values():
         core_ms += max(0, asked.cpu * usage.ran_ms // 100 - usage.cpu_ms)
-        byte_ms += max(0, asked.memory - usage.max_rss_bytes) * usage.ran_ms
+        peak = usage.max_rss_bytes
+        byte_ms += max(0, asked.memory - peak) * max(0, usage.ran_ms - usage.raised_ms)
+        byte_ms += max(0, usage.raised_byte_seconds * 1000 - peak * usage.raised_ms)
     return min(core_ms // 1000, LARGEST_SUM), min(byte_ms // 1000, LARGEST_SUM)
 
 
@@ -115,13 +117,17 @@ def _suggestions(asked: Resources, used: Mapping[JobResult, RunUsage]) -> list[s
     """Return options of `headrace run` that ask for the peak of all measured runs plus headroom.
 
     An option is left out if the present request is close enough to the peak. Failed and preempted runs count too, because the
-    jobs of the next operation need enough for such peaks as well.
+    jobs of the next operation need enough for such peaks as well. If jobs completed only with raised memory, that memory is the suggestion:
+    a peak that was measured without a cgroup may be lower than what the jobs need.
     """
+    completed = used.get(JobResult.COMPLETED, RunUsage())
     memory = max(usage.max_rss_bytes for usage in used.values())
     cpu = max(usage.most_cpu for usage in used.values())
     wanted = _rounded_memory(memory)
     words = []
-    if memory and (wanted <= asked.memory * _WORTHWHILE or memory > asked.memory):
+    if completed.raised_memory_bytes > asked.memory:
+        words.append(f"--memory {_memory_words(_rounded_up(completed.raised_memory_bytes, _MIB))}")
+    elif memory and (wanted <= asked.memory * _WORTHWHILE or memory > asked.memory):
         words.append(f"--memory {_memory_words(wanted)}")
     wanted = _rounded_up(int(cpu * (1 + _HEADROOM)), _CPU_STEP if cpu < 2 * _CPU_STEP else 100)
     if cpu and (wanted <= asked.cpu * _WORTHWHILE or cpu > asked.cpu * (1 + _HEADROOM)):

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 
 from headrace.efficiency import efficiency_of, mean_cores, unused
-from headrace.ids import OperationId, PoolName
+from headrace.ids import AllocationId, OperationId, PoolName
 from headrace.job_tasks import with_tasks
 from headrace.resources import LARGEST_SUM, Resources
-from headrace.wire.heartbeat import JobResult
+from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace.wire.operations import OperationSpec, OperationState, OperationView, RunUsage, TaskEnds
 from headrace.wire.tasks import Task
 
@@ -110,3 +110,30 @@ def test_each_task_is_compared_with_its_own_request_and_the_unused_parts_are_sum
     assert [each.suggestions for each in found.tasks.values()] == [[], ["--cpu 4"]]
     assert found.unused_core_seconds == (9 + 49) * 360
     assert found.unused_core_seconds == sum(each.unused_core_seconds for each in found.tasks.values())
+
+
+def test_jobs_that_passed_with_raised_memory_are_measured_against_it_and_it_is_the_suggestion() -> None:
+    """One run with 1 GiB ran out of memory, and the next had 2 GiB for an hour and used half a GiB as far as it was measured."""
+    failed, passed = a_usage(GIB), RunUsage().plus(raised_run(2 * GIB, GIB // 2))
+    found = efficiency_of(a_view(memory=GIB, cpu=400, completed=passed, failed=failed))
+
+    assert found.suggestions == ["--memory 2G"]
+    assert found.unused_byte_seconds == 3 * GIB // 2 * 3600
+    failed_again = RunUsage().plus(raised_run(4 * GIB, 4 * GIB))
+    assert (
+        efficiency_of(a_view(memory=GIB, completed=a_usage(GIB), failed=failed_again)).suggestions[0] == "--memory 5G"
+    )
+
+
+def test_raised_and_other_runs_add_up() -> None:
+    both = RunUsage().plus(raised_run(0, GIB)).plus(raised_run(3 * GIB, GIB)).plus(raised_run(2 * GIB, GIB))
+
+    assert (both.raised_runs, both.raised_ms, both.raised_memory_bytes) == (2, 2 * HOUR_MS, 3 * GIB)
+    assert unused(Resources(1, 0, 0, 2 * GIB, 0), {JobResult.COMPLETED: both})[1] == (1 + 2 + 1) * GIB * 3600
+
+
+def raised_run(memory: int, peak: int) -> JobEnd:
+    end = JobEnd(
+        OperationId("op"), 0, 1, AllocationId("a"), JobResult.COMPLETED, started_at_ms=1, ended_at_ms=1 + HOUR_MS
+    )
+    return msgspec.structs.replace(end, max_rss_bytes=peak, memory_bytes=memory)

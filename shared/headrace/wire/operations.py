@@ -143,6 +143,13 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     most_cpu: Counter = 0
     #: Number of the measured runs whose figures cover all processes of the job.
     runs_in_cgroups: Counter = 0
+    #: Number of the measured runs with raised memory (`OperationSpec.memory_on_oom`), and their total run time in milliseconds.
+    raised_runs: Counter = 0
+    raised_ms: Counter = 0
+    #: Memory times run time of these runs, in byte-seconds.
+    raised_byte_seconds: Counter = 0
+    #: Largest raised memory of a run, in bytes.
+    raised_memory_bytes: Counter = 0
 
     def plus(self, end: JobEnd) -> RunUsage:
         """Return the usage with one more measured run (`JobEnd.is_measured`)."""
@@ -155,6 +162,10 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
             max(self.max_rss_bytes, end.max_rss_bytes),
             max(self.most_cpu, most_cpu),
             self.runs_in_cgroups + end.from_cgroup,
+            self.raised_runs + (end.memory_bytes > 0),
+            min(self.raised_ms + ran_ms * (end.memory_bytes > 0), LARGEST_SUM),
+            min(self.raised_byte_seconds + end.memory_bytes * ran_ms // 1000, LARGEST_SUM),
+            max(self.raised_memory_bytes, end.memory_bytes),
         )
 
 

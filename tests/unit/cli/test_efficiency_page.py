@@ -63,6 +63,17 @@ def test_what_was_not_measured_is_a_dash() -> None:
     assert "no run was measured yet" in next(notes(view))
 
 
+def test_raised_memory_is_shown_beside_what_was_asked_for() -> None:
+    passed = RunUsage(2, 7_200_000, 0, 96 * GIB, raised_runs=2, raised_memory_bytes=128 * GIB)
+    facts = lines(efficiency_facts(view := a_view(completed=passed), efficiency_of(view)))
+
+    expected = (
+        "memory asked for 64 GiB, raised to at most 128 GiB for 2 runs, used at most 96 GiB (75%) by its completed runs"
+    )
+    assert expected in facts
+    assert facts[-1] == "suggestion headrace run --memory 128G"
+
+
 def test_a_run_too_short_to_have_taken_time_has_no_mean_cores() -> None:
     view = a_view(completed=RunUsage(1, 0, 0, MIB))
 

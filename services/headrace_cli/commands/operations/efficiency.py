@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client
+from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace.efficiency import Efficiency, efficiency_of
 from headrace.resources import format_amount
@@ -28,8 +29,9 @@ _NOT_KNOWN: Final = "–"
 def efficiency(operation: str, /, *, common: Common | None = None) -> int:
     """Show what each job of an operation asked for, what its runs used, and what to ask for the next time.
 
-    A suggestion is the peak of all measured runs with a quarter on top, rounded up, as options of `headrace run`. Jobs that still run are
-    not included. Runs that failed or were interrupted have lines of their own. A dash stands for what was not measured.
+    A suggestion is the peak of all measured runs with a quarter on top, rounded up, as options of `headrace run`. If jobs completed only
+    with the memory that `--memory-on-oom` gave them, that memory is the suggestion. Jobs that still run are not included. Runs that failed
+    or were interrupted have lines of their own. A dash stands for what was not measured.
 
     Examples of use:
 
@@ -137,9 +139,14 @@ def _numbers_of_runs(view: OperationView) -> dict[JobResult, int]:
 def _memory_words(found: Efficiency) -> str:
     used, asked = found.max_rss_bytes, found.asked.memory
     words = f"asked for {format_amount('memory', asked)}" if asked else "asked for none"
+    raised = max((usage.raised_memory_bytes for usage in found.used.values()), default=0)
+    if raised:
+        runs = sum(usage.raised_runs for usage in found.used.values())
+        words += f", raised to at most {format_amount('memory', raised)} for {counted(runs, 'run')}"
     if used is None:
         return f"{words}, used {_NOT_KNOWN}"
-    part = f" ({percent(used / asked)})" if asked else ""
+    most = max(asked, raised)
+    part = f" ({percent(used / most)})" if most else ""
     return f"{words}, used at most {format_amount('memory', used)}{part} by its completed runs"
 
 
