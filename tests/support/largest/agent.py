@@ -13,6 +13,7 @@ from headrace.wire.heartbeat import (
     LONGEST_ACCOUNT,
     LONGEST_GPU_NAME,
     MOST_GPUS,
+    MOST_SESSION_SPANS,
     Extend,
     Heartbeat,
     JobEnd,
@@ -22,11 +23,13 @@ from headrace.wire.heartbeat import (
     Orders,
     Start,
 )
+from headrace.wire.sessions import SessionTurn
 from headrace_agent.effects import AgentEffect, Beat, Identity, SendToRunner, Trouble
 from headrace_agent.engine import MOST_UNRECORDED_ENDS, AgentEngine
 from headrace_agent.host.gpus import HostGpus, offered_gpus
 from headrace_agent.runner.frames import pack
 from headrace_agent.runner.protocol import LARGEST_REQUEST_BYTES, Ended, FullReport, Run, Started
+from headrace_agent.session_spans import AnsweredTurn
 from tests.support.largest.names import FAT, LONGEST_START, TREE, a_node, an_operation
 
 __all__ = ["LargeNode", "heartbeats"]
@@ -118,6 +121,12 @@ def _heartbeats_of_ends() -> Iterator[msgspec.Struct]:
     node = LargeNode()
     for _ in range(SLOTS // 50):
         yield node.answer([node.start(slots=10) for _ in range(50)], [])
+    for number, key in enumerate(list(node.engine.held.by_job)[:MOST_SESSION_SPANS]):
+        turn = SessionTurn(f"{number:032x}", key.operation, key.index, 1)
+        node.do(node.engine.on_session(AnsweredTurn(turn, FAT * 200, is_over=False), node.now))
+    beat = node.answer([], [])
+    assert beat.sessions
+    yield beat
     known = [AllocationId(f"{number:064}") for number in range(1, SLOTS + 1)]
     for first in range(11, 64, 9):
         more = [JobSlot(place, 2**30) for place in range(2**30 + first, 2**30 + first + 9)]

@@ -18,8 +18,16 @@ from headrace.runtime.role import Deposition, Role
 from headrace.wire import subjects
 from headrace.wire.codec import decode, encode
 from headrace.wire.explanations import ExplainWaiting
-from headrace.wire.heartbeat import LONGEST_GPU_NAME, MOST_GPUS, JobEnd, JobResult
-from headrace.wire.ledger import LiveOperation, Released, ReleasedAnswer, ReportAnswer, ReportedEnd, ReportEnds
+from headrace.wire.heartbeat import LONGEST_GPU_NAME, MOST_GPUS, JobEnd, JobResult, SessionSpan
+from headrace.wire.ledger import (
+    LiveOperation,
+    Released,
+    ReleasedAnswer,
+    ReportAnswer,
+    ReportedEnd,
+    ReportedSession,
+    ReportEnds,
+)
 from headrace.wire.nodes import (
     LONGEST_ISOLATION_DETAIL,
     LONGEST_TAG,
@@ -191,7 +199,7 @@ def reports() -> Iterator[msgspec.Struct]:
                 answers.append(ReleasedAnswer(released[-1].operations))
                 return encode(answers[-1])
             reported.append(decode(data, ReportEnds))
-            answers.append(ReportAnswer([one.end.key for one in reported[-1].ends]))
+            answers.append(ReportAnswer([one.end.key for one in reported[-1].ends], len(reported[-1].sessions)))
             return encode(answers[-1])
 
     over = replace(live(0, jobs=1), block=0, done=b"", state=OperationState.ABORTING)
@@ -204,9 +212,13 @@ def reports() -> Iterator[msgspec.Struct]:
     async def tell() -> None:
         link = LedgerLink(bus, engine, Role("allocator", TERM, Deposition()), lambda _: None, lambda: now)
         for words in (FAT * 4096, "e" * 2_000, ""):
+            spans = (
+                SessionSpan(an_end.key, an_end.allocation, FAT * 200, 2**50, 2**53, number) for number in range(1_000)
+            )
             end = replace(an_end, reason=words, stderr_tail=words, start=LONGEST_START)
             link.report(
-                [ReportedEnd(a_node(1), replace(end, operation=an_operation(number))) for number in range(2_000)]
+                [ReportedEnd(a_node(1), replace(end, operation=an_operation(number))) for number in range(2_000)],
+                [ReportedSession(a_node(1), span) for span in spans],
             )
         with anyio.move_on_after(60):
             async with anyio.create_task_group() as tasks:
@@ -220,5 +232,6 @@ def reports() -> Iterator[msgspec.Struct]:
 
     anyio.run(tell)
     assert sum(len(one.ends) for one in reported) == 6_000
+    assert sum(len(one.sessions) for one in reported) == 1_000
     assert sum(len(one.operations) for one in released) == 20_000
     yield from (*reported, *released, *answers)
