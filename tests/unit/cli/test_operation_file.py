@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -91,6 +92,25 @@ def test_a_value_that_is_none_of_few_is_refused_with_line_and_key(
     Path("w.yaml").write_text(f"# the operation\n{line}\n")
     assert run_command(["run", "--spec", "w.yaml", "--", "true"]) == Exit.USAGE
     assert f"w.yaml:2: {line.partition(':')[0]}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "told"),
+    [
+        ("tasks: {a: {command: [x]}}\ngang: true", (), "w.yaml:2: gang: True cannot be used; expected no gang"),
+        ("tasks: {a: {command: [x]}}", ("--gang",), "--gang: 'True' cannot be used; expected no gang"),
+        ("tasks: {a: {command: [x]}}\nfields: {is_gang: true}", (), "w.yaml:2: fields.is_gang: True cannot be used"),
+        ("command: [x]\nmemory_on_oom: x2", (), "expected memory for each job"),
+    ],
+)
+def test_what_does_not_go_together_is_named_as_it_was_given(
+    text: str, options: Sequence[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("w.yaml").write_text(text)
+    with pytest.raises(HeadraceError) as refused:
+        run_command(["run", "--spec", "w.yaml", *options])
+    assert told in str(refused.value)
 
 
 def test_all_unknown_keys_of_standard_input_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

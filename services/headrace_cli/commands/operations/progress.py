@@ -161,8 +161,9 @@ async def follow(screen: Screen, operation: Operation, *, abort_on_interrupt: bo
             final = await operation.wait(display.on_view)
             tasks.cancel_scope.cancel()
     if final is None:
-        screen.say(f"{operation.id} keeps running. Follow it:  headrace op wait {operation.id}", whole=True)
-        screen.say(f"                  end it:  headrace op abort {operation.id}", whole=True)
+        before = f"{operation.id} is not over. Follow it:"
+        screen.say(f"{before}  headrace op wait {operation.id}", whole=True)
+        screen.say(f"{'End it:':>{len(before)}}  headrace op abort {operation.id}", whole=True)
         return Exit.INTERRUPTED
     if screen.json:
         screen.show_line(final, "")
