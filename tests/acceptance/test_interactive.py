@@ -144,7 +144,7 @@ def session_ends(up: Up, name: str, count: int) -> list[object]:
 
 
 def test_the_history_says_who_had_sessions_with_a_job_across_restarts_of_the_services(up: Up) -> None:
-    name = a_job(up, "visited")
+    name = a_job(up, "visits")
     for _ in range(3):
         assert exec_(up, name, "true").returncode == 0
     assert session_ends(up, name, 2)[:2] == [None, "closed"]
@@ -298,10 +298,13 @@ def test_a_shell_survives_the_end_of_its_agent(up: Up) -> None:
     with a_shell(up, "survives") as shell:
         shell.type(b"one=first; echo $one value\r")
         shell.until(b"first value")
+        assert session_ends(up, "survives", 1) == [None]
         [agent] = [each.pid for each in up.processes() if each.role.startswith("agent")]
         os.kill(agent, signal.SIGKILL)
-        shell.type(b"echo $one again; exit 5\r")
+        shell.type(b"echo $one again\r")
         shell.until(b"first again")
+        assert session_ends(up, "survives", 3) == [None, "unknown", None]
+        shell.type(b"exit 5\r")
 
         assert shell.status() == 5
 

@@ -44,7 +44,6 @@ from headrace.wire.operation_spec import (
 from headrace.wire.preemption import InterruptSignal
 from headrace.wire.tasks import Task
 from headrace_cli.commands.operations import task_entries
-from headrace_cli.commands.operations.spec_option import named_options
 
 COMMAND: Final = "command"
 _FIELDS: Final = "fields"
@@ -130,8 +129,7 @@ class OperationFile:
             else:
                 done = msgspec.structs.replace(done, **{name: getattr(whole, name)})
         self.problems.refuse()
-        # A value may be in `fields` by the name of the field, or at a key or on the command line by the name of the option.
-        with self.named_keys(), named_options(), self.named_keys():
+        with self.named_keys():
             if done.tasks:
                 check_tasks(done)
             check_memory_on_oom(done)

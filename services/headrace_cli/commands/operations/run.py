@@ -299,7 +299,11 @@ def spec_of_options(
         spec = operation_spec(command, sends_files=bool(job_options and job_options.upload), **options)
         if file is None:
             check_memory_on_oom(spec)
-    return spec if file is None else file.completed(spec)
+    if file is None:
+        return spec
+    # A value that `completed` does not find in `fields` is at a key or on the command line, by the name of its option.
+    with named_keys(file), named_options():
+        return file.completed(spec)
 
 
 def keywords(pool: str | None, *groups: object) -> RunOptions:
