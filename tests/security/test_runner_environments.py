@@ -1,0 +1,116 @@
+"""Processes of a job that have the kernel show gigabytes as their environment, or that are very many: their runner goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace_agent.runner.files.job_log import job_name
+from headrace_agent.runner.host.linux_processes import LARGEST_ENVIRONMENT_BYTES, LinuxProcesses, Reaped
+from headrace_agent.runner.protocol import MARKER
+from tests.unit.runner.builders import a_job, a_run
+from tests.unit.runner.harness import ARunner, runner
+from tests.unit.runner.test_processes import a_table, launch
+
+__all__ = ["runner"]
+
+#: Shows `sys.argv[1]` bytes of untouched memory as the environment of this process. Prints 0 if the kernel takes that.
+LONG_ENVIRONMENT = """
+import ctypes, struct, sys, time
+libc, size = ctypes.CDLL(None), int(sys.argv[1])
+libc.mmap.restype = libc.sbrk.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+memory = libc.mmap(None, size, 1, 0x4022, -1, 0)
+fields = [0, 0, 0, *map(int, open("/proc/self/stat").read().rpartition(")")[2].split()[1:])]
+code, end, stack = (fields[number - 1] for number in (26, 27, 28))
+data, end_data, heap, words, end_words = (fields[number - 1] for number in (45, 46, 47, 48, 49))
+described = ctypes.create_string_buffer(struct.pack(
+    "12QIi", code, end, data, end_data, heap, libc.sbrk(0), stack, words, end_words, memory, memory + size, 0, 0, -1
+))
+print(libc.prctl(35, 14, ctypes.addressof(described), 104, 0), flush=True)
+time.sleep(1000)
+"""
+
+
+@pytest.fixture
+def long_environment() -> Iterator[int]:
+    """Return the pid of a process whose environment seems to have a gigabyte."""
+    heard, told = os.pipe()
+    command = [sys.executable, "-c", LONG_ENVIRONMENT, str(2**30)]
+    pid = os.posix_spawn(sys.executable, command, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, told, 1)])
+    os.close(told)
+    try:
+        with open(heard) as answer:
+            assert answer.readline() == "0\n"
+        yield pid
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_little_is_read_of_a_process_that_shows_a_gigabyte_as_its_environment(long_environment: int) -> None:
+    assert LinuxProcesses().marker(long_environment) == ""
+
+
+def test_jobs_of_others_end_beside_a_daemon_that_shows_a_gigabyte_as_its_environment(runner: ARunner) -> None:
+    agent = runner.start()
+    daemon = f"setsid {sys.executable} -c '{LONG_ENVIRONMENT}' {2**30} > shown & until [ -s shown ]; do sleep 0.05; done"
+    agent.say(a_run(0, "sh", "-c", f"( {daemon} ); echo > {runner.state}/shown; exec sleep 1000"))
+    agent.run(1, "sh", "-c", f"until [ -e {runner.state}/shown ]; do sleep 0.05; done")
+
+    assert agent.end_of(1).exit_code == 0
+    assert agent.sh(2, "exit 3").exit_code == 3
+
+
+def test_a_job_is_recognized_however_long_its_environment_is(tmp_path: Path) -> None:
+    long = {f"V{number}": "x" * 100_000 for number in range(LARGEST_ENVIRONMENT_BYTES // 100_000 + 1)}
+    processes = LinuxProcesses(str(tmp_path))
+    table = a_table(tmp_path, processes)
+    pid = launch(table, a_run(0, "sleep", "1000", environment={**long, MARKER: "other.0.1"}))
+    while (marker := processes.marker(pid)) is None:
+        pass
+    table.signal(a_job(), signal.SIGKILL)
+
+    assert marker == job_name(a_job())
+
+
+class WithHiddenOrphans(LinuxProcesses):
+    """Has very many orphans without a marker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.orphans = list(range(2**22, 2**22 + 1_000))
+        self.looked_at: list[int] = []
+
+    def children(self) -> list[int]:
+        return self.orphans
+
+    def session(self, pid: int) -> int | None:
+        return pid if pid in self.orphans else super().session(pid)
+
+    def marker(self, pid: int) -> str | None:
+        self.looked_at.append(pid)
+        return ""
+
+    def reap(self, pid: int) -> Reaped | None:
+        return None if pid in self.orphans else super().reap(pid)
+
+
+def test_orphans_without_a_marker_are_looked_at_again_in_turn_and_only_some_at_each_end_of_a_job(
+    tmp_path: Path,
+) -> None:
+    processes = WithHiddenOrphans()
+    table = a_table(tmp_path, processes)
+    launch(table, a_run(9, "sleep", "1000"))
+    for _ in range(21):
+        table.tidy()
+    table.signal(a_job(9), signal.SIGKILL)
+
+    assert len(processes.looked_at) == 2_000
+    assert set(processes.looked_at[1_000:]) == set(processes.orphans)
