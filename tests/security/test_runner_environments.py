@@ -60,7 +60,9 @@ def test_little_is_read_of_a_process_that_shows_a_gigabyte_as_its_environment(lo
 
 def test_jobs_of_others_end_beside_a_daemon_that_shows_a_gigabyte_as_its_environment(runner: ARunner) -> None:
     agent = runner.start()
-    daemon = f"setsid {sys.executable} -c '{LONG_ENVIRONMENT}' {2**30} > shown & until [ -s shown ]; do sleep 0.05; done"
+    daemon = (
+        f"setsid {sys.executable} -c '{LONG_ENVIRONMENT}' {2**30} > shown & until [ -s shown ]; do sleep 0.05; done"
+    )
     agent.say(a_run(0, "sh", "-c", f"( {daemon} ); echo > {runner.state}/shown; exec sleep 1000"))
     agent.run(1, "sh", "-c", f"until [ -e {runner.state}/shown ]; do sleep 0.05; done")
 
