@@ -1,8 +1,9 @@
-"""Processes of a job that have the kernel show gigabytes as their environment, or that are very many: their runner goes on."""
+"""Processes that have the kernel show gigabytes as their environment, or that are very many: the runner and `up` go on."""
 
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -10,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from headrace.files.proc import LARGEST_ENVIRONMENT_BYTES
 from headrace_agent.runner.files.job_log import job_name
-from headrace_agent.runner.host.linux_processes import LARGEST_ENVIRONMENT_BYTES, LinuxProcesses, Reaped
+from headrace_agent.runner.host.linux_processes import LinuxProcesses, Reaped
 from headrace_agent.runner.protocol import MARKER
+from headrace_cli.up.process_marks import UP_MARK, Found, find
 from tests.unit.runner.builders import a_job, a_run
 from tests.unit.runner.harness import ARunner, runner
 from tests.unit.runner.test_processes import a_table, launch
@@ -54,8 +57,34 @@ def long_environment() -> Iterator[int]:
         os.waitpid(pid, 0)
 
 
+@pytest.fixture
+def little_memory(long_environment: int) -> Iterator[None]:
+    """Let this process take little more memory than it has. Without the bound a test would take all memory of the machine."""
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + 2**28, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+@pytest.mark.usefixtures("little_memory")
 def test_little_is_read_of_a_process_that_shows_a_gigabyte_as_its_environment(long_environment: int) -> None:
     assert LinuxProcesses().marker(long_environment) == ""
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_the_processes_of_a_state_folder_are_found_beside_it(tmp_path: Path, long_environment: int) -> None:
+    environment = {"V": "x" * 100_000, UP_MARK: str(tmp_path)}
+    pid = os.posix_spawnp("sleep", ["sleep", "1000"], environment)
+    try:
+        while not (found := find(tmp_path)):
+            pass
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+    assert found == [Found(pid, "other")]
 
 
 def test_jobs_of_others_end_beside_a_daemon_that_shows_a_gigabyte_as_its_environment(runner: ARunner) -> None:

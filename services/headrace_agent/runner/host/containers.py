@@ -11,7 +11,8 @@ import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from headrace_agent.runner.host.linux_processes import LinuxProcesses, read_proc
+from headrace.files.proc import read_proc
+from headrace_agent.runner.host.linux_processes import LinuxProcesses
 
 #: Namespaces in the order of the options of nsenter.
 _NAMESPACES: Final = {"user": "--user", "mnt": "--mount", "pid": "--pid"}

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headrace.files.proc import LARGEST_COMMAND_LINE_BYTES, read_proc
 from headrace.own_process import adopt_orphans
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace_agent.runner.host.starting import Starter
@@ -20,10 +21,6 @@ from headrace_agent.runner.protocol import HELPER_PREFIX, MARKER, RUNNER_MARKER
 _RUNNER_MODULE = b"headrace_agent.runner"
 _FIONREAD = 0x541B
 _PROC_BYTES = 4096
-#: Upper bound of what is read of the environment of a process. Without any right a process can have the kernel show any range of its memory
-#: in place of its environment and of its command line. The runner puts its variables first.
-LARGEST_ENVIRONMENT_BYTES = 256 * 1024
-_COMMAND_LINE_BYTES = 4 * _PROC_BYTES
 #: States in /proc/<pid>/stat: a zombie, and two names for a process that is just being removed.
 _DEAD = (b"Z", b"X", b"x")
 #: Position of the start time among the fields of /proc/<pid>/stat, where the state has position 0. proc(5) calls it field 22.
@@ -152,7 +149,7 @@ class LinuxProcesses:
         runner was starting, and does not run the program of the job yet.
         """
         try:
-            words = read_proc(f"/proc/{pid}/cmdline", _COMMAND_LINE_BYTES).split(b"\0")
+            words = read_proc(f"/proc/{pid}/cmdline", LARGEST_COMMAND_LINE_BYTES).split(b"\0")
             state = words[words.index(b"--state") + 1]
         except (OSError, ValueError, IndexError):
             return False
@@ -195,16 +192,6 @@ def _value(environment: bytes, name: str) -> str:
         if found:
             return rest.partition(b"\0")[0].decode(errors="replace")
     return ""
-
-
-def read_proc(path: str, most_bytes: int = LARGEST_ENVIRONMENT_BYTES, *, folder: int | None = None) -> bytes:
-    """Return the beginning of a file of /proc. This takes half the time of Python's own file objects."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
-    try:
-        data = os.pread(fd, _PROC_BYTES, 0)
-        return data if len(data) < _PROC_BYTES else data + os.pread(fd, most_bytes - len(data), len(data))
-    finally:
-        os.close(fd)
 
 
 def _all_of(fd: int) -> bytes:
