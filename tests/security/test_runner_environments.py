@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -145,3 +146,30 @@ def test_orphans_without_a_marker_are_looked_at_again_in_turn_and_only_some_at_e
 
     assert len(processes.looked_at) == 2_000
     assert set(processes.looked_at[1_000:]) == set(processes.orphans)
+
+
+class WithAChain(WithHiddenOrphans):
+    """One more orphan dies at each look, and leaves another one."""
+
+    def children(self) -> list[int]:
+        self.orphans.append(self.orphans[-1] + 1)
+        return self.orphans
+
+    def session(self, pid: int) -> int | None:
+        self.looked_at.append(pid)
+        return None if pid == self.orphans[-1] else super().session(pid)
+
+    def marker(self, pid: int) -> str | None:
+        return ""
+
+
+def test_a_job_that_makes_processes_that_die_all_the_time_has_others_looked_at_once_at_each_end(tmp_path: Path) -> None:
+    processes = WithAChain()
+    table = a_table(tmp_path, processes)
+    launch(table, a_run(9, "sleep", "1000"))
+    table.tidy()
+    table.signal(a_job(9), signal.SIGKILL)
+
+    # The session of an orphan without a marker is asked twice.
+    assert len(set(processes.looked_at)) == 1_020
+    assert max(Counter(processes.looked_at).values()) == 2

@@ -276,15 +276,19 @@ class ProcessTable:
         """
         found: set[str] = set()
         self._strays = False
-        # A child that died during the sweep may have left children, which became the runner's after the list was made: sweep
-        # again.
+        # A child that died during the sweep may have left children, which became the runner's after the list was made: look at these
+        # too. Looking at all children again would take long while a job makes processes that die all the time.
+        seen: set[int] = set()
         for _ in range(_MOST_SWEEPS):
-            if not self._sweep_once(found):
+            if not self._sweep_once(found, seen):
                 break
         return found
 
-    def _sweep_once(self, found: set[str]) -> bool:
-        """Sweep once, adding closing jobs with orphans to `found`. Return True if a process died meanwhile."""
+    def _sweep_once(self, found: set[str], seen: set[int]) -> bool:
+        """Look at the children that are not in `seen`, adding them to it, and closing jobs with orphans to `found`.
+
+        Return True if one of them died meanwhile.
+        """
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
         died = False
@@ -293,6 +297,9 @@ class ProcessTable:
         hidden = (pid for pid, marker in self._orphans.items() if not marker)
         again = set(itertools.islice(hidden, _MOST_LOOKED_AT_AGAIN))
         for pid in self._host.processes.children():
+            if pid in seen:
+                continue
+            seen.add(pid)
             if pid in self._pids or pid in starting or pid in self.beside.running:
                 continue
             session = self._host.processes.session(pid) if self._host.processes.reap(pid) is None else None
