@@ -13,8 +13,13 @@ from pathlib import Path
 import pytest
 
 from headrace.files.proc import LARGEST_ENVIRONMENT_BYTES
+from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace_agent.runner.files.job_log import job_name
+from headrace_agent.runner.files.kept_jobs import JobRecord, Leftover
+from headrace_agent.runner.host.files import LinuxFiles
+from headrace_agent.runner.host.interface import Host
 from headrace_agent.runner.host.linux_processes import LinuxProcesses, Reaped
+from headrace_agent.runner.jobs.leftovers import end_leftovers
 from headrace_agent.runner.protocol import MARKER
 from headrace_cli.up.process_marks import UP_MARK, Found, find
 from tests.unit.runner.builders import a_job, a_run
@@ -173,3 +178,33 @@ def test_a_job_that_makes_processes_that_die_all_the_time_has_others_looked_at_o
     # The session of an orphan without a marker is asked twice.
     assert len(set(processes.looked_at)) == 1_020
     assert max(Counter(processes.looked_at).values()) == 2
+
+
+class WithSlowStrangers(LinuxProcesses):
+    """Each look at the host takes a second, and always finds another process that is ending."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+
+    def now(self) -> Moment:
+        return Moment(self.looks * 1_000 * NS_PER_MS, 0)
+
+    def pids(self) -> list[int]:
+        self.looks += 1
+        return [2**22 + self.looks]
+
+    def marker(self, pid: int) -> str | None:
+        return None
+
+    def pause(self, length_ms: int) -> None:
+        pass
+
+
+def test_a_runner_starts_though_the_host_is_full_of_processes_that_end() -> None:
+    processes = WithSlowStrangers()
+    end_leftovers(
+        Host(LinuxFiles(), processes), [Leftover(JobRecord(a_job(), "alloc-1", "this boot"), None)], "this boot"
+    )
+
+    assert processes.looks == 6
