@@ -24,6 +24,8 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     assert loaded.own <= {
         "headrace",
         "headrace.errors",
+        "headrace.files",
+        "headrace.files.standard_streams",
         "headrace_cli",
         "headrace_cli.__main__",
         "headrace_cli.command_line",
