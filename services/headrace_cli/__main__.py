@@ -16,14 +16,13 @@ if _ON_INTERRUPT is signal.default_int_handler:
 
 import atexit
 import gc
-import os
 import sys
 from typing import Final
 
 from headrace.errors import BadInput, HeadraceError, first_error
+from headrace.files.standard_streams import open_streams
 from headrace_cli.exit_statuses import Exit, end_without_reader
 
-_STDERR: Final = 2
 #: Threshold of the garbage collector, in objects. With the default the collector runs again and again during the imports.
 _COLLECTED_AT: Final = 100_000
 #: Values of `sys.platform` of systems on which clients run.
@@ -43,15 +42,6 @@ def _check_system(platform: str) -> None:
             file=sys.stderr,
         )
         sys.exit(Exit.REFUSED)
-
-
-def _open_streams() -> None:
-    """Open the standard streams that the caller has closed, so that no connection gets their file descriptors."""
-    while (opened := os.open(os.devnull, os.O_RDWR)) <= _STDERR:
-        pass
-    os.close(opened)
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(_STDERR, "w")
 
 
 def _check_words(words: list[str]) -> None:
@@ -79,7 +69,7 @@ def main() -> None:
     _check_system(sys.platform)
     gc.set_threshold(_COLLECTED_AT)
     atexit.register(gc.freeze)  # a collection at exit takes a fifth of the time of a short command
-    _open_streams()
+    open_streams()
     at_rest = signal.signal(signal.SIGINT, _ON_INTERRUPT)
     try:
         status = _run(sys.argv[1:])

@@ -24,7 +24,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES
 from headrace.wire.consumption import ConsumptionPage, GetConsumption, Level
 from headrace.wire.refusals import NotReady
 from headrace_admission.consumption.facts import DAY_MS
-from headrace_admission.consumption.store import ConsumptionStore, has_no_head
+from headrace_admission.consumption.store import ConsumptionStore, stored_head
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.state import State
 
@@ -147,8 +147,7 @@ class ConsumptionKeeper:
 
     async def _write(self) -> None:
         state = self._state()
-        # The bucket is made again if it is gone; the head and all records then begin anew.
-        if self._store is None or await has_no_head(await self._runtime.bus.key_value(subjects.CONSUMPTION_BUCKET)):
+        if self._store is None or await self._is_lost(self._store):
             self._store = None
             await self.open(self._kept, self._unread)
         store = self._store
@@ -160,6 +159,15 @@ class ConsumptionKeeper:
         state.consumption.drop(until)
         self._written_s = self._runtime.clock.steady_s()
         self._write_s = self._written_s - began_s
+
+    async def _is_lost(self, store: ConsumptionStore) -> bool:
+        """True if the bucket is gone: it is then made again, and the head and all records begin anew."""
+        head = await stored_head(await self._runtime.bus.key_value(subjects.CONSUMPTION_BUCKET))
+        covered = 0 if head is None else head.until
+        if covered < store.head.until:
+            # The bucket was lost, or an older state of it was put in its place.
+            logger().error("records of consumption are lost", first=covered + 1, last=store.head.until)
+        return head is None
 
     async def _sweep(self) -> None:
         """Remove records that are too old or too many, once a day."""

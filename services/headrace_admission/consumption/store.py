@@ -160,15 +160,16 @@ class ConsumptionStore:
         return msgspec.structs.replace(head, term=self._term, begun_ms=head.begun_ms or now_ms)
 
 
-async def has_no_head(bucket: KeyValue) -> bool:
-    """True if the records have no head: they are new, or the bucket was lost."""
-    return await bucket.get(_HEAD) is None
+async def stored_head(bucket: KeyValue) -> Head | None:
+    """Return the head of the records. None: they are new, or the bucket was lost."""
+    entry = await bucket.get(_HEAD)
+    return None if entry is None else head_in(entry.value)
 
 
 async def covered_by_records(bucket: KeyValue) -> int:
     """Return the sequence of the log entry up to which all records contain all facts; 0 if it is not known."""
-    entry = await bucket.get(_HEAD)
-    return head_in(None if entry is None else entry.value).until
+    head = await stored_head(bucket)
+    return 0 if head is None else head.until
 
 
 def head_in(value: bytes | None) -> Head:

@@ -17,7 +17,7 @@ from headrace.access.jwt import claims_of
 from headrace.access.key_credential import KeyCredential
 from headrace.bus import Bus, BusError
 from headrace.bus.credential_files import read_credential
-from headrace.durable_files import replace_durably
+from headrace.files.durable import replace_durably
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
 

@@ -11,7 +11,7 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from headrace.durable_files import replace_durably
+from headrace.files.durable import replace_durably
 from headrace.ids import Incarnation
 
 _NUMBER = re.compile(rb"[0-9]{16}\n")

@@ -14,6 +14,7 @@ from cyclopts import App, Parameter
 
 from headrace.client.place import state_folder
 from headrace.errors import BadInput
+from headrace.files.bounded import SMALL_FILE_BYTES, read_bounded
 from headrace.ids import node_name
 from headrace_cli.agent.joining import SETTINGS_FILE, join_host
 from headrace_cli.agent.token import read_token
@@ -213,5 +214,5 @@ def _text(token: str, file: Path | None) -> str:
             "--token", "(both)" if token else "(nothing)", "one of --token TOKEN, --token - and --token-file FILE"
         )
     if file is not None:
-        return file.read_text(encoding="ascii", errors="replace")
-    return sys.stdin.readline() if token == "-" else token
+        return read_bounded(file, SMALL_FILE_BYTES, "--token-file").decode("ascii", errors="replace")
+    return sys.stdin.readline(SMALL_FILE_BYTES) if token == "-" else token

@@ -23,9 +23,9 @@ from headrace.bus import BusError, CredentialRefused, connect
 from headrace.client.asking import Asker
 from headrace.client.errors import NotAdmitted, NotRunning, Unanswered
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
-from headrace.durable_files import make_folder_durably, replace_durably
 from headrace.durations import format_duration
 from headrace.errors import BadInput
+from headrace.files.durable import make_folder_durably, replace_durably
 from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace.wire import subjects

@@ -31,8 +31,8 @@ from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
 from headrace.access.permissions import Party, server_users
 from headrace.client.places.endpoint import CREDENTIAL_FILE
-from headrace.durable_files import make_folder_durably, replace_durably
 from headrace.errors import BadInput
+from headrace.files.durable import make_folder_durably, replace_durably
 from headrace_cli.up.state_folder import StateFolder
 
 _ISSUED: Final = "issued.json"

@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from headrace.client.places.endpoint import AUTHORITY_FILE
-from headrace.durable_files import make_folder_durably, replace_durably
 from headrace.errors import BadInput
+from headrace.files.durable import make_folder_durably, replace_durably
 
 SERVER_FILES: Final = ("server.pem", "server.key")
 _AUTHORITY_KEY: Final = "ca.key"

@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from headrace.client.finished import FinishedOperation, LogPosition
-from headrace.durable_files import keep_names
 from headrace.errors import BadInput
+from headrace.files.durable import keep_names
 from headrace_cli.outgoing.position_file import PositionFile, locked
 
 _BLOCK_BYTES: Final = 64 * 1024

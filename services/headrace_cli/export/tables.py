@@ -13,7 +13,7 @@ from typing import IO, Any, Final, get_type_hints
 import msgspec
 
 from headrace.client.finished import FinishedOperation
-from headrace.durable_files import keep_names
+from headrace.files.durable import keep_names
 from headrace.installation.extras import require
 from headrace_cli.show.screen import harmless_cell
 

@@ -11,8 +11,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from headrace.durable_files import replace_durably
 from headrace.errors import BadInput
+from headrace.files.durable import replace_durably
 from headrace_cli.up.state_folder import InUse
 
 S = TypeVar("S", bound=msgspec.Struct)

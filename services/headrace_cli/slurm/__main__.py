@@ -13,6 +13,7 @@ import anyio
 
 from headrace.client import Client, NotRunning, Unanswered, connect
 from headrace.errors import HeadraceError, first_error
+from headrace.files.standard_streams import open_streams
 from headrace_cli.exit_statuses import Exit, end_without_reader
 from headrace_cli.slurm import accounts, control, query, submit
 from headrace_cli.slurm.command_line import Given, Table
@@ -75,6 +76,7 @@ def main(words: list[str]) -> None:
     """Run the command that the first word names, and end the process. Errors are written as Slurm writes them."""
     # As in the command `headrace`: a short process ends before there is anything to collect.
     gc.disable()
+    open_streams()
     atexit.register(gc.freeze)
     command, *words = words or [""]
     if command not in COMMANDS:

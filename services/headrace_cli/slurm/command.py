@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from cyclopts import App
 
-from headrace.durable_files import replace_durably
+from headrace.files.durable import replace_durably
 from headrace_cli.session import Json
 from headrace_cli.show.screen import Screen
 

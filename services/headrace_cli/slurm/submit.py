@@ -17,6 +17,7 @@ import msgspec
 
 from headrace.client import Client, Operation, Refused
 from headrace.errors import BadInput
+from headrace.files.bounded import LARGEST_FILE_BYTES, read_bounded
 from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.logs import LogStream
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 #: Variable that names the file of pools.
 POOLS_FILE: Final = "HEADRACE_SLURM_POOLS"
+#: The same as Slurm's.
+_LARGEST_SCRIPT_BYTES: Final = 4 * 1024**2
 _MOST_TRIES: Final = 100
 #: Numbers ahead of a number that is taken, from which the next is drawn. Twice as many after each number that is taken.
 _AHEAD: Final = 4
@@ -57,7 +60,7 @@ def pools_file(environment: Mapping[str, str]) -> PoolsFile:
     name = environment.get(POOLS_FILE, "")
     if not name or not Path(name).is_file():
         return PoolsFile()
-    return parse_pools_file(Path(name).read_bytes(), name)
+    return parse_pools_file(read_bounded(name, LARGEST_FILE_BYTES, POOLS_FILE), name)
 
 
 async def sbatch(client: Client, given: Given) -> int:
@@ -118,9 +121,9 @@ def _script(given: Given) -> tuple[BatchScript, list[str]]:
         return wrapped(command), []
     name = given.words[0] if given.words else "/dev/stdin"
     if name == "/dev/stdin":
-        script = BatchScript("sbatch", sys.stdin.buffer.read())
+        script = BatchScript("sbatch", read_bounded("-", _LARGEST_SCRIPT_BYTES, "script", or_stdin=True))
     else:
-        script = BatchScript(Path(name).name, Path(name).read_bytes())
+        script = BatchScript(Path(name).name, read_bounded(name, _LARGEST_SCRIPT_BYTES, "script"))
     check_script(script)
     return script, given.words[1:]
 

@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 import psutil
 
+from headrace.files.proc import LARGEST_COMMAND_LINE_BYTES, read_proc
+
 UP_MARK = "HEADRACE_UP"
 RUNNER_MARK = "HEADRACE_RUNNER"
 #: Seconds that a leftover process gets to end before it is killed.
@@ -83,9 +85,12 @@ def _wait_gone(state: Path, roles: set[str], limit_s: float) -> None:
 def _role(process: psutil.Process, state: str) -> str:
     """Return the role of a process. Empty if it does not belong to the state folder, has ended, or cannot be inspected."""
     try:
-        environment, arguments = process.environ(), process.cmdline()
-    except (psutil.Error, OSError):
+        words = read_proc(f"/proc/{process.pid}/cmdline", LARGEST_COMMAND_LINE_BYTES)
+        variables = os.fsdecode(read_proc(f"/proc/{process.pid}/environ")).split("\0")
+    except OSError:
         return ""
+    arguments = os.fsdecode(words).removesuffix("\0").split("\0") if words else []
+    environment = {name: value for name, _, value in (each.partition("=") for each in variables)}
     if RUNNER_MARK in environment:
         return "job" if _is_agents(environment[RUNNER_MARK], state) else ""
     if _is_runner(arguments, state):

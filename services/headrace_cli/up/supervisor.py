@@ -140,7 +140,8 @@ class _Supervisor:
         entries = commands(state, options)
         self._commands = {plan.name: command for plan, command in entries}
         self._engine = SupervisorEngine([plan for plan, _ in entries])
-        self._environment = {**scrubbed(os.environ), process_marks.UP_MARK: str(state.path)}
+        # The mark comes first, where it is found however long the environment is.
+        self._environment = {process_marks.UP_MARK: str(state.path), **scrubbed(os.environ)}
         self._nursery = Nursery(self._commands, self._environment)
         #: Process ids by process name. The kernel does not reuse a process id before the process is reaped.
         self._running: dict[str, int] = {}

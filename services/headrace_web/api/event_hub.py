@@ -30,6 +30,8 @@ _MOST_WAITING: Final = 1_000
 _LINGER_S: Final = 30.0
 #: Seconds before the next try after no events could be received.
 _AGAIN_S: Final = 2.0
+#: Upper bound of the digits in an id. Python refuses to read a number of thousands of them.
+_MOST_DIGITS: Final = 20
 #: Service that a `missed` event names if this process dropped the events, or no longer has them.
 _SERVICE: Final = "web"
 _FOLLOWING: Final = Event("following", {})
@@ -116,7 +118,8 @@ class EventHub:
         if not last_id:
             return []
         run, _, number = last_id.partition("-")
-        known = int(number) if run == str(self._run) and number.isascii() and number.isdigit() else 0
+        is_ours = run == str(self._run) and number.isascii() and number.isdigit() and len(number) < _MOST_DIGITS
+        known = int(number) if is_ours else 0
         kept = [(each, happening) for each, happening in self._past if each > known]
         is_whole = 0 < known <= self._number and (known == self._number or (bool(kept) and kept[0][0] == known + 1))
         missed = [] if is_whole else [("", self._missed(None))]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.bus.nats.connecting import Credential
 from headrace.errors import BadInput
+from headrace.files.bounded import SMALL_FILE_BYTES, read_bounded
 
 
 def read_credential(path: str) -> Credential | KeyCredential | None:
@@ -31,7 +31,7 @@ def read_secret(setting: str, path: str) -> str:
     """Read the file that a setting names. Raises `BadInput` if it is missing or readable by others."""
     try:
         status = os.stat(path)
-        text = Path(path).read_text(encoding="utf-8").strip()
+        text = read_bounded(path, SMALL_FILE_BYTES, setting).decode().strip()
     except OSError as error:
         raise BadInput(setting, path, f"a readable file ({error.strerror})") from None
     except UnicodeDecodeError:

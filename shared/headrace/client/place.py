@@ -15,6 +15,7 @@ from headrace.client.errors import EndpointUnreadable, NotRunning, NotYours
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.client.places.kept import SavedServers
 from headrace.errors import BadInput
+from headrace.files.bounded import SMALL_FILE_BYTES, read_bounded
 from headrace.ids import TreeName, UserName, tree_name, user_name, user_name_from_login
 from headrace.obs.trace_sinks import Traces
 from headrace.wire.trace import read_trace
@@ -146,7 +147,7 @@ def _endpoint_in(folder: Path) -> Endpoint:
     """Read the endpoint in a folder. Raises `NotRunning`, `NotYours`."""
     file = folder / ENDPOINT_FILE
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Endpoint)
+        return msgspec.json.decode(read_bounded(file, SMALL_FILE_BYTES, ENDPOINT_FILE), type=Endpoint)
     except PermissionError:
         raise NotYours(str(folder), _owner(folder)) from None
     except FileNotFoundError:

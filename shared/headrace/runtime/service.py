@@ -28,6 +28,7 @@ from headrace.bus.credential_files import read_credential
 from headrace.bus.nats.bus import NatsBus
 from headrace.bus.stores import ReplicaWatch, needed_streams, until_there
 from headrace.errors import BadInput, HeadraceError
+from headrace.files.standard_streams import open_streams
 from headrace.ids import tree_name
 from headrace.installation.extras import MissingExtra, require
 from headrace.installation.systems import require_linux_in_process
@@ -181,6 +182,7 @@ def run_service(
     `serve` watches `runtime.stopping`, and returns when it has ended in an orderly way. `inbox` returns the inbox prefix if
     it is not that of a service (an agent uses its node's).
     """
+    open_streams()
     parser = argparse.ArgumentParser(prog=f"headrace-{name.replace('_', '-')}", description=kind.__doc__)
     parser.add_argument("--config", type=Path, help="settings file (TOML)")
     arguments = parser.parse_args()

@@ -20,6 +20,7 @@ import msgspec
 
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
+from headrace.files.bounded import SMALL_FILE_BYTES, read_bounded
 from headrace.obs.trace_sinks import Traces
 from headrace.pools.rights import Person, person_of
 from headrace.server_urls import parse_server_urls
@@ -112,7 +113,7 @@ def load(kind: type[S], service: str, path: Path | None, environment: Mapping[st
 
 def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_bounded(path, SMALL_FILE_BYTES, "settings file").decode())
     except OSError as error:
         raise BadInput(str(path), error.strerror or str(error), "a readable settings file") from None
     # `ValueError` includes `TOMLDecodeError`, and the error of Python for a number of thousands of digits.

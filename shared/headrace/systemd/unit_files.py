@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from headrace.durable_files import replace_durably
 from headrace.errors import HeadraceError
+from headrace.files.durable import replace_durably
 from headrace.systemd.systemctl import systemctl
 from headrace.systemd.unit_text import SystemdUnit
 

@@ -19,9 +19,9 @@ from typing import Any, Final
 
 import yaml
 
+from headrace.files.bounded import LARGEST_FILE_BYTES
 from headrace.tree_file.problems import FileProblem, Problems, shown
 
-LARGEST_FILE_BYTES: Final = 16 * 1024**2
 #: Upper bound of the texts, lists and maps in one file.
 MOST_VALUES: Final = 2_000_000
 #: Upper bound of the nesting of maps and lists.

@@ -16,6 +16,7 @@ from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.wire import ledger
 from headrace.wire.consumption import ConsumptionRecord, ConsumptionRow, GetConsumption, Level, RunSums, pack, unpack
 from headrace.wire.heartbeat import JobEnd, JobResult
+from headrace_admission.consumption import keeping
 from headrace_admission.consumption.facts import DAY_MS
 from headrace_admission.consumption.keeping import ConsumptionKeeper
 from headrace_admission.settings import AdmissionSettings
@@ -127,6 +128,29 @@ async def test_a_bucket_that_cannot_be_opened_holds_up_no_checkpoint_and_loses_n
     await keeper.write()
 
     assert len(desk.state.consumption.waiting) == 1
+
+
+@pytest.mark.parametrize("is_older", [True, False])
+async def test_records_that_are_lost_while_admission_runs_are_told_once(
+    is_older: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, int]] = []
+    monkeypatch.setattr(
+        keeping,
+        "logger",
+        lambda: SimpleNamespace(error=lambda _, **which: told.append(which), warning=lambda *_, **__: 0),
+    )
+    desk, bucket = a_desk(jobs=3), MoodyBucket()
+    keeper = a_keeper(desk, bucket)
+    await keeper.open(0, 0)
+    older, before = dict(bucket.kept), desk.state.sequence
+    await keeper.write()
+    end(desk, 1)
+    bucket.kept = older if is_older else {}
+    for _ in range(2):
+        await keeper.write()
+
+    assert told == [{"first": 1, "last": before}]
 
 
 async def test_a_bucket_that_cannot_be_written_holds_up_the_checkpoint() -> None:

@@ -47,6 +47,14 @@ def test_a_closed_stream_is_as_good_as_one_to_nowhere(closed: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("program", ["headrace_cli.slurm squeue --nonsense", "headrace_integral --config none"])
+def test_an_error_never_gets_into_the_output_of_a_command_whose_stderr_is_closed(program: str) -> None:
+    done = subprocess.run(["sh", "-c", f"{sys.executable} -m {program} 2>&-"], capture_output=True, check=False)
+
+    assert done.returncode > 0
+    assert done.stdout == b""
+
+
 def test_words_that_are_no_text_are_refused() -> None:
     done = headrace("run", "--pool", "p", "--", "echo", b"\xff\xfe")
 

@@ -24,6 +24,8 @@ def test_the_list_of_commands_loads_none_of_them() -> None:
     assert loaded.own <= {
         "headrace",
         "headrace.errors",
+        "headrace.files",
+        "headrace.files.standard_streams",
         "headrace_cli",
         "headrace_cli.__main__",
         "headrace_cli.command_line",
@@ -53,6 +55,8 @@ def test_a_tab_is_answered_from_the_table_of_commands_alone(words: list[str], an
     assert {name for name in loaded.own if not name.startswith("headrace_cli.completion")} == {
         "headrace",
         "headrace.errors",
+        "headrace.files",
+        "headrace.files.standard_streams",
         "headrace_cli",
         "headrace_cli.__main__",
         "headrace_cli.exit_statuses",

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadInput
+from headrace_agent.runner.files import removal
 from headrace_agent.runner.files.log_retention import Retention
 from headrace_agent.runner.files.removal import Removal
 from headrace_agent.runner.files.scratch import ScratchFolders
@@ -93,6 +94,25 @@ def test_trash_of_a_former_runner_goes_too(tmp_path: Path) -> None:
     removal = Removal(LinuxFiles(), str(tmp_path / "trash"))
     for _ in range(10):
         removal.step()
+
+    assert list((tmp_path / "trash").iterdir()) == []
+
+
+def test_of_very_many_folders_that_a_job_leaves_few_are_known_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removal, "MOST_KNOWN", 10)
+    for number in range(300):
+        (tmp_path / "job" / f"{number}" / "deep").mkdir(parents=True)
+    trash = removal.Removal(LinuxFiles(), str(tmp_path / "trash"))
+    trash.remove(str(tmp_path / "job"))
+    steps = 0
+    while trash.busy and steps < 1_000:
+        trash.step(20)
+        steps += 1
+        assert len(trash._folders) <= 10
+        if steps == 5:
+            trash = removal.Removal(LinuxFiles(), str(tmp_path / "trash"))
 
     assert list((tmp_path / "trash").iterdir()) == []
 

@@ -9,9 +9,13 @@ is never followed if it is a link.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections import deque
 
 from headrace_agent.runner.host.files import LinuxFiles
+
+#: Upper bound of the folders in the trash that are known at a time. A job may leave millions of them.
+MOST_KNOWN = 1_000
 
 
 class Removal:
@@ -22,15 +26,20 @@ class Removal:
         self._files = files
         self._trash = trash
         files.make_folder(trash)
-        left = [entry.name for entry in files.entries(trash)]
-        #: Folders to empty. None is inside another.
-        self._folders = deque(f"{trash}/{name}" for name in left)
-        numbers = (name.partition(".")[0] for name in left)
-        self._serial = max((int(number) for number in numbers if number.isdecimal()), default=0)
+        #: Folders to empty. None is inside another. There may be more in the trash.
+        self._folders = deque[str]()
+        #: What could not be removed from the trash.
+        self._stuck = set[str]()
+        #: True if the trash may have folders that are not known.
+        self._has_more = True
+        #: Names in the trash begin with it, and differ from those of earlier runners.
+        self._life = os.urandom(8).hex()
+        self._serial = 0
+        self._look()
 
     @property
     def busy(self) -> bool:
-        return bool(self._folders)
+        return bool(self._folders) or self._has_more
 
     def remove(self, path: str) -> None:
         """Remove a folder: at once if it is empty, otherwise step by step. Raises OSError if the folder cannot even be moved."""
@@ -44,6 +53,10 @@ class Removal:
 
     def step(self, entries: int = 200) -> None:
         """Remove about `entries` files."""
+        if not self._folders and self._has_more:
+            self._has_more = False
+            with contextlib.suppress(OSError):
+                self._look()
         while self._folders and entries > 0:
             folder = self._folders[0]
             try:
@@ -52,15 +65,24 @@ class Removal:
             except OSError:
                 self._folders.popleft()
                 # The entry may be a file, so it is removed as a file. If that fails too, the entry is left for the next runner.
-                self._unlink(folder)
+                if not self._unlink(folder):
+                    self._stuck.add(folder)
                 continue
             is_cleared = all([self._clear(f"{folder}/{entry.name}", is_folder=entry.is_folder) for entry in found])
             if not is_cleared or len(found) < entries:
                 self._folders.popleft()
-                # If this fails, the next runner tries again.
-                with contextlib.suppress(OSError):
+                try:
                     self._files.remove_folder(folder)
+                except OSError:
+                    self._stuck.add(folder)  # the next runner tries again
             entries -= len(found) + 1
+
+    def _look(self) -> None:
+        """Find some folders in the trash."""
+        most = MOST_KNOWN + len(self._stuck)
+        left = [f"{self._trash}/{entry.name}" for entry in self._files.entries(self._trash, most)]
+        self._folders.extend(path for path in left if path not in self._stuck)
+        self._has_more = len(left) == most and len(self._stuck) < MOST_KNOWN
 
     def _clear(self, path: str, *, is_folder: bool) -> bool:
         """Remove one entry of a folder. Return False if the entry stays there."""
@@ -78,9 +100,12 @@ class Removal:
             # A folder that its owner may not write in can be renamed only within its parent folder, so it is unlocked first.
             self._files.unlock(path)
         self._serial += 1
-        target = f"{self._trash}/{self._serial}"
+        target = f"{self._trash}/{self._life}.{self._serial}"
         self._files.rename(path, target)
-        self._folders.append(target)
+        if len(self._folders) < MOST_KNOWN:
+            self._folders.append(target)
+        else:
+            self._has_more = True
 
     def _unlink(self, path: str) -> bool:
         try:

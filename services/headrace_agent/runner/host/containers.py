@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from headrace.files.proc import read_proc
 from headrace_agent.runner.host.linux_processes import LinuxProcesses
 
 #: Namespaces in the order of the options of nsenter.
@@ -67,8 +68,11 @@ def find_container(processes: LinuxProcesses, marker: str, uid: int) -> Containe
         # The open folder belongs to this process. If the process ends and its pid is reused, reading through the folder fails.
         if os.fstat(folder).st_uid != uid:
             return None
-        with open(os.open("environ", os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder), "rb") as file:
-            variables = [os.fsdecode(each).partition("=") for each in file.read().split(b"\0") if b"=" in each]
+        variables = [
+            os.fsdecode(each).partition("=")
+            for each in read_proc("environ", folder=folder).split(b"\0")
+            if b"=" in each
+        ]
         own = {name: os.readlink(f"/proc/self/ns/{name}") for name in _NAMESPACES}
         namespaces = [name for name in own if os.readlink(f"ns/{name}", dir_fd=folder) != own[name]]
     except OSError:

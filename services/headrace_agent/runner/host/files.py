@@ -57,7 +57,7 @@ class LinuxFiles:
         """
         status = os.lstat(path)
         is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-        return is_ours and stat.S_IMODE(status.st_mode) == _OWNER_ONLY and not os.listdir(path)
+        return is_ours and stat.S_IMODE(status.st_mode) == _OWNER_ONLY and _is_empty(path)
 
     def check_room(self, folder: str, least_bytes: int) -> None:
         """Raise OSError, as a write does, if the disk has fewer free bytes than `least_bytes` or accepts no more files."""
@@ -141,6 +141,12 @@ class LinuxFiles:
             return os.read(fd, limit)
         finally:
             os.close(fd)
+
+
+def _is_empty(folder: str) -> bool:
+    """True if a folder has no entry. Its names are not read as a whole: a job may leave millions."""
+    with os.scandir(folder) as listing:
+        return next(listing, None) is None
 
 
 def write_file(files: LinuxFiles, path: str, data: bytes, flags: int = os.O_WRONLY | os.O_CREAT | os.O_TRUNC) -> None:

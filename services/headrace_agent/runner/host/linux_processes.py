@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headrace.files.proc import LARGEST_COMMAND_LINE_BYTES, read_proc
 from headrace.own_process import adopt_orphans
 from headrace.runtime.engine import NS_PER_MS, Moment
 from headrace_agent.runner.host.starting import Starter
@@ -148,7 +149,7 @@ class LinuxProcesses:
         runner was starting, and does not run the program of the job yet.
         """
         try:
-            words = _read_all(f"/proc/{pid}/cmdline").split(b"\0")
+            words = read_proc(f"/proc/{pid}/cmdline", LARGEST_COMMAND_LINE_BYTES).split(b"\0")
             state = words[words.index(b"--state") + 1]
         except (OSError, ValueError, IndexError):
             return False
@@ -162,17 +163,16 @@ class LinuxProcesses:
         runner.
         """
         try:
-            environment = _read_all(f"/proc/{pid}/environ")
+            environment = b"\0" + read_proc(f"/proc/{pid}/environ")
         except OSError:
-            environment = b""
-        if not environment and _is_changing(pid):
+            environment = b"\0"
+        if environment == b"\0" and _is_changing(pid):
             return None
-        variables = environment.split(b"\0")
         # A job of an older version has no variable `RUNNER_MARKER`. The paths are resolved, because one folder may have two paths.
-        runner = _value(variables, RUNNER_MARKER)
+        runner = _value(environment, RUNNER_MARKER)
         if runner not in ("", self._runner) and os.path.realpath(runner) != os.path.realpath(self._runner):
             return ""
-        return _value(variables, MARKER)
+        return _value(environment, MARKER)
 
 
 def _is_there(send: Callable[[], None]) -> bool:
@@ -186,20 +186,12 @@ def _is_there(send: Callable[[], None]) -> bool:
     return True
 
 
-def _value(variables: list[bytes], name: str) -> str:
-    start = name.encode() + b"="
-    carried = HELPER_PREFIX.encode() + start
-    found = (each.removeprefix(HELPER_PREFIX.encode()) for each in variables if each.startswith((start, carried)))
-    return next((each[len(start) :].decode(errors="replace") for each in found), "")
-
-
-def _read_all(path: str) -> bytes:
-    """Return the content of a file of /proc. This takes half the time of Python's own file objects."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return _all_of(fd)
-    finally:
-        os.close(fd)
+def _value(environment: bytes, name: str) -> str:
+    for prefix in ("", HELPER_PREFIX):
+        _, found, rest = environment.partition(f"\0{prefix}{name}=".encode())
+        if found:
+            return rest.partition(b"\0")[0].decode(errors="replace")
+    return ""
 
 
 def _all_of(fd: int) -> bytes:
@@ -216,7 +208,7 @@ def _stat_fields(pid: int) -> list[bytes] | None:
     Index 0 is the state, which proc(5) calls field 3.
     """
     try:
-        return _read_all(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        return read_proc(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return None
 

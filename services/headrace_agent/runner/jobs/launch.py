@@ -234,7 +234,8 @@ class Launcher:
         marks = {prefix + name: value for prefix in prefixes for name, value in own_marks.items()}
         return Spawn(
             argv=run.argv,
-            environment={**(account.environment() if account is not None else {}), **run.environment, **marks},
+            # The marks come first, where the runner finds them however long the environment is.
+            environment={**marks, **(account.environment() if account is not None else {}), **run.environment, **marks},
             working_directory=scratch or run.working_directory or (account.home if account is not None else ""),
             stdout_fd=ends.stdout_fd,
             stderr_fd=ends.stderr_fd,

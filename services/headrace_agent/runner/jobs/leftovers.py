@@ -10,6 +10,7 @@ from __future__ import annotations
 import signal
 
 from headrace.ids import AllocationId
+from headrace.runtime.engine import NS_PER_MS
 from headrace.wire.heartbeat import JobEnd, JobResult
 from headrace_agent.runner.files.job_log import job_name
 from headrace_agent.runner.files.kept_jobs import Leftover
@@ -17,10 +18,13 @@ from headrace_agent.runner.host.interface import Host
 
 _PASSES = 200
 _PAUSE_MS = 10
+#: Time after which no further pass begins. Other accounts of the host may have very many processes, and some that end in each pass.
+_LONGEST_MS = 5_000
 
 
 def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
-    """Kill the processes of leftover jobs and wait until none is left, at most 2 s. Return how many were killed."""
+    """Kill the processes of leftover jobs and wait until none is left, for some seconds at most. Return how many were killed."""
+    late_ns = host.processes.now().steady_ns + _LONGEST_MS * NS_PER_MS
     names = {job_name(leftover.record.job) for leftover in leftovers if leftover.record.boot == boot}
     sessions = {
         leftover.process.pid
@@ -39,6 +43,8 @@ def end_leftovers(host: Host, leftovers: list[Leftover], boot: str) -> int:
         for pid in victims:
             _kill(host, pid, names, sessions)
         killed.update(victims)
+        if host.processes.now().steady_ns > late_ns:
+            break
         host.processes.pause(_PAUSE_MS)
     return len(killed)
 

@@ -7,6 +7,7 @@ end, even if they became daemons. The end is reported only when no process of th
 from __future__ import annotations
 
 import contextlib
+import itertools
 import select
 import signal
 from collections.abc import Collection, Iterable
@@ -33,6 +34,8 @@ REST_TIMEOUT_MS = 2_000
 _FIRST_LOOK_MS = 1
 _SLOWEST_LOOK_MS = 50
 _MOST_SWEEPS = 20
+#: Orphans without a marker that are looked at again in one sweep. A job may have thousands of them, each with a long environment.
+_MOST_LOOKED_AT_AGAIN = 50
 
 
 class _Process:
@@ -86,6 +89,8 @@ class ProcessTable:
         self._closing: list[_Process] = []
         #: Jobs whose isolation (cgroup) could not be removed yet.
         self._to_remove: list[JobKey] = []
+        #: Markers of living orphans, by their pids; those looked at last come last. No pid is used again before the runner has reaped it.
+        self._orphans: dict[int, str] = {}
         #: Orphaned processes were killed and must still be reaped.
         self._strays = False
         self.beside = CommandsBesideJobs(host, self._starts)
@@ -271,30 +276,40 @@ class ProcessTable:
         """
         found: set[str] = set()
         self._strays = False
-        # A child that died during the sweep may have left children, which became the runner's after the list was made: sweep
-        # again.
+        # A child that died during the sweep may have left children, which became the runner's after the list was made: look at these
+        # too. Looking at all children again would take long while a job makes processes that die all the time.
+        seen: set[int] = set()
         for _ in range(_MOST_SWEEPS):
-            if not self._sweep_once(found):
+            if not self._sweep_once(found, seen):
                 break
         return found
 
-    def _sweep_once(self, found: set[str]) -> bool:
-        """Sweep once, adding closing jobs with orphans to `found`. Return True if a process died meanwhile."""
+    def _sweep_once(self, found: set[str], seen: set[int]) -> bool:
+        """Look at the children that are not in `seen`, adding them to it, and closing jobs with orphans to `found`.
+
+        Return True if one of them died meanwhile.
+        """
         closing = {process.name: process for process in self._closing}
         sessions = {process.pid: process for process in self._closing}
         died = False
         starting, names = self._starts.pids(), self._names | self._starts.names()
         starting |= {each.pid for each in self.beside.starting}
+        hidden = (pid for pid, marker in self._orphans.items() if not marker)
+        again = set(itertools.islice(hidden, _MOST_LOOKED_AT_AGAIN))
         for pid in self._host.processes.children():
+            if pid in seen:
+                continue
+            seen.add(pid)
             if pid in self._pids or pid in starting or pid in self.beside.running:
                 continue
             session = self._host.processes.session(pid) if self._host.processes.reap(pid) is None else None
             if session is None:
+                self._orphans.pop(pid, None)
                 died = True
                 continue
             if session in self._pids:
                 continue
-            name = self._host.processes.marker(pid) if session not in sessions else ""
+            name = self._marker(pid, again) if session not in sessions else ""
             if name is None:
                 # The process does not show yet to which job it belongs, so for now each closing job counts as having an orphan.
                 found.update(closing)
@@ -312,6 +327,17 @@ class ProcessTable:
                 self._strays = True
             self._host.processes.signal(pid, signal.SIGKILL)
         return died
+
+    def _marker(self, pid: int, again: Collection[int]) -> str | None:
+        """Return the marker of an orphan. Read it if it is not known yet or, while there is none, if the process is in `again`."""
+        known = self._orphans.get(pid)
+        if known or (known is not None and pid not in again):
+            return known
+        found = self._host.processes.marker(pid)
+        self._orphans.pop(pid, None)
+        if found is not None:
+            self._orphans[pid] = found
+        return found
 
     def remove_later(self, job: JobKey) -> None:
         """Schedule the removal of the cgroup of a job of an earlier runner."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from cyclopts import Parameter
 
 from headrace.client import Client, Operation, RunOptions, operation_spec
 from headrace.errors import BadInput
+from headrace.files.bounded import LARGEST_FILE_BYTES, read_bounded
 from headrace.pools.placement_rules import RuleName
 from headrace.retry_rules import check_memory_on_oom
 from headrace.wire.operation_spec import (
@@ -371,7 +371,7 @@ def _check_command(command: Sequence[str]) -> None:
 
 def read_lines(file: Path) -> list[str]:
     """Return the lines of a text file, or of stdin for `-`, without their ends. Raises `BadInput`, `OSError`."""
-    data = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    data = read_bounded(file, LARGEST_FILE_BYTES, "--each-line", or_stdin=True)
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from headrace.client import Client
 from headrace.client.consumption import Consumed
 from headrace.consumption_sums import By, Line, total_of
-from headrace.durable_files import replace_durably
 from headrace.errors import BadInput
+from headrace.files.durable import replace_durably
 from headrace.pools.tree_options import Prices
 from headrace.wire.consumption import RunSums
 from headrace_cli.commands.usage.tables import Shown, allotted_hours, cost_of, figure, lost_words, money, notes
