@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+import anyio
 import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -52,7 +53,10 @@ class Ticket(msgspec.Struct, frozen=True):
 
 
 def make_app(context: Context, door: Door, strangers: Strangers) -> Starlette:
-    """Return the application for one person. `strangers` are the connections that have shown no secret."""
+    """Return the application for one person. `strangers` are the connections that have shown no secret.
+
+    The event `stopping` in its state ends all streams.
+    """
 
     async def enter(request: Request) -> Response:
         """Admit a browser that has the ticket: it gets the cookie, and its page the token."""
@@ -84,6 +88,7 @@ def make_app(context: Context, door: Door, strangers: Strangers) -> Starlette:
         ],
         exception_handlers={HTTPException: _http_problem, Exception: _fault},
     )
+    app.state.stopping = anyio.Event()
     app.add_middleware(_Guard, door=door, strangers=strangers)
     return app
 

@@ -41,19 +41,28 @@ class Session(NamedTuple):
     token: str
 
 
+class Secrets(NamedTuple):
+    """The secrets that admit programs and browsers. A restarted service that has them admits the same programs and browsers."""
+
+    program_token: str
+    #: Browsers that were admitted, the first first.
+    sessions: tuple[Session, ...] = ()
+
+
 class Door:
     """Decides about requests to one address."""
 
-    def __init__(self, port: int, new_secret: Callable[[], str], *, read_only: bool = False) -> None:
-        """`new_secret` returns a random text that nobody can guess."""
+    def __init__(
+        self, port: int, new_secret: Callable[[], str], *, read_only: bool = False, known: Secrets | None = None
+    ) -> None:
+        """`new_secret` returns a random text that nobody can guess. `known` are the secrets of the process before this one."""
         # `localhost` is no name of it: it may lead to ::1, where another account can listen at the same port.
         self._host = f"127.0.0.1:{port}"
         self._new_secret = new_secret
         self._read_only = read_only
         #: Works once. After each use there is a new ticket.
         self.ticket = new_secret()
-        self.program_token = new_secret()
-        self._sessions: list[Session] = []
+        self.secrets = known or Secrets(new_secret())
         #: Name of the cookie. The port keeps the services of several trees or accounts apart.
         self.cookie_name = f"headrace-{port}"
 
@@ -63,7 +72,7 @@ class Door:
             return None
         self.ticket = self._new_secret()
         session = Session(self._new_secret(), self._new_secret())
-        self._sessions = [*self._sessions[1 - _MOST_SESSIONS :], session]
+        self.secrets = self.secrets._replace(sessions=(*self.secrets.sessions[1 - _MOST_SESSIONS :], session))
         return session
 
     def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
@@ -83,8 +92,8 @@ class Door:
             return denied
         scheme, _, bearer = headers.get("authorization", "").partition(" ")
         token = headers.get(TOKEN_HEADER, "")
-        is_program = scheme.lower() == "bearer" and _same(bearer.strip(), self.program_token)
-        is_page = any(_same(cookie, each.cookie) and _same(token, each.token) for each in self._sessions)
+        is_program = scheme.lower() == "bearer" and _same(bearer.strip(), self.secrets.program_token)
+        is_page = any(_same(cookie, each.cookie) and _same(token, each.token) for each in self.secrets.sessions)
         if not (is_program or is_page):
             return Denied(
                 401, "not_admitted", "open the address that `headrace web` printed, or send its token of programs"

@@ -25,7 +25,7 @@ from headrace_web.api.endpoint import PREFIX
 from headrace_web.api.event_hub import EventHub
 from headrace_web.app import make_app
 from headrace_web.connections import Strangers
-from headrace_web.door import Door, Session
+from headrace_web.door import Door, Secrets, Session
 
 _ADDRESS: Final = "127.0.0.1"
 #: Bytes of each secret.
@@ -45,6 +45,9 @@ class Options(msgspec.Struct, frozen=True):
     state: str | None = None
     #: Tree of requests that name none; empty: as for every command.
     tree: str = ""
+    #: Folder of this account alone, for the secrets. A later process with the same folder admits the same programs and browsers.
+    #: None: a folder that is removed at the end.
+    folder: Path | None = None
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -60,16 +63,20 @@ class Listening(msgspec.Struct, frozen=True):
     tree: str
 
 
-class _TellingDoor(Door):
-    """A door that tells each new ticket."""
+class _KeepingDoor(Door):
+    """A door that keeps its secrets in a file, and tells each new ticket."""
 
-    def __init__(self, port: int, tell: Callable[[str], None], *, read_only: bool) -> None:
-        super().__init__(port, lambda: secrets.token_urlsafe(_SECRET_BYTES), read_only=read_only)
+    def __init__(self, port: int, file: Path, tell: Callable[[str], None], *, read_only: bool) -> None:
+        known = _read_secrets(file)
+        super().__init__(port, lambda: secrets.token_urlsafe(_SECRET_BYTES), read_only=read_only, known=known)
+        self._file = file
         self._tell = tell
+        write_private(file, msgspec.json.encode(self.secrets).decode())
 
     def enter(self, ticket: str) -> Session | None:
         session = super().enter(ticket)
         if session is not None:
+            write_private(self._file, msgspec.json.encode(self.secrets).decode())
             self._tell(self.ticket)
         return session
 
@@ -84,13 +91,14 @@ class _Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         yield
 
-    async def stop_at_signal(self) -> None:
-        """Wait for SIGINT and SIGTERM, until cancelled."""
+    async def stop_at_signal(self, stopping: anyio.Event) -> None:
+        """Wait for SIGINT and SIGTERM, and set `stopping` at the first, until cancelled."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for number in signals:
                 self.signals = (*self.signals, number)
                 self.force_exit = self.should_exit
                 self.should_exit = True
+                stopping.set()
 
 
 async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
@@ -99,21 +107,22 @@ async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
     Raises KeyboardInterrupt after Ctrl-C, what `connect` raises, and `BadInput` if the port is in use.
     """
     async with connect(state=options.state, tree=options.tree, patience_s=PATIENCE_S) as client:
-        with _listening(options.port) as listener, tempfile.TemporaryDirectory(prefix="headrace-web-") as folder:
+        with _listening(options.port) as listener, _folder(options.folder) as folder:
             port = listener.getsockname()[1]
-            base, header_file = f"http://{_ADDRESS}:{port}", Path(folder) / "header"
+            base, header_file = f"http://{_ADDRESS}:{port}", folder / "header"
 
             def tell_ticket(ticket: str) -> None:
                 url = f"{base}/#ticket={ticket}"
                 tell(Listening(url, f"{base}{PREFIX}", str(header_file), client.user, client.place.tree))
 
-            door = _TellingDoor(port, tell_ticket, read_only=options.read_only)
-            _write_private(header_file, f"Authorization: Bearer {door.program_token}\n")
+            door = _KeepingDoor(port, folder / "secrets.json", tell_ticket, read_only=options.read_only)
+            write_private(header_file, f"Authorization: Bearer {door.secrets.program_token}\n")
             events = EventHub(client, SystemClock())
             strangers = Strangers()
+            app = make_app(Context(client, events), door, strangers)
             server = _Server(
                 uvicorn.Config(
-                    make_app(Context(client, events), door, strangers),
+                    app,
                     http=strangers.protocol(),
                     ws="none",
                     proxy_headers=False,
@@ -126,7 +135,7 @@ async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
             )
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(events.run)
-                tasks.start_soon(server.stop_at_signal)
+                tasks.start_soon(server.stop_at_signal, app.state.stopping)
                 tell_ticket(door.ticket)
                 await server.serve(sockets=[listener])
                 tasks.cancel_scope.cancel()
@@ -147,6 +156,27 @@ def _listening(port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def _write_private(path: Path, text: str) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-        file.write(text)
+@contextlib.contextmanager
+def _folder(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        given.mkdir(mode=0o700, exist_ok=True)
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="headrace-web-") as made:
+        yield Path(made)
+
+
+def _read_secrets(file: Path) -> Secrets | None:
+    """Return the secrets in a file. None if there is no file, or if it cannot be read."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Secrets)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace a file as a whole. Its folder belongs to this account alone."""
+    new = file.with_name(f"{file.name}.new")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w", encoding="ascii") as out:
+        out.write(text)
+    new.replace(file)

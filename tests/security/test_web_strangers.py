@@ -45,7 +45,7 @@ async def closed(readers: list[asyncio.StreamReader]) -> int:
 
 async def test_connections_without_a_secret_are_bounded_and_keep_nobody_out() -> None:
     async with a_web() as (door, port):
-        secret = {"authorization": f"Bearer {door.program_token}"}
+        secret = {"authorization": f"Bearer {door.secrets.program_token}"}
         api = f"http://127.0.0.1:{port}/api/v1"
         async with httpx.AsyncClient(headers=secret) as owner:
             # The connection of the person stays open, and is not closed for the sake of strangers.

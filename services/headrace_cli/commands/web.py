@@ -10,12 +10,12 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.option_values import Whole
 from headrace_cli.session import InTree, Switch
 from headrace_cli.show.screen import Screen
+from headrace_cli.up.configuration import DEFAULT_WEB_PORT
 
-_DEFAULT_PORT = 8040
 _HIGHEST_PORT = 65_535
 
 
-def web(*, port: Whole = _DEFAULT_PORT, read_only: Switch = False, common: InTree | None = None) -> int:
+def web(*, port: Whole = DEFAULT_WEB_PORT, read_only: Switch = False, common: InTree | None = None) -> int:
     """Serve the HTTP API and a page for the browser on this machine.
 
     It listens on 127.0.0.1 until Ctrl-C, and acts under your name. The printed address contains a ticket that lets one browser in; after

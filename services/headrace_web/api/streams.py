@@ -16,10 +16,14 @@ from starlette.types import Receive, Scope, Send
 from headrace.errors import HeadraceError
 from headrace.wire.plain_values import plain
 from headrace_web.api.endpoint import Event
-from headrace_web.api.problems import problem_of
+from headrace_web.api.problems import problem, problem_of
 
 #: Seconds of silence after which a comment is sent, so that proxies keep the connection open and a gone reader is noticed.
 _SILENCE_S: Final = 15.0
+#: Last event of a stream that is under way when the service stops.
+_STOPPING: Final = Event(
+    "problem", problem(503, "stopping", "The service stops", "the web service stops; follow again later")
+)
 
 
 def written(event: Event) -> bytes:
@@ -37,7 +41,10 @@ def written(event: Event) -> bytes:
 
 
 class EventStream(Response):
-    """Sends the events of a generator. An error of the generator becomes a last event `problem`; an end becomes `end`."""
+    """Sends the events of a generator. An error of the generator becomes a last event `problem`; an end becomes `end`.
+
+    The event `stopping` in the state of the application ends the stream.
+    """
 
     media_type = "text/event-stream"
 
@@ -54,18 +61,22 @@ class EventStream(Response):
         put, take = anyio.create_memory_object_stream[bytes](0)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, receive, tasks)
-            tasks.start_soon(self._produce, put)
+            tasks.start_soon(self._produce, put, scope["app"].state.stopping)
             await self._pass_on(take, send)
             tasks.cancel_scope.cancel()
 
-    async def _produce(self, put: MemoryObjectSendStream[bytes]) -> None:
+    async def _produce(self, put: MemoryObjectSendStream[bytes], stopping: anyio.Event) -> None:
         async with put, aclosing(self._events) as events:
-            try:
-                async for event in events:
-                    await put.send(written(event))
-                last = Event("end", {})
-            except HeadraceError as error:
-                last = Event("problem", problem_of(error))
+            last = _STOPPING
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_cancel_at, stopping, tasks)
+                try:
+                    async for event in events:
+                        await put.send(written(event))
+                    last = Event("end", {})
+                except HeadraceError as error:
+                    last = Event("problem", problem_of(error))
+                tasks.cancel_scope.cancel()
             await put.send(written(last))
 
     async def _pass_on(self, take: MemoryObjectReceiveStream[bytes], send: Send) -> None:
@@ -84,3 +95,8 @@ class EventStream(Response):
         while (await receive())["type"] != "http.disconnect":
             pass
         tasks.cancel_scope.cancel()
+
+
+async def _cancel_at(event: anyio.Event, tasks: TaskGroup) -> None:
+    await event.wait()
+    tasks.cancel_scope.cancel()
