@@ -8,6 +8,9 @@ reach. So every request for data must show a secret that only this person has:
   account could receive it, and the token alone could be taken by nothing but a script in the page, which the page's policy forbids.
 * A program sends the token of programs in the header `Authorization`.
 
+A program may also send a token of `headrace token create` there. The service then acts under the credential in that token, and the bus
+decides whether the token is admitted and what it may do.
+
 A page of another origin cannot use the browser's secrets: it cannot read the token, and its requests are refused by their headers.
 """
 
@@ -21,6 +24,8 @@ from typing import Final, NamedTuple
 TOKEN_HEADER: Final = "x-headrace-token"
 #: Upper bound of the browsers that are admitted at a time; beyond it the first is shut out.
 _MOST_SESSIONS: Final = 32
+#: Prefix of tokens with which a program acts under a credential of its own. The bus decides about them, not the door.
+TOKEN_PREFIX: Final = "headrace_"
 #: Methods that change nothing.
 READS: Final = frozenset({"GET", "HEAD"})
 
@@ -32,6 +37,9 @@ class Denied(NamedTuple):
     #: Kind of the problem, as in `urn:headrace:not_admitted`.
     name: str
     detail: str
+
+
+READ_ONLY: Final = Denied(403, "read_only", "this service was started with --read-only")
 
 
 class Session(NamedTuple):
@@ -90,17 +98,48 @@ class Door:
         denied = self.refuses_origin(headers)
         if denied is not None:
             return denied
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        token = headers.get(TOKEN_HEADER, "")
-        is_program = scheme.lower() == "bearer" and _same(bearer.strip(), self.secrets.program_token)
+        bearer, token = bearer_in(headers), headers.get(TOKEN_HEADER, "")
+        is_program = _same(bearer, self.secrets.program_token) or bearer.startswith(TOKEN_PREFIX)
         is_page = any(_same(cookie, each.cookie) and _same(token, each.token) for each in self.secrets.sessions)
         if not (is_program or is_page):
-            return Denied(
-                401, "not_admitted", "open the address that `headrace web` printed, or send its token of programs"
-            )
+            words = "open the address that `headrace web` printed, send its token of programs, or one of `headrace token create`"
+            return Denied(401, "not_admitted", words)
         if self._read_only and method not in READS:
-            return Denied(403, "read_only", "this service was started with --read-only")
+            return READ_ONLY
         return None
+
+
+class SharedDoor:
+    """The door of a service for many persons, which has no credential: every request brings a token. Cookies admit nobody."""
+
+    cookie_name = ""
+
+    def __init__(self, *, read_only: bool = False) -> None:
+        self._read_only = read_only
+
+    def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
+        """Return the refusal of a request for a page: only a program that has a token can use the service."""
+        return Denied(
+            404,
+            "not_found",
+            "this service has no page: send requests to /api/v1 with a token of `headrace token create`",
+        )
+
+    def refuses(self, method: str, headers: Mapping[str, str], cookie: str) -> Denied | None:
+        """Return why a request for data is refused. None: the bus decides by its token."""
+        if not bearer_in(headers).startswith(TOKEN_PREFIX):
+            return Denied(
+                401,
+                "not_admitted",
+                "send a token of `headrace token create` in the header `Authorization: Bearer TOKEN`",
+            )
+        return READ_ONLY if self._read_only and method not in READS else None
+
+
+def bearer_in(headers: Mapping[str, str]) -> str:
+    """Return the token in the header `Authorization`. Empty if there is none."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    return bearer.strip() if scheme.lower() == "bearer" else ""
 
 
 def _same(given: str, known: str) -> bool:

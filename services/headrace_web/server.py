@@ -7,16 +7,18 @@ import os
 import secrets
 import signal
 import socket
+import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 import msgspec
 import uvicorn
+from starlette.applications import Starlette
 
-from headrace.client import connect
+from headrace.client import connect, find_place
 from headrace.client.asking import PATIENCE_S
 from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
@@ -25,13 +27,24 @@ from headrace_web.api.endpoint import PREFIX
 from headrace_web.api.event_hub import EventHub
 from headrace_web.app import make_app
 from headrace_web.connections import Strangers
-from headrace_web.door import Door, Secrets, Session
+from headrace_web.door import Door, Secrets, Session, SharedDoor
+from headrace_web.token_sessions import TokenSessions
 
 _ADDRESS: Final = "127.0.0.1"
 #: Bytes of each secret.
 _SECRET_BYTES: Final = 32
 #: Seconds that answers under way get when the service stops. Streams never end by themselves.
 _STOP_S: Final = 1
+#: What the server does not do, beside serving HTTP.
+_CONFIG: Final[dict[str, Any]] = {
+    "ws": "none",
+    "lifespan": "off",
+    "log_config": None,
+    "proxy_headers": False,
+    "access_log": False,
+    "server_header": False,
+    "timeout_graceful_shutdown": _STOP_S,
+}
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -48,6 +61,11 @@ class Options(msgspec.Struct, frozen=True):
     #: Folder of this account alone, for the secrets. A later process with the same folder admits the same programs and browsers.
     #: None: a folder that is removed at the end.
     folder: Path | None = None
+    #: Address and port of a service for all who have a token; empty: the service is for one person, at `port`.
+    listen: str = ""
+    #: Files with the certificate of that address and its key, in PEM.
+    certificate: str = ""
+    key: str = ""
 
 
 class Listening(msgspec.Struct, frozen=True):
@@ -106,8 +124,12 @@ async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
 
     Raises KeyboardInterrupt after Ctrl-C, what `connect` raises, and `BadInput` if the port is in use.
     """
+    if options.listen:
+        await _serve_everybody(options, tell)
+        return
+    strangers = Strangers()
     async with connect(state=options.state, tree=options.tree, patience_s=PATIENCE_S) as client:
-        with _listening(options.port) as listener, _folder(options.folder) as folder:
+        with _listening(_ADDRESS, options.port, "--port") as listener, _folder(options.folder) as folder:
             port = listener.getsockname()[1]
             base, header_file = f"http://{_ADDRESS}:{port}", folder / "header"
 
@@ -118,41 +140,81 @@ async def serve(options: Options, tell: Callable[[Listening], None]) -> None:
             door = _KeepingDoor(port, folder / "secrets.json", tell_ticket, read_only=options.read_only)
             write_private(header_file, f"Authorization: Bearer {door.secrets.program_token}\n")
             events = EventHub(client, SystemClock())
-            strangers = Strangers()
-            app = make_app(Context(client, events), door, strangers)
-            server = _Server(
-                uvicorn.Config(
-                    app,
-                    http=strangers.protocol(),
-                    ws="none",
-                    proxy_headers=False,
-                    lifespan="off",
-                    log_config=None,
-                    access_log=False,
-                    server_header=False,
-                    timeout_graceful_shutdown=_STOP_S,
-                )
-            )
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(events.run)
-                tasks.start_soon(server.stop_at_signal, app.state.stopping)
+                sessions = TokenSessions(client.place, SystemClock(), tasks)
+                app = make_app(Context(client, events), door, strangers, sessions)
                 tell_ticket(door.ticket)
-                await server.serve(sockets=[listener])
+                signals = await _run(app, uvicorn.Config(app, http=strangers.protocol(), **_CONFIG), listener)
                 tasks.cancel_scope.cancel()
-    if signal.SIGINT in server.signals:
+    _raise_interrupt(signals)
+
+
+async def _serve_everybody(options: Options, tell: Callable[[Listening], None]) -> None:
+    """Serve all who present a token, with TLS and without a credential of its own."""
+    strangers, place = Strangers(), find_place(state=options.state, tree=options.tree)
+    host, port = _address(options.listen)
+    _check_certificate(options)
+    with _listening(host, port, "--listen") as listener:
+        base = f"https://{host}:{listener.getsockname()[1]}"
+        async with anyio.create_task_group() as tasks:
+            sessions = TokenSessions(place, SystemClock(), tasks)
+            app = make_app(None, SharedDoor(read_only=options.read_only), strangers, sessions)
+            files = {"ssl_certfile": options.certificate, "ssl_keyfile": options.key}
+            config = uvicorn.Config(app, http=strangers.protocol(), **_CONFIG, **files)
+            tell(Listening(base, f"{base}{PREFIX}", "", "", place.tree))
+            signals = await _run(app, config, listener)
+            tasks.cancel_scope.cancel()
+    _raise_interrupt(signals)
+
+
+async def _run(app: Starlette, config: uvicorn.Config, listener: socket.socket) -> tuple[int, ...]:
+    """Serve until a signal. Return the signals that arrived."""
+    server = _Server(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(server.stop_at_signal, app.state.stopping)
+        await server.serve(sockets=[listener])
+        tasks.cancel_scope.cancel()
+    return server.signals
+
+
+def _raise_interrupt(signals: tuple[int, ...]) -> None:
+    if signal.SIGINT in signals:
         raise KeyboardInterrupt
 
 
+def _address(text: str) -> tuple[str, int]:
+    """Return the host and the port of `--listen`. Raises `BadInput`."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit():
+        raise BadInput("--listen", text, "ADDRESS:PORT, such as 0.0.0.0:8040; port 0: any free one")
+    return host.strip("[]"), int(port)
+
+
+def _check_certificate(options: Options) -> None:
+    """Raise `BadInput` if the certificate and its key cannot be used."""
+    for name, file in (("--certificate", options.certificate), ("--key", options.key)):
+        if not file:
+            raise BadInput(name, file, "a file in PEM: tokens are sent to this address, so it is served with TLS")
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(options.certificate, options.key)
+    except (OSError, ValueError) as error:
+        raise BadInput(
+            "--certificate", options.certificate, f"a certificate in PEM with the key in --key ({error})"
+        ) from None
+
+
 @contextlib.contextmanager
-def _listening(port: int) -> Iterator[socket.socket]:
-    with socket.socket() as listener:
+def _listening(host: str, port: int, option: str) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((_ADDRESS, port))
+            listener.bind((host, port))
             listener.listen(128)
         except (OSError, OverflowError) as error:
-            words = f"a port that nothing listens at, or 0 for any free port ({error})"
-            raise BadInput("--port", port, words) from None
+            words = f"an address of this machine and a port that nothing listens at, or 0 for any free port ({error})"
+            raise BadInput(option, port if host == _ADDRESS else f"{host}:{port}", words) from None
         yield listener
 
 

@@ -29,7 +29,11 @@ async def a_web() -> AsyncIterator[tuple[Door, int]]:
         port = listener.getsockname()[1]
         door, strangers = Door(port, lambda: "known to this test"), Strangers()
         config = uvicorn.Config(
-            make_app(NO_BUS, door, strangers), http=strangers.protocol(), lifespan="off", log_config=None, ws="none"
+            make_app(NO_BUS, door, strangers, cast("Any", None)),
+            http=strangers.protocol(),
+            lifespan="off",
+            log_config=None,
+            ws="none",
         )
         server = uvicorn.Server(config)
         running = asyncio.create_task(server._serve([listener]))
