@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+from cyclopts import Parameter
 
 from headrace.errors import BadInput
 from headrace.installation.extras import require
@@ -17,13 +19,30 @@ from headrace_cli.up.configuration import DEFAULT_WEB_PORT
 _HIGHEST_PORT = 65_535
 
 
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SharedOptions:
+    """Options of a service for everybody who has a token."""
+
+    listen: str = ""
+    """Serve everybody who has a token at this address and port, such as 0.0.0.0:8040, with TLS."""
+    certificate: Path | None = None
+    """File with the certificate of that address, in PEM."""
+    key: Path | None = None
+    """File with the key of the certificate, in PEM."""
+
+    def files(self) -> tuple[str, str]:
+        """Return the files. Raises `BadInput` if they are given without an address."""
+        if not self.listen and (self.certificate or self.key):
+            raise BadInput("--certificate", str(self.certificate or self.key), "files for the address of --listen")
+        return str(self.certificate or ""), str(self.key or "")
+
+
 def web(
     *,
     port: Whole = DEFAULT_WEB_PORT,
     read_only: Switch = False,
-    listen: str = "",
-    certificate: Path | None = None,
-    key: Path | None = None,
+    shared: SharedOptions | None = None,
     common: InTree | None = None,
 ) -> int:
     """Serve the HTTP API and a page for the browser on this machine.
@@ -49,19 +68,13 @@ def web(
         Port on 127.0.0.1; 0: any free one.
     read_only
         Refuse every request that changes something.
-    listen
-        Address and port for everybody who has a token.
-    certificate
-        File with the certificate of that address, in PEM.
-    key
-        File with the key of the certificate, in PEM.
     """
     if not 0 <= port <= _HIGHEST_PORT:
         raise BadInput("--port", port, f"a port from 0 to {_HIGHEST_PORT}")
     require("web", "headrace web")
     from headrace_web.server import Listening, Options, serve
 
-    common = common or InTree()
+    common, shared = common or InTree(), shared or SharedOptions()
     screen = Screen(json=common.json)
     state = None if common.state is None else str(common.state)
     is_first = True
@@ -70,7 +83,7 @@ def web(
         nonlocal is_first
         if screen.json:
             screen.print_line(listening)
-        elif listen:
+        elif shared.listen:
             screen.print_raw(f"API    {listening.api}")
             screen.say("for everybody who has a token of `headrace token create`; Ctrl-C ends it")
         else:
@@ -82,6 +95,6 @@ def web(
                 )
         is_first = False
 
-    files = (str(certificate or ""), str(key or ""))
-    anyio.run(serve, Options(port, read_only, state, common.tree, None, listen, *files), tell)
+    options = Options(port, read_only, state, common.tree, None, shared.listen, *shared.files())
+    anyio.run(serve, options, tell)
     return Exit.DONE

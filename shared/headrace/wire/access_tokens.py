@@ -20,7 +20,7 @@ MOST_TOKENS: Final = 32
 LONGEST_MS: Final = 366 * 86_400_000
 
 #: Name of a token, for people.
-TokenName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"^[^\x00-\x1f\x7f]*$")]
+TokenName = Annotated[str, msgspec.Meta(max_length=60, pattern=r"\A[^\x00-\x1f\x7f]*\Z")]
 Signature = Annotated[bytes, msgspec.Meta(max_length=64)]
 
 
