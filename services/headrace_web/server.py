@@ -160,8 +160,13 @@ async def _serve_everybody(options: Options, tell: Callable[[Listening], None]) 
         async with anyio.create_task_group() as tasks:
             sessions = TokenSessions(place, SystemClock(), tasks)
             app = make_app(None, SharedDoor(read_only=options.read_only), strangers, sessions)
-            files = {"ssl_certfile": options.certificate, "ssl_keyfile": options.key}
-            config = uvicorn.Config(app, http=strangers.protocol(), **_CONFIG, **files)
+            config = uvicorn.Config(
+                app,
+                http=strangers.protocol(),
+                ssl_certfile=options.certificate,
+                ssl_keyfile=options.key,
+                **_CONFIG,
+            )
             tell(Listening(base, f"{base}{PREFIX}", "", "", place.tree))
             signals = await _run(app, config, listener)
             tasks.cancel_scope.cancel()
