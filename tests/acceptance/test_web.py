@@ -353,6 +353,21 @@ def _status(browser: httpx.Client, token: Mapping[str, str]) -> int:
         return 0
 
 
+def test_tokens_and_a_service_for_everybody_need_a_cluster_and_a_certificate(up: Up) -> None:
+    for words in (("create",), ("list",), ("revoke", "x")):
+        assert "headrace cluster init --operator" in up.run("token", *words, expect=4).stderr
+    assert "366d" in up.run("token", "create", "--expires", "0s", expect=2).stderr
+    with a_web(up) as web:
+        forged = web.client.get("/me", headers={"authorization": "Bearer headrace_x"})
+        assert (forged.status_code, forged.json()["type"]) == (401, "urn:headrace:not_admitted")
+    listen = ("web", "--listen", "127.0.0.1:0")
+    assert "--certificate" in up.run(*listen, expect=2).stderr
+    key = str(up.state / "server.key")
+    assert "a certificate in PEM" in up.run(*listen, "--certificate", key, "--key", key, expect=2).stderr
+    assert "ADDRESS:PORT" in up.run("web", "--listen", "here", expect=2).stderr
+    assert "--listen" in up.run("web", "--certificate", key, expect=2).stderr
+
+
 def test_a_large_or_damaged_request_does_no_harm(up: Up) -> None:
     with a_web(up) as web:
         assert web.client.put("/operations", json={}).status_code == 405

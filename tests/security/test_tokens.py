@@ -23,10 +23,13 @@ from headrace.access.token_text import read_token_text, token_text
 from headrace.bus import CredentialRefused, PermissionRefused
 from headrace.client import Client, Refused
 from headrace.client.tokens import NewToken
+from headrace.runtime.clock import SystemClock
 from headrace.wire import subjects
 from headrace.wire.access_tokens import MOST_TOKENS, CreateToken, TokenCreated, proof_of
 from headrace_cli.agent.token import new_user_key
 from headrace_cli.persons.users import remove as remove_user
+from headrace_web import token_sessions
+from headrace_web.token_sessions import NoSession, TokenSessions
 from tests.support.forked_commands import begin_forked, run_forked
 from tests.support.secured_cluster import PATIENCE_S, WholeCluster, whole_cluster
 
@@ -224,6 +227,30 @@ async def test_tokens_of_a_removed_person_end(site: Site) -> None:
     with pytest.raises(CredentialRefused):
         async with site.cluster.bus(Party(kind=PartyKind.PERSON, name="carl"), read_token_text(token).credential):
             pass
+
+
+async def test_the_connections_of_tokens_are_bounded_and_closed_when_idle(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(token_sessions, "MOST_SESSIONS", 1)
+    async with site.cluster.client("ben") as client, anyio.create_task_group() as tasks:
+        first, second = [(await created(client)).text for _ in range(2)]
+        sessions = TokenSessions(client.place, SystemClock(), tasks)
+        async with sessions.use(first) as used, sessions.use(first) as shared:
+            assert shared is used
+            with pytest.raises(NoSession, match="too many tokens"):
+                async with sessions.use(second):
+                    pass
+        # A session that is not used gives way.
+        async with sessions.use(second) as other:
+            assert used.ended.is_set()
+            assert not other.ended.is_set()
+        monkeypatch.setattr(token_sessions, "_IDLE_S", 0.01)
+        async with sessions.use(second):
+            pass
+        with anyio.fail_after(PATIENCE_S):
+            await other.ended.wait()
+        tasks.cancel_scope.cancel()
 
 
 def test_an_expired_token_is_refused_by_words(site: Site) -> None:

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from headrace_web.door import TOKEN_HEADER, Door, Session
+from headrace_web.door import TOKEN_HEADER, Door, Session, SharedDoor
 
 HOST = {"host": "127.0.0.1:8040"}
 
@@ -36,6 +36,24 @@ def test_a_restarted_service_admits_whom_it_admitted_before() -> None:
     assert status(restarted, cookie=session.cookie, **{TOKEN_HEADER: session.token}) == 200
     assert status(restarted, authorization=f"Bearer {door.secrets.program_token}") == 200
     assert restarted.enter(door.ticket) is None
+
+
+def test_a_token_passes_and_is_left_to_the_bus() -> None:
+    shared = SharedDoor(read_only=True)
+    for door in (a_door(), shared):
+        assert door.refuses("GET", HOST | {"authorization": "Bearer headrace_x"}, "") is None
+    assert status(a_door(), host="evil.example", authorization="Bearer headrace_x") == 421
+    assert status(a_door(read_only=True), "POST", authorization="Bearer headrace_x") == 403
+    for headers, method, refused in (
+        ({"authorization": "Bearer headrace_x"}, "POST", 403),
+        ({"authorization": "Bearer x"}, "GET", 401),
+        ({"authorization": "Basic headrace_x"}, "GET", 401),
+        ({"cookie": "headrace_x"}, "GET", 401),
+    ):
+        denied = shared.refuses(method, headers, "headrace_x")
+        assert denied is not None
+        assert denied.status == refused
+    assert shared.refuses_origin({}) is not None
 
 
 def test_a_ticket_admits_one_browser() -> None:
