@@ -402,7 +402,7 @@ def test_a_killed_service_is_told_and_comes_back(up: Up) -> None:
 
 @pytest.mark.long
 def test_the_script_of_the_page_starts_an_operation_and_reads_its_output(up: Up) -> None:
-    _, script = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    *_, script = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     with a_web(up) as web:
         script = re.sub(r"(?m)^api=.*", f"api={web.told['api']}", script)
         script = re.sub(r"(?m)^header=.*", f"header=@{web.header_file}", script)
