@@ -5,7 +5,6 @@ The messages carry public keys and signed JWTs only. The secret key of a token s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -71,7 +70,7 @@ class ListTokens(msgspec.Struct, frozen=True):
 class TokenList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The tokens of a person that have not expired, the first made first."""
 
-    tokens: Annotated[Sequence[AccessToken], msgspec.Meta(max_length=MOST_TOKENS)]
+    tokens: Annotated[list[AccessToken], msgspec.Meta(max_length=MOST_TOKENS)]
 
 
 class RevokeToken(msgspec.Struct, frozen=True):
