@@ -17,6 +17,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headrace.access.token_text import PREFIX as TOKEN_PREFIX
 from headrace.errors import BadInput, HeadraceError
 from headrace.obs.logging import logger
 from headrace.wire.plain_values import plain
@@ -27,7 +28,7 @@ from headrace_web.api.requests import LARGEST_BODY_BYTES, read_request
 from headrace_web.api.streams import EventStream
 from headrace_web.api.table import ENDPOINTS
 from headrace_web.connections import Strangers
-from headrace_web.door import TOKEN_PREFIX, Denied, Door, SharedDoor, bearer_in
+from headrace_web.door import Denied, Door, SharedDoor, bearer_in
 from headrace_web.token_sessions import NoSession, TokenSessions
 
 _HERE: Final = Path(__file__).parent

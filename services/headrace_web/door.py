@@ -20,12 +20,12 @@ import hmac
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from headrace.access.token_text import PREFIX
+
 #: Header in which a page sends its token.
 TOKEN_HEADER: Final = "x-headrace-token"
 #: Upper bound of the browsers that are admitted at a time; beyond it the first is shut out.
 _MOST_SESSIONS: Final = 32
-#: Prefix of tokens with which a program acts under a credential of its own. The bus decides about them, not the door.
-TOKEN_PREFIX: Final = "headrace_"
 #: Methods that change nothing.
 READS: Final = frozenset({"GET", "HEAD"})
 
@@ -99,7 +99,7 @@ class Door:
         if denied is not None:
             return denied
         bearer, token = bearer_in(headers), headers.get(TOKEN_HEADER, "")
-        is_program = _same(bearer, self.secrets.program_token) or bearer.startswith(TOKEN_PREFIX)
+        is_program = _same(bearer, self.secrets.program_token) or bearer.startswith(PREFIX)
         is_page = any(_same(cookie, each.cookie) and _same(token, each.token) for each in self.secrets.sessions)
         if not (is_program or is_page):
             words = "open the address that `headrace web` printed, send its token of programs, or one of `headrace token create`"
@@ -127,7 +127,7 @@ class SharedDoor:
 
     def refuses(self, method: str, headers: Mapping[str, str], cookie: str) -> Denied | None:
         """Return why a request for data is refused. None: the bus decides by its token."""
-        if not bearer_in(headers).startswith(TOKEN_PREFIX):
+        if not bearer_in(headers).startswith(PREFIX):
             return Denied(
                 401,
                 "not_admitted",

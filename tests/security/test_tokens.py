@@ -241,7 +241,7 @@ async def test_the_connections_of_tokens_are_bounded_and_closed_when_idle(
             with pytest.raises(NoSession, match="too many tokens"):
                 async with sessions.use(second):
                     pass
-        # A session that is not used gives way.
+        # An unused session is closed for another token.
         async with sessions.use(second) as other:
             assert used.ended.is_set()
             assert not other.ended.is_set()

@@ -13,7 +13,7 @@ _POLL_S: Final = 0.3
 
 
 class _Address(msgspec.Struct, frozen=True):
-    """What the web service tells when it listens, and after each use of its ticket."""
+    """What the web service reports when it listens, and after each use of its ticket."""
 
     url: str
     api: str
