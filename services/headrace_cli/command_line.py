@@ -69,6 +69,10 @@ GROUPS: Final = {
             "headrace_cli.persons.login:logout",
             "Forget a login: remove its cluster and its credential from this machine.",
         ),
+        "token": (
+            "headrace_cli.persons.tokens:app",
+            "Make, list and revoke tokens for programs that use the HTTP API in your name.",
+        ),
         "completion": (
             "headrace_cli.commands.completion:completion",
             "Print the script by which a shell completes commands, options, and the names of pools, operations, nodes and trees.",

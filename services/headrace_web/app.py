@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+import anyio
 import msgspec
 from starlette.applications import Starlette
 from starlette.datastructures import Headers, MutableHeaders
@@ -16,6 +17,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headrace.access.token_text import PREFIX as TOKEN_PREFIX
 from headrace.errors import BadInput, HeadraceError
 from headrace.obs.logging import logger
 from headrace.wire.plain_values import plain
@@ -26,7 +28,8 @@ from headrace_web.api.requests import LARGEST_BODY_BYTES, read_request
 from headrace_web.api.streams import EventStream
 from headrace_web.api.table import ENDPOINTS
 from headrace_web.connections import Strangers
-from headrace_web.door import Denied, Door
+from headrace_web.door import Denied, Door, SharedDoor, bearer_in
+from headrace_web.token_sessions import NoSession, TokenSessions
 
 _HERE: Final = Path(__file__).parent
 #: Largest body of a request that needs no secret, in bytes.
@@ -51,8 +54,13 @@ class Ticket(msgspec.Struct, frozen=True):
     ticket: str
 
 
-def make_app(context: Context, door: Door, strangers: Strangers) -> Starlette:
-    """Return the application for one person. `strangers` are the connections that have shown no secret."""
+def make_app(
+    context: Context | None, door: Door | SharedDoor, strangers: Strangers, sessions: TokenSessions
+) -> Starlette:
+    """Return the application for the person of `context`, and for all who present a token.
+
+    `strangers` are the connections that have shown no secret. The event `stopping` in its state ends all streams.
+    """
 
     async def enter(request: Request) -> Response:
         """Admit a browser that has the ticket: it gets the cookie, and its page the token."""
@@ -60,7 +68,7 @@ def make_app(context: Context, door: Door, strangers: Strangers) -> Starlette:
             ticket = read_request(Ticket, {}, (), await _body(request, _LARGEST_TICKET_BYTES)).ticket
         except HeadraceError as error:
             return _problem(problem_of(error))
-        session = door.enter(ticket)
+        session = door.enter(ticket) if isinstance(door, Door) else None
         if session is None:
             words = "the ticket was used or is not known; `headrace web` prints a new address after each use"
             return _problem(problem(403, "not_admitted", "Not admitted", words))
@@ -79,22 +87,32 @@ def make_app(context: Context, door: Door, strangers: Strangers) -> Starlette:
             Route("/", page),
             Route("/session", enter, methods=["POST"]),
             Route(f"{PREFIX}/openapi.json", description),
-            *(Route(PREFIX + each.path, _handler(each, context), methods=[each.method]) for each in ENDPOINTS),
+            *(Route(PREFIX + each.path, _handler(each), methods=[each.method]) for each in ENDPOINTS),
             Mount("/static", StaticFiles(directory=_HERE / "page" / "static")),
         ],
         exception_handlers={HTTPException: _http_problem, Exception: _fault},
     )
-    app.add_middleware(_Guard, door=door, strangers=strangers)
+    app.state.stopping = anyio.Event()
+    app.add_middleware(_Guard, context=context, door=door, strangers=strangers, sessions=sessions)
     return app
 
 
 class _Guard:
-    """Asks the door about each request, and adds the headers of every answer."""
+    """Asks the door about each request, finds whose it is, and adds the headers of every answer."""
 
-    def __init__(self, app: ASGIApp, door: Door, strangers: Strangers) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        context: Context | None,
+        door: Door | SharedDoor,
+        strangers: Strangers,
+        sessions: TokenSessions,
+    ) -> None:
         self._app = app
+        self._context = context
         self._door = door
         self._strangers = strangers
+        self._sessions = sessions
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -108,12 +126,22 @@ class _Guard:
             await send(message)
 
         denied = self._denied(scope)
-        app = (
-            self._app
-            if denied is None
-            else _problem(problem(denied.status, denied.name, "Not admitted", denied.detail))
-        )
-        await app(scope, receive, send_with_headers)
+        if denied is not None:
+            refusal = _problem(problem(denied.status, denied.name, "Not admitted", denied.detail))
+            await refusal(scope, receive, send_with_headers)
+            return
+        token = bearer_in(Headers(scope=scope))
+        if not token.startswith(TOKEN_PREFIX):
+            scope.setdefault("state", {})["context"] = self._context
+            await self._app(scope, receive, send_with_headers)
+            return
+        try:
+            async with self._sessions.use(token) as session:
+                self._strangers.remove(scope["client"])
+                scope.setdefault("state", {}).update(context=session.context, ended=session.ended)
+                await self._app(scope, receive, send_with_headers)
+        except NoSession as refused:
+            await _problem(refused.problem)(scope, receive, send_with_headers)
 
     def _denied(self, scope: Scope) -> Denied | None:
         headers = Headers(scope=scope)
@@ -121,17 +149,17 @@ class _Guard:
             return self._door.refuses_origin(headers)
         cookie = Request(scope).cookies.get(self._door.cookie_name, "")
         denied = self._door.refuses(scope["method"], headers, cookie)
-        if denied is None:
+        if denied is None and not bearer_in(headers).startswith(TOKEN_PREFIX):
             self._strangers.remove(scope["client"])
         return denied
 
 
-def _handler(endpoint: Endpoint, context: Context) -> Callable[[Request], Awaitable[Response]]:
+def _handler(endpoint: Endpoint) -> Callable[[Request], Awaitable[Response]]:
     async def handle(request: Request) -> Response:
         try:
             body = await _body(request) if endpoint.has_body else None
             asked = read_request(endpoint.request, request.path_params, _query(endpoint, request), body)
-            answer = await endpoint.function(context, asked)
+            answer = await endpoint.function(request.state.context, asked)
         except HeadraceError as error:
             return _problem(problem_of(error))
         return EventStream(answer) if endpoint.is_stream else _json(answer, endpoint.status)

@@ -8,6 +8,9 @@ reach. So every request for data must show a secret that only this person has:
   account could receive it, and the token alone could be taken by nothing but a script in the page, which the page's policy forbids.
 * A program sends the token of programs in the header `Authorization`.
 
+A program may also send a token of `headrace token create` there. The service then acts under the credential in that token, and the bus
+decides whether the token is admitted and what it may do.
+
 A page of another origin cannot use the browser's secrets: it cannot read the token, and its requests are refused by their headers.
 """
 
@@ -16,6 +19,8 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
+
+from headrace.access.token_text import PREFIX
 
 #: Header in which a page sends its token.
 TOKEN_HEADER: Final = "x-headrace-token"
@@ -34,6 +39,9 @@ class Denied(NamedTuple):
     detail: str
 
 
+READ_ONLY: Final = Denied(403, "read_only", "this service was started with --read-only")
+
+
 class Session(NamedTuple):
     """What an admitted browser has to show."""
 
@@ -41,19 +49,28 @@ class Session(NamedTuple):
     token: str
 
 
+class Secrets(NamedTuple):
+    """The secrets that admit programs and browsers. A restarted service that has them admits the same programs and browsers."""
+
+    program_token: str
+    #: Browsers that were admitted, the first first.
+    sessions: tuple[Session, ...] = ()
+
+
 class Door:
     """Decides about requests to one address."""
 
-    def __init__(self, port: int, new_secret: Callable[[], str], *, read_only: bool = False) -> None:
-        """`new_secret` returns a random text that nobody can guess."""
+    def __init__(
+        self, port: int, new_secret: Callable[[], str], *, read_only: bool = False, known: Secrets | None = None
+    ) -> None:
+        """`new_secret` returns a random text that nobody can guess. `known` are the secrets of the process before this one."""
         # `localhost` is no name of it: it may lead to ::1, where another account can listen at the same port.
         self._host = f"127.0.0.1:{port}"
         self._new_secret = new_secret
         self._read_only = read_only
         #: Works once. After each use there is a new ticket.
         self.ticket = new_secret()
-        self.program_token = new_secret()
-        self._sessions: list[Session] = []
+        self.secrets = known or Secrets(new_secret())
         #: Name of the cookie. The port keeps the services of several trees or accounts apart.
         self.cookie_name = f"headrace-{port}"
 
@@ -63,7 +80,7 @@ class Door:
             return None
         self.ticket = self._new_secret()
         session = Session(self._new_secret(), self._new_secret())
-        self._sessions = [*self._sessions[1 - _MOST_SESSIONS :], session]
+        self.secrets = self.secrets._replace(sessions=(*self.secrets.sessions[1 - _MOST_SESSIONS :], session))
         return session
 
     def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
@@ -81,17 +98,48 @@ class Door:
         denied = self.refuses_origin(headers)
         if denied is not None:
             return denied
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        token = headers.get(TOKEN_HEADER, "")
-        is_program = scheme.lower() == "bearer" and _same(bearer.strip(), self.program_token)
-        is_page = any(_same(cookie, each.cookie) and _same(token, each.token) for each in self._sessions)
+        bearer, token = bearer_in(headers), headers.get(TOKEN_HEADER, "")
+        is_program = _same(bearer, self.secrets.program_token) or bearer.startswith(PREFIX)
+        is_page = any(_same(cookie, each.cookie) and _same(token, each.token) for each in self.secrets.sessions)
         if not (is_program or is_page):
-            return Denied(
-                401, "not_admitted", "open the address that `headrace web` printed, or send its token of programs"
-            )
+            words = "open the address that `headrace web` printed, send its token of programs, or one of `headrace token create`"
+            return Denied(401, "not_admitted", words)
         if self._read_only and method not in READS:
-            return Denied(403, "read_only", "this service was started with --read-only")
+            return READ_ONLY
         return None
+
+
+class SharedDoor:
+    """The door of a service for many persons, which has no credential: every request brings a token. Cookies admit nobody."""
+
+    cookie_name = ""
+
+    def __init__(self, *, read_only: bool = False) -> None:
+        self._read_only = read_only
+
+    def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
+        """Return the refusal of a request for a page: only a program that has a token can use the service."""
+        return Denied(
+            404,
+            "not_found",
+            "this service has no page: send requests to /api/v1 with a token of `headrace token create`",
+        )
+
+    def refuses(self, method: str, headers: Mapping[str, str], cookie: str) -> Denied | None:
+        """Return why a request for data is refused. None: the bus decides by its token."""
+        if not bearer_in(headers).startswith(PREFIX):
+            return Denied(
+                401,
+                "not_admitted",
+                "send a token of `headrace token create` in the header `Authorization: Bearer TOKEN`",
+            )
+        return READ_ONLY if self._read_only and method not in READS else None
+
+
+def bearer_in(headers: Mapping[str, str]) -> str:
+    """Return the token in the header `Authorization`. Empty if there is none."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    return bearer.strip() if scheme.lower() == "bearer" else ""
 
 
 def _same(given: str, known: str) -> bool:

@@ -29,13 +29,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "http-api.md"
 DESCRIBED: dict[str, Any] = json.loads(OPENAPI_FILE.read_text(encoding="utf-8"))
 
 
-class Web:
-    """A running `headrace web`, and requests of a program to it. Every answer is compared with the description of the API."""
+class Served:
+    """A web service, and requests of a program to it. Every answer is compared with the description of the API."""
 
-    def __init__(self, up: Up, *options: str) -> None:
-        self.process = up.begin("web", "--port", "0", "--json", *options)
-        assert self.process.stdout is not None
-        self.told: dict[str, str] = json.loads(self.process.stdout.readline())
+    def __init__(self, told: bytes | str) -> None:
+        self.told: dict[str, str] = json.loads(told)
         self.header_file = Path(self.told["header_file"])
         name, _, value = self.header_file.read_text(encoding="ascii").strip().partition(": ")
         self.client = httpx.Client(base_url=self.told["api"], headers={name: value}, timeout=30)
@@ -72,11 +70,6 @@ class Web:
                     yield event["event"], event.get("id", ""), json.loads(event["data"])
                     event = {}
 
-    def end(self, number: int = signal.SIGTERM) -> int:
-        self.client.close()
-        self.process.send_signal(number)
-        return self.process.wait(20)
-
     def _template(self, method: str, path: str) -> str:
         parts = path.split("/")
         for endpoint in ENDPOINTS:
@@ -86,6 +79,20 @@ class Web:
                 self.asked.add(endpoint.name)
                 return endpoint.path
         raise AssertionError(f"no endpoint {method} {path}")
+
+
+class Web(Served):
+    """A running `headrace web`."""
+
+    def __init__(self, up: Up, *options: str) -> None:
+        self.process = up.begin("web", "--port", "0", "--json", *options)
+        assert self.process.stdout is not None
+        super().__init__(self.process.stdout.readline())
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.client.close()
+        self.process.send_signal(number)
+        return self.process.wait(20)
 
 
 @contextmanager
@@ -307,9 +314,58 @@ def test_ctrl_c_ends_it_although_a_stream_is_open(up: Up) -> None:
         events = web.events("/events")
         assert next(events)[0] == "following"
         web.process.send_signal(signal.SIGINT)
-        with pytest.raises(httpx.RemoteProtocolError):
-            list(events)
+        assert [(kind, data["type"]) for kind, _, data in events] == [("problem", "urn:headrace:stopping")]
         assert web.process.wait(20) == 130
+
+
+def test_up_runs_it_restarts_it_and_ends_it_in_order() -> None:
+    with Up("--web-port", "0") as up:
+        up.wait_said("API ")
+        web = Served((up.state / "web" / "address.json").read_bytes())
+        assert up.said().splitlines()[-2:] == [
+            f"open  {web.told['url']}",
+            f"API   curl -H @{web.header_file} {web.told['api']}/operations",
+        ]
+        with httpx.Client(base_url=web.origin, headers={"origin": web.origin}, timeout=30) as browser:
+            ticket = web.told["url"].partition("#ticket=")[2]
+            token = {"x-headrace-token": browser.post("/session", json={"ticket": ticket}).json()["token"]}
+            up.wait_said("open .*(?<!" + ticket + ")$")
+            (process,) = [each for each in up.processes() if each.role == "web"]
+            os.kill(process.pid, signal.SIGKILL)
+            up.wait_said("web ended .*restarting it(.|\n)*")
+            deadline_s = time.monotonic() + 60
+            while (status := _status(browser, token)) != 200:
+                assert time.monotonic() < deadline_s, status
+        assert web.ask("GET", "/me")["user"] == web.told["user"]
+        events = web.events("/events")
+        assert next(events)[0] == "following"
+        up.send(signal.SIGINT)
+        assert [(kind, data["type"]) for kind, _, data in events] == [("problem", "urn:headrace:stopping")]
+        assert up.wait() == 0
+        assert "Traceback" not in (up.state / "logs" / "web.log").read_text()
+        assert not web.header_file.parent.exists()
+
+
+def _status(browser: httpx.Client, token: Mapping[str, str]) -> int:
+    try:
+        return browser.get("/api/v1/me", headers=token).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def test_tokens_and_a_service_for_everybody_need_a_cluster_and_a_certificate(up: Up) -> None:
+    for words in (("create",), ("list",), ("revoke", "x")):
+        assert "headrace cluster init --operator" in up.run("token", *words, expect=4).stderr
+    assert "366d" in up.run("token", "create", "--expires", "0s", expect=2).stderr
+    with a_web(up) as web:
+        forged = web.client.get("/me", headers={"authorization": "Bearer headrace_x"})
+        assert (forged.status_code, forged.json()["type"]) == (401, "urn:headrace:not_admitted")
+    listen = ("web", "--listen", "127.0.0.1:0")
+    assert "--certificate" in up.run(*listen, expect=2).stderr
+    key = str(up.state / "server.key")
+    assert "a certificate in PEM" in up.run(*listen, "--certificate", key, "--key", key, expect=2).stderr
+    assert "ADDRESS:PORT" in up.run("web", "--listen", "here", expect=2).stderr
+    assert "--listen" in up.run("web", "--certificate", key, expect=2).stderr
 
 
 def test_a_large_or_damaged_request_does_no_harm(up: Up) -> None:
@@ -346,7 +402,7 @@ def test_a_killed_service_is_told_and_comes_back(up: Up) -> None:
 
 @pytest.mark.long
 def test_the_script_of_the_page_starts_an_operation_and_reads_its_output(up: Up) -> None:
-    _, script = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    *_, script = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     with a_web(up) as web:
         script = re.sub(r"(?m)^api=.*", f"api={web.told['api']}", script)
         script = re.sub(r"(?m)^header=.*", f"header=@{web.header_file}", script)

@@ -302,6 +302,8 @@ FORBIDDEN: Final[dict[str, msgspec.Struct]] = {
     f"job.session.{NODE}": SessionTurn("a" * 32, THEIRS, 0, 1, SessionCommand(["touch", "/tmp/of-ben"])),
     f"debug.heartbeat.{NODE}": TraceHeartbeat(NODE),
 }
+#: Requests that need a cluster with an operator: tests/security/test_tokens.py.
+ABOUT_TOKENS: Final = frozenset({"token.create", "token.list", "token.revoke"})
 
 
 def test_every_request_of_a_person_is_tried() -> None:
@@ -311,7 +313,7 @@ def test_every_request_of_a_person_is_tried() -> None:
         if PartyKind.PERSON in route.senders
     }
 
-    assert verbs == QUESTIONS.keys() | FORBIDDEN.keys()
+    assert verbs == QUESTIONS.keys() | FORBIDDEN.keys() | ABOUT_TOKENS
 
 
 async def test_a_request_is_judged_by_its_subject_whatever_its_body_and_headers_say(tmp_path: Path) -> None:

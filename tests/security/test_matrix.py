@@ -16,7 +16,7 @@ import pytest
 from headrace.access.jwt import claims_of
 from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
-from headrace.access.routes import ROUTES, STORES, PartyKind, StoreKind
+from headrace.access.routes import ROUTES, STORES, PartyKind, Reach, StoreKind
 from headrace.wire.subjects import INBOX_QUEUE
 from tests.support.bare_connection import BareConnection, NotLetIn
 from tests.support.secured_cluster import Cluster, Server
@@ -35,8 +35,16 @@ class Promise(NamedTuple):
     subjects: Sequence[str]
 
 
-def of_person(subscribers: str, *verbs: str) -> Promise:
-    return Promise("person", subscribers, [f"headrace.v1.user.{{user}}.{verb}" for verb in verbs])
+#: Holders of a person's credential, of a token of the person, and of a token that only reads.
+PERSONS: Final = "person program reader"
+
+
+def of_person(subscribers: str, *verbs: str, publishers: str = "person program") -> Promise:
+    return Promise(publishers, subscribers, [f"headrace.v1.user.{{user}}.{verb}" for verb in verbs])
+
+
+def read_by_person(subscribers: str, *verbs: str) -> Promise:
+    return of_person(subscribers, *verbs, publishers=PERSONS)
 
 
 def _subscribers(row: Promise) -> list[str]:
@@ -47,36 +55,30 @@ PROMISED: Final = (
     # Requests of persons, each in their own name.
     of_person(
         "admission",
-        *("op.start", "op.plan_start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan"),
-        *("op.upload", "op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log", "pool.counts"),
-        *(
-            "pool.lost_work",
-            "consumption",
-            "node.change",
-            "node.token",
-            "rights",
-            "group.change",
-            "group.get",
-            "group.list",
-        ),
+        *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan", "op.upload"),
+        *("node.change", "node.token", "group.change"),
     ),
-    of_person(
-        "fair_share",
-        *("pool.list", "pool.explain", "pool.change", "pool.move_to_tree", "pool.history", "pool.what_if"),
-        *("tree.list", "tree.create", "tree.remove"),
+    read_by_person(
+        "admission",
+        *("op.plan_start", "op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log", "pool.counts"),
+        *("pool.lost_work", "consumption", "rights", "group.get", "group.list"),
     ),
-    of_person(
+    of_person("admission", "token.create", "token.list", "token.revoke", publishers="person"),
+    of_person("fair_share", "pool.change", "pool.move_to_tree", "tree.create", "tree.remove"),
+    read_by_person("fair_share", "pool.list", "pool.explain", "pool.history", "pool.what_if", "tree.list"),
+    read_by_person(
         "allocator",
         *("op.where.{tree}", "op.why.{tree}", "op.fit.{tree}", "op.progress.{tree}", "node.list.{tree}"),
         "preemption.observed.{tree}",
     ),
-    of_person(SERVICES, "service.list"),
-    of_person(f"{SERVICES} node", "service.figures"),
-    of_person("node", "job.logs.{node}", "job.session.{node}", "debug.heartbeat.{node}"),
+    read_by_person(SERVICES, "service.list"),
+    read_by_person(f"{SERVICES} node", "service.figures"),
+    read_by_person("node", "job.logs.{node}"),
+    of_person("node", "job.session.{node}", "debug.heartbeat.{node}"),
     # News for persons.
-    Promise("admission", "person", ["headrace.v1.happenings", "headrace.v1.view.{user}.*"]),
-    Promise("allocator", "person", ["headrace.v1.{tree}.decisions"]),
-    Promise("fair_share", "person allocator", ["headrace.v1.{tree}.share"]),
+    Promise("admission", PERSONS, ["headrace.v1.happenings", "headrace.v1.view.{user}.*"]),
+    Promise("allocator", PERSONS, ["headrace.v1.{tree}.decisions"]),
+    Promise("fair_share", f"{PERSONS} allocator", ["headrace.v1.{tree}.share"]),
     # Requests of nodes, each in its own name, and of a host with its token.
     Promise("node", "allocator", ["headrace.v1.{tree}.hb.{node}"]),
     Promise(
@@ -105,8 +107,8 @@ PROMISED: Final = (
     # Answers, at inboxes whose names cannot be guessed. Who is asked may answer, and only the party itself hears it.
     Promise(f"{SERVICES} node", "", ["_INBOX.user.{user}.>"]),
     # The server itself says at the one that nobody serves a request.
-    Promise("", "person", ["_INBOX.user.{user}.*.asked.*"]),
-    Promise("", "person in the queue", ["_INBOX.user.{user}.*.answered.*"]),
+    Promise("", PERSONS, ["_INBOX.user.{user}.*.asked.*"]),
+    Promise("", f"{PERSONS} in the queue", ["_INBOX.user.{user}.*.answered.*"]),
     Promise("admission allocator", "node", ["_INBOX.node.{node}.>"]),
     Promise("admission", "host", ["_INBOX.host.{host}.>"]),
     Promise(f"{SERVICES} node", "admission", ["_INBOX.service.admission.>"]),
@@ -272,6 +274,9 @@ def holders(cluster: Cluster) -> dict[str, Holder]:
     found["joined"] = Holder("node", joined, {"node": "joined", "tree": "default"})
     token = cluster.signed_for(Party(kind=PartyKind.HOST))
     found["token"] = Holder("host", token, {"host": claims_of(token.jwt)["sub"]})
+    for kind, reach in (("program", Reach.CHANGE), ("reader", Reach.READ)):
+        made = cluster.signed_for(Party(kind=PartyKind.PERSON, name="anna", reach=reach))
+        found[kind] = Holder(kind, made, {"user": "anna"})
     for service in SERVICES.split():
         names = {} if service == "admission" else {"tree": "default"}
         found[service] = Holder(service, cluster.issued(f"{service}/credential"), names)
@@ -324,7 +329,9 @@ def promised(kind: str) -> tuple[frozenset[str], frozenset[str]]:
 
 def of_inboxes(holder: Holder) -> list[str]:
     """The patterns that a holder may subscribe to in the queue group of inboxes alone."""
-    rows = [row for row in PROMISED if row.subscribers == f"{holder.kind} in the queue"]
+    rows = [
+        row for row in PROMISED if row.subscribers.endswith(" in the queue") and holder.kind in row.subscribers.split()
+    ]
     return [filled(subject, holder.names) for row in rows for subject in row.subjects]
 
 
@@ -397,11 +404,11 @@ def test_below_a_star_at_the_end_of_a_right_stands_no_subject(kind: str) -> None
 
 def test_every_kind_of_credential_is_tried(holders: Mapping[str, Holder]) -> None:
     kinds = {"person" if kind is PartyKind.PERSON else kind.value for kind in PartyKind}
-    assert {holder.kind for holder in holders.values()} == kinds | {"system"}
+    assert {holder.kind for holder in holders.values()} == kinds | {"program", "reader", "system"}
 
 
 NAMES: Final = (
-    *("anna", "ben", "eve", "client", "n1", "n2", "joined", "token", *SERVICES.split()),
+    *("anna", "ben", "eve", "client", "n1", "n2", "joined", "token", "program", "reader", *SERVICES.split()),
     *("provisioner", "operator", "admission of the system"),
 )
 

@@ -29,7 +29,11 @@ async def a_web() -> AsyncIterator[tuple[Door, int]]:
         port = listener.getsockname()[1]
         door, strangers = Door(port, lambda: "known to this test"), Strangers()
         config = uvicorn.Config(
-            make_app(NO_BUS, door, strangers), http=strangers.protocol(), lifespan="off", log_config=None, ws="none"
+            make_app(NO_BUS, door, strangers, cast("Any", None)),
+            http=strangers.protocol(),
+            lifespan="off",
+            log_config=None,
+            ws="none",
         )
         server = uvicorn.Server(config)
         running = asyncio.create_task(server._serve([listener]))
@@ -45,7 +49,7 @@ async def closed(readers: list[asyncio.StreamReader]) -> int:
 
 async def test_connections_without_a_secret_are_bounded_and_keep_nobody_out() -> None:
     async with a_web() as (door, port):
-        secret = {"authorization": f"Bearer {door.program_token}"}
+        secret = {"authorization": f"Bearer {door.secrets.program_token}"}
         api = f"http://127.0.0.1:{port}/api/v1"
         async with httpx.AsyncClient(headers=secret) as owner:
             # The connection of the person stays open, and is not closed for the sake of strangers.

@@ -1,13 +1,14 @@
-"""The bucket of public keys: tokens, each of which lets one host join, and revoked keys of nodes."""
+"""The bucket of public keys: tokens, each of which lets one host join, tokens of persons, and revoked keys."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from headrace.bus import Entry, KeyValue, WrongRevision
-from headrace.ids import NodeName, TreeName
+from headrace.ids import NodeName, TreeName, UserName
 from headrace.obs.logging import logger
 from headrace.wire.codec import UNREADABLE
 from headrace.wire.nodes import NodeTerms, PublicKey
@@ -28,13 +29,31 @@ class Token(msgspec.Struct, frozen=True, tag="token"):
     used_by: PublicKey = ""
 
 
-class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
-    """A revoked key of a node, as JSON in the bucket under that key."""
+class PersonToken(msgspec.Struct, frozen=True, tag="person"):
+    """A token of a person, as JSON in the bucket under its public key."""
 
+    user: UserName
+    name: str
+    read_only: bool
+    created_at_ms: int
+    expires_at_ms: int
+    #: Public key of the credential with which the person made the token. When that key is revoked, so is the token.
+    own_key: PublicKey
+
+
+class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
+    """A revoked key of a node or of a token, as JSON in the bucket under that key."""
+
+    #: Node that had the key; empty for the key of a token.
     node: NodeName
     #: Unix time in seconds. JWTs for the key that were signed up to this time are invalid. No JWT is signed for the key after its
     #: revocation.
     until_s: int
+    #: Person who had the token; empty for the key of a node.
+    user: UserName = UserName("")
+
+
+Record = Token | PersonToken | RevokedKey
 
 
 class Keys:
@@ -81,10 +100,14 @@ class Keys:
         """Record that a key is revoked."""
         await self._bucket.put(key, msgspec.json.encode(revoked))
 
-    async def revoked(self) -> dict[str, int]:
-        """Return the revoked keys, each with the Unix time in seconds up to which it is revoked."""
+    async def records(self) -> dict[str, Record]:
+        """Return all records that can be read, by their keys."""
         read = {key: _read(entry) for key, entry in (await self._bucket.entries()).items()}
-        return {key: record.until_s for key, record in read.items() if isinstance(record, RevokedKey)}
+        return {key: record for key, record in read.items() if record is not None}
+
+    async def put(self, key: str, token: PersonToken) -> None:
+        """Store a person's token. Raises `WrongRevision` if the key is known."""
+        await self._bucket.update(key, msgspec.json.encode(token), 0)
 
     async def forget_expired(self, now_ms: int) -> None:
         """Delete the tokens and revocations that are not needed any more."""
@@ -93,21 +116,40 @@ class Keys:
                 await self._bucket.delete(key)
 
 
-def _is_over(record: Token | RevokedKey | None, now_ms: int) -> bool:
+def revoked_in(records: Mapping[str, Record], gone: Mapping[str, int]) -> dict[str, int]:
+    """Return the revoked keys, each with the Unix time in seconds up to which it is revoked.
+
+    `gone` are the keys that the server revokes: with the key of a person's credential go the tokens that were made with it.
+    """
+    found = {}
+    for key, record in records.items():
+        match record:
+            case RevokedKey(until_s=until_s):
+                found[key] = until_s
+            case PersonToken() if gone.get(record.own_key, 0) * 1000 >= record.created_at_ms:
+                found[key] = record.expires_at_ms // 1000 + 1
+            case _:
+                pass
+    return found
+
+
+def _is_over(record: Record | None, now_ms: int) -> bool:
     match record:
         case Token(expires_at_ms=end_ms):
             return end_ms + _TOKEN_KEPT_MS < now_ms
+        case PersonToken(expires_at_ms=end_ms):
+            return end_ms < now_ms
         case RevokedKey(until_s=end_s):
             return end_s * 1000 < now_ms
         case None:
             return False
 
 
-def _read(entry: Entry | None) -> Token | RevokedKey | None:
+def _read(entry: Entry | None) -> Record | None:
     if entry is None:
         return None
     try:
-        record: Token | RevokedKey = msgspec.json.decode(entry.value, type=Token | RevokedKey)
+        record: Record = msgspec.json.decode(entry.value, type=Record)
     except UNREADABLE as error:
         logger().error("record of a key cannot be read", key=entry.key, error=str(error))
         return None

@@ -12,6 +12,7 @@ import msgspec
 from headrace.access.account_authority import AccountAuthority, read_account_authority
 from headrace.bus import BusError, NoResponders, NotConnected
 from headrace.bus.credential_files import read_secret
+from headrace.ids import UserName
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
 from headrace.runtime.concurrent_calls import together
@@ -19,6 +20,7 @@ from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
+from headrace.wire.access_tokens import CreateToken, ListTokens, RevokeToken
 from headrace.wire.joining import Join, MakeToken, Renew
 from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, NodeRecord
 from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState, not_allowed
@@ -26,6 +28,7 @@ from headrace_admission.nodes.drains import Drains
 from headrace_admission.nodes.enrolment import GivingUp, change_node, enrol
 from headrace_admission.nodes.join_tokens import Keys
 from headrace_admission.nodes.joining import Joining
+from headrace_admission.nodes.person_tokens import PersonTokens
 from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
 
@@ -37,6 +40,12 @@ _NO_AUTHORITY: Final = WrongState(
     "empty",
     "the file that `headrace cluster init --operator` writes; no host can join without it. A Headrace of `headrace up` has "
     "none: see docs/how-to/hosts.md for a cluster that other hosts join",
+)
+_NO_TOKENS: Final = WrongState(
+    "admission's",
+    "authority_file",
+    "empty",
+    "a cluster made with `headrace cluster init --operator`; elsewhere a program sends the header that `headrace web` prints",
 )
 
 
@@ -52,6 +61,7 @@ class NodeRequests:
     _nodes: CopiedBucket
     _drains: Drains
     _joining: Joining | None = None
+    _tokens: PersonTokens | None = None
 
     def __init__(self, runtime: Runtime[AdmissionSettings], person: Callable[[str], Awaitable[Person]]) -> None:
         self._runtime = runtime
@@ -72,6 +82,7 @@ class NodeRequests:
         keys = Keys(await self._kept(subjects.KEYS_BUCKET))
         revocations = Revocations(runtime.bus, keys, runtime.settings, runtime.clock, authority)
         self._joining = Joining(self._nodes, keys, revocations, authority, runtime.settings)
+        self._tokens = PersonTokens(keys, revocations, authority)
         runtime.presence.watches(lambda: revocations.trouble)
         runtime.tasks.start_soon(revocations.keep)
 
@@ -85,6 +96,9 @@ class NodeRequests:
             partial(endpoints.serve, subjects.join("*"), Join, CallerKind.HOST, self._on_join),
             partial(endpoints.serve, subjects.user("*", "node.change"), ChangeNode, user, self._on_change),
             partial(endpoints.serve, subjects.user("*", "node.token"), MakeToken, user, self._on_make_token),
+            partial(endpoints.serve, subjects.user("*", "token.create"), CreateToken, user, self._on_create_token),
+            partial(endpoints.serve, subjects.user("*", "token.list"), ListTokens, user, self._on_list_tokens),
+            partial(endpoints.serve, subjects.user("*", "token.revoke"), RevokeToken, user, self._on_revoke_token),
         )
 
     async def _kept(self, name: str, kind: type[msgspec.Struct] | None = None) -> CopiedBucket:
@@ -125,6 +139,21 @@ class NodeRequests:
         if joining is None:
             return _NO_AUTHORITY
         return await self._answered(joining.make_token(request, by, self._now()))
+
+    async def _on_create_token(self, request: CreateToken, caller: Caller) -> msgspec.Struct:
+        if self._tokens is None:
+            return _NO_TOKENS
+        return await self._answered(self._tokens.create(request, UserName(caller.name), self._now()))
+
+    async def _on_list_tokens(self, request: ListTokens, caller: Caller) -> msgspec.Struct:
+        if self._tokens is None:
+            return _NO_TOKENS
+        return await self._answered(self._tokens.list(UserName(caller.name), self._now()))
+
+    async def _on_revoke_token(self, request: RevokeToken, caller: Caller) -> msgspec.Struct:
+        if self._tokens is None:
+            return _NO_TOKENS
+        return await self._answered(self._tokens.revoke(request, UserName(caller.name)))
 
     async def _on_change(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
         by = await self._person(caller.name)

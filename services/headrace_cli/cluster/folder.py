@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from headrace.access.key_credential import PERSON_LOGIN
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
-from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, PERSON_LOGIN, Endpoint
+from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE, ENDPOINT_FILE, Endpoint
 from headrace.errors import BadInput
 from headrace.ids import NodeName, TreeName, UserName, node_name, user_name
 from headrace.pools.pool_config import EVERYBODY, user_or_group

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import anyio
+from cyclopts import Parameter
 
 from headrace.errors import BadInput
 from headrace.installation.extras import require
@@ -10,23 +14,53 @@ from headrace_cli.exit_statuses import Exit
 from headrace_cli.option_values import Whole
 from headrace_cli.session import InTree, Switch
 from headrace_cli.show.screen import Screen
+from headrace_cli.up.configuration import DEFAULT_WEB_PORT
 
-_DEFAULT_PORT = 8040
 _HIGHEST_PORT = 65_535
 
 
-def web(*, port: Whole = _DEFAULT_PORT, read_only: Switch = False, common: InTree | None = None) -> int:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class SharedOptions:
+    """Options of a service for everybody who has a token."""
+
+    listen: str = ""
+    """Serve everybody who has a token at this address and port, such as 0.0.0.0:8040, with TLS."""
+    certificate: Path | None = None
+    """File with the certificate of that address, in PEM."""
+    key: Path | None = None
+    """File with the key of the certificate, in PEM."""
+
+    def files(self) -> tuple[str, str]:
+        """Return the files. Raises `BadInput` if they are given without an address."""
+        if not self.listen and (self.certificate or self.key):
+            raise BadInput("--certificate", str(self.certificate or self.key), "files for the address of --listen")
+        return str(self.certificate or ""), str(self.key or "")
+
+
+def web(
+    *,
+    port: Whole = DEFAULT_WEB_PORT,
+    read_only: Switch = False,
+    shared: SharedOptions | None = None,
+    common: InTree | None = None,
+) -> int:
     """Serve the HTTP API and a page for the browser on this machine.
 
     It listens on 127.0.0.1 until Ctrl-C, and acts under your name. The printed address contains a ticket that lets one browser in; after
     each use a new address is printed. A program sends the header in the printed file, which only you can read:
     `curl -H @FILE http://127.0.0.1:8040/api/v1/operations`.
 
+    With `--listen` it serves the HTTP API to everybody who has a token of `headrace token create`, with TLS. It then uses only the address
+    of the cluster and needs no login: each request acts under the credential in its token.
+
     Examples of use:
 
         headrace web
 
         headrace web --port 0 --read-only
+
+        headrace web --listen 0.0.0.0:8040 --certificate cert.pem --key key.pem
 
     Parameters
     ----------
@@ -40,7 +74,7 @@ def web(*, port: Whole = _DEFAULT_PORT, read_only: Switch = False, common: InTre
     require("web", "headrace web")
     from headrace_web.server import Listening, Options, serve
 
-    common = common or InTree()
+    common, shared = common or InTree(), shared or SharedOptions()
     screen = Screen(json=common.json)
     state = None if common.state is None else str(common.state)
     is_first = True
@@ -49,6 +83,9 @@ def web(*, port: Whole = _DEFAULT_PORT, read_only: Switch = False, common: InTre
         nonlocal is_first
         if screen.json:
             screen.print_line(listening)
+        elif shared.listen:
+            screen.print_raw(f"API    {listening.api}")
+            screen.say("for everybody who has a token of `headrace token create`; Ctrl-C ends it")
         else:
             screen.print_raw(f"open   {listening.url}" if is_first else f"again  {listening.url}")
             if is_first:
@@ -58,5 +95,6 @@ def web(*, port: Whole = _DEFAULT_PORT, read_only: Switch = False, common: InTre
                 )
         is_first = False
 
-    anyio.run(serve, Options(port, read_only, state, common.tree), tell)
+    options = Options(port, read_only, state, common.tree, None, shared.listen, *shared.files())
+    anyio.run(serve, options, tell)
     return Exit.DONE

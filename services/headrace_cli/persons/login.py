@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 import anyio
 from rich.table import Table
 
-from headrace.access.key_credential import KeyCredential
+from headrace.access.key_credential import PERSON_LOGIN, KeyCredential
 from headrace.bus import Credential
 from headrace.bus.credential_files import read_credential
 from headrace.client import Client, connect, find_place
-from headrace.client.places.endpoint import PERSON_LOGIN, Endpoint
+from headrace.client.places.endpoint import Endpoint
 from headrace.client.places.kept import SavedServers
 from headrace.counted import counted
 from headrace.errors import BadInput

@@ -25,11 +25,11 @@ from headrace.installation.extras import require
 from headrace.obs.trace_sinks import Traces, check_endpoint, is_switched_off, with_otel_variables
 from headrace.wire.nodes import StopMode
 from headrace_cli.exit_statuses import Exit
-from headrace_cli.option_values import Number, Whole
+from headrace_cli.option_values import MaybeWhole, Number, Whole
 from headrace_cli.session import Switch
 from headrace_cli.show.amounts import amounts
 from headrace_cli.show.screen import Screen
-from headrace_cli.up.configuration import DEFAULT_PORT
+from headrace_cli.up.configuration import DEFAULT_PORT, DEFAULT_WEB_PORT
 from headrace_cli.up.node_option import NodeOption, parse_nodes, parse_trees, spread
 from headrace_cli.up.options import UpOptions
 from headrace_cli.up.supervisor import Ready, run_up
@@ -50,6 +50,26 @@ class StopOptions:
         if self.wait and self.leave_running:
             raise BadInput("--leave-running", "with --wait", "either --wait or --leave-running")
         return StopMode.WAIT if self.wait else StopMode.LEAVE if self.leave_running else StopMode.INTERRUPT
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ProcessOptions:
+    """Options for the processes that are run."""
+
+    standby: Switch = False
+    """Run two processes of each service: a leader, and a standby that takes over when the leader is stopped or dies."""
+    web: Switch = False
+    """Also serve the HTTP API and the page for the browser, as `headrace web` does. The address for a browser is printed."""
+    web_port: MaybeWhole = None
+    """Port of the web service on 127.0.0.1, 0: any free one. Implies `--web`. Default: 8040."""
+
+    def port_of_web(self) -> int | None:
+        """Return the port of the web service; None: no web service. Raises `BadInput`, `MissingExtra`."""
+        if not self.web and self.web_port is None:
+            return None
+        require("web", "`headrace up --web`")
+        return _port(DEFAULT_WEB_PORT if self.web_port is None else self.web_port, "--web-port")
 
 
 @Parameter(name="*")
@@ -82,7 +102,7 @@ def up(
     port: Whole = DEFAULT_PORT,
     node: Annotated[list[str] | None, Parameter(negative=())] = None,
     tree: Annotated[list[str] | None, Parameter(negative=())] = None,
-    standby: Switch = False,
+    process_options: ProcessOptions | None = None,
     stop_options: StopOptions | None = None,
     trace_options: TraceOptions | None = None,
     ready_timeout: str = "60s",
@@ -94,13 +114,13 @@ def up(
     Everything is kept in the state folder, which only you can read. The server listens on 127.0.0.1. Server and
     commands verify each other with certificates and passwords in that folder, which are new at each start.
 
-    The first Ctrl-C (or SIGTERM) stops Headrace: running jobs are interrupted, and are pending again for the next `headrace up`.
-    Stopping takes at most 15 s. A second Ctrl-C kills everything at once.
+    The first Ctrl-C (or SIGTERM) stops Headrace within 15 s: running jobs are interrupted, and are pending again for the next
+    `headrace up`. A second Ctrl-C kills everything at once.
 
     Examples of use:
 
         headrace up
-        headrace up --port 0 --node small:cpu=1,memory=1G --node large:cpu=4,memory=8G
+        headrace up --web --node small:cpu=1,memory=1G --node large:cpu=4,memory=8G
         headrace up --tree cpu --tree gpu --node a:cpu=4,tree=cpu --node b:cpu=2,gpu=1,tree=gpu
 
     Parameters
@@ -113,8 +133,6 @@ def up(
         An agent NAME:cpu=2,memory=2G,tag=ssd,… with what it offers; may be repeated. Unless given: one with all resources here.
     tree
         A pool tree to serve; may be repeated. Nodes without `tree=NAME` join the trees in turn. Commands use the first.
-    standby
-        Run two processes of each service: a leader, and a standby that takes over when the leader is stopped or dies.
     ready_timeout
         Longest time to wait until everything answers.
     log_level
@@ -122,13 +140,14 @@ def up(
     verbose
         Print all log lines here too.
     """
-    trees = parse_trees(tree or ["default"])
+    trees, processes = parse_trees(tree or ["default"]), process_options or ProcessOptions()
     options = UpOptions(
         state=_folder(state),
         port=_port(port),
         nodes=spread(parse_nodes(node) if node else [_this_host()], trees),
         trees=tuple(trees),
-        standby=standby,
+        standby=processes.standby,
+        web_port=processes.port_of_web(),
         log_level=log_level,
         verbose=verbose,
         ready_timeout_s=parse_duration_ms(ready_timeout, place="--ready-timeout") / 1000,
@@ -149,7 +168,7 @@ def _run(options: UpOptions, screen: Screen) -> int:
     def tell(words: str) -> None:
         # Printing fails if the terminal was closed. The processes are stopped in order anyway.
         with suppress(OSError):
-            screen.say(words)
+            screen.say(words, whole=True)
 
     outcome = anyio.run(run_up, options, tell, when_ready)
     if outcome.ready:
@@ -165,9 +184,9 @@ def _this_host() -> NodeOption:
     return NodeOption(node=node_name_from_host(os.uname().nodename))
 
 
-def _port(port: int) -> int:
+def _port(port: int, option: str = "--port") -> int:
     if not 0 <= port <= 65_535:
-        raise BadInput("--port", port, "a number from 0 to 65535")
+        raise BadInput(option, port, "a number from 0 to 65535")
     return port
 
 

@@ -30,6 +30,7 @@ from headrace_cli.up.state_folder import StateFolder
 
 NATS_SERVER = "nats-server"
 ADMISSION = "admission"
+WEB = "web"
 SERVICES = {
     ADMISSION: StopGroup.ADMISSION,
     "integral": StopGroup.INTEGRAL,
@@ -132,6 +133,10 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
         name = f"agent-{node.node}"
         argv = [sys.executable, "-m", "headrace_agent", "--config", str(state.path / f"{name}.toml")]
         found.append(_entry(state, name, StopGroup.AGENTS, argv))
+    if options.web_port is not None:
+        # Nothing waits for it, and with its libraries each forked process would be larger. So it is not forked.
+        argv = [sys.executable, "-m", "headrace_web", str(state.path), str(options.web_port), options.log_level]
+        found.append((ProcessPlan(name=WEB, group=StopGroup.WEB), Command(argv=argv, log=state.log(WEB))))
     return found
 
 
@@ -154,7 +159,7 @@ def server_cores(cores: int) -> int:
 
 
 def _entry(state: StateFolder, name: str, group: StopGroup, argv: list[str]) -> tuple[ProcessPlan, Command]:
-    return ProcessPlan(name=name, group=group), Command(argv=argv, log=state.log(name))
+    return ProcessPlan(name=name, group=group), Command(argv=argv, log=state.log(name), is_forked=True)
 
 
 def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:

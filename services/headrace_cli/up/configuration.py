@@ -27,6 +27,8 @@ _MANY_POOLS: Final = 1_000
 _MOST_CONNECTIONS: Final = 50_000
 #: Default port of the server. It differs from the default port of NATS, which a NATS server of the user may have.
 DEFAULT_PORT = 4270
+#: Default port of the web service.
+DEFAULT_WEB_PORT: Final = 8040
 #: Seconds for one TLS handshake. On a loaded machine several processes of `headrace up` begin a handshake at the same time.
 _TLS_TIMEOUT_S: Final = 10
 

@@ -33,7 +33,7 @@ class Nursery:
     """
 
     def __init__(self, commands: Mapping[str, Command], environment: Mapping[str, str]) -> None:
-        services = {name: command for name, command in commands.items() if command.argv[1] == "-m"}
+        services = {name: command for name, command in commands.items() if command.is_forked}
         self._expected = set(services) if adopt_orphans(True) else set[str]()
         self._pids: dict[str, int] = {}
         words = [msgspec.json.encode([name, str(services[name].log), *services[name].argv]) for name in self._expected]

@@ -25,6 +25,8 @@ class UpOptions(msgspec.Struct, frozen=True):
     trees: tuple[TreeName, ...] = (TreeName("default"),)
     #: True: run two processes of each service, one of them as standby.
     standby: bool = False
+    #: Port of the web service; 0: any free port; None: no web service.
+    web_port: int | None = None
     log_level: str = "info"
     #: True: print the log lines of all processes on stderr too.
     verbose: bool = False

@@ -28,6 +28,8 @@ class Command(msgspec.Struct, frozen=True):
     #: Environment variables that the process gets unless the user has set them. Only `spawn` applies them: the nursery forks all services
     #: with one environment.
     defaults: Mapping[str, str] = {}
+    #: True: the nursery may fork the process.
+    is_forked: bool = False
 
 
 def spawn(command: Command, environment: Mapping[str, str]) -> int:

@@ -34,14 +34,18 @@ BAD_SETTINGS = 2
 
 
 class StopGroup(enum.IntEnum):
-    """The order of stopping. Services that take work stop before services that record work. The bus stops last."""
+    """The order of stopping. Services that take work stop before services that record work. The bus stops last.
+
+    The web service shows the end of the jobs, and stops while the services still answer it.
+    """
 
     AGENTS = 0
-    ALLOCATOR = 1
-    FAIR_SHARE = 2
-    INTEGRAL = 3
-    ADMISSION = 4
-    BUS = 5
+    WEB = 1
+    ALLOCATOR = 2
+    FAIR_SHARE = 3
+    INTEGRAL = 4
+    ADMISSION = 5
+    BUS = 6
 
 
 _AGENT_SIGNALS = {

@@ -2,8 +2,8 @@
 
 It contains `lock` (flock, held while `up` or its guard runs), `credential` (for people), `endpoint.json` and `ca.pem`
 (while running), `nats.conf`, `server.pem`, `server.key`, `services.toml`, `agent-<node>.toml`, and the folders
-`credentials` (one for each service and node), `nats` (streams and buckets), `agents` (one folder for each node), `logs`
-and `traces`.
+`credentials` (one for each service and node), `nats` (streams and buckets), `agents` (one folder for each node), `logs`,
+`traces` and `web` (secrets and address of the web service, while running).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import errno
 import fcntl
 import os
 import secrets
+import shutil
 import socket
 import stat
 import time
@@ -67,6 +68,8 @@ class StateFolder:
         #: Certificate of the authority that vouches for the server.
         self.authority = path / AUTHORITY_FILE
         self.endpoint = path / ENDPOINT_FILE
+        #: Folder of the web service: its secrets and its address.
+        self.web = path / "web"
 
     def make(self) -> None:
         """Make the folders that are missing, for the owner only. Raises OSError."""
@@ -107,7 +110,12 @@ class StateFolder:
         self.write(self.endpoint, msgspec.json.encode(endpoint).decode() + "\n")
 
     def withdraw(self, *, whole: bool = False) -> None:
-        """Remove the file with the server's address; with `whole`, the authority's certificate too. Errors of the disk are ignored."""
+        """Remove the file with the server's address; with `whole`, also the authority's certificate, and the secrets of the web service.
+
+        Errors of the disk are ignored.
+        """
+        if whole:
+            shutil.rmtree(self.web, ignore_errors=True)
         for file in (self.endpoint, self.authority) if whole else (self.endpoint,):
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
@@ -200,7 +208,7 @@ def _lives(pid: int) -> bool:
         return False
 
 
-def port_is_free(port: int) -> bool:
+def port_is_free(port: int, option: str = "--port") -> bool:
     """True if a server could listen on this port of the loopback interface now. Raises `BadInput` if this user may not use the port."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         # The server sets this option too, so that remains of closed connections do not block the port.
@@ -209,7 +217,7 @@ def port_is_free(port: int) -> bool:
             probe.bind(("127.0.0.1", port))
         except PermissionError:
             raise BadInput(
-                "--port", port, "a port that this user may listen on, such as one above 1023, or 0 for any free one"
+                option, port, "a port that this user may listen on, such as one above 1023, or 0 for any free one"
             ) from None
         except OSError:
             return False

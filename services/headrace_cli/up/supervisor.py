@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,6 +14,7 @@ from typing import NamedTuple, assert_never
 
 import anyio
 import anyio.abc
+import msgspec
 
 from headrace.child_process import until_ended
 from headrace.client.place import Place
@@ -50,6 +52,7 @@ from headrace_cli.up.restarts import (
 )
 from headrace_cli.up.server_health import HEALTH, Health, watch_health
 from headrace_cli.up.state_folder import InUse, StateFolder, free_port, naming_folder, port_is_free, take_lock
+from headrace_cli.up.web_address import tell_addresses
 
 #: Seconds for the agents of a killed `up` to end. They leave their jobs running.
 _TAKE_OVER_S = 5.0
@@ -100,12 +103,10 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
         with naming_folder(options.state):
             words = "the last `headrace up` was killed; waiting until its processes have ended"
             lock = held.enter_context(take_lock(options.state, words))
-            port = options.port or free_port()
-            if not port_is_free(port):
-                raise InUse(
-                    f"port {port} on 127.0.0.1 is taken; nothing was changed. "
-                    "Choose another one with --port (0: any free one)"
-                )
+            port = _usable_port(options.port, "--port")
+            if options.web_port is not None:
+                # The port is fixed here, so that a restarted web service has the same address.
+                options = msgspec.structs.replace(options, web_port=_usable_port(options.web_port, "--web-port", port))
             state = StateFolder(options.state)
             state.make()
             left = process_marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
@@ -113,11 +114,22 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
                 tell(f"ended {counted(len(left), 'process')} that a killed `headrace up` had left")
             # The certificate is removed as well: a client of a release without TLS would take a leftover `ca.pem` for that of a cluster.
             held.callback(state.withdraw, whole=True)
+            shutil.rmtree(state.web, ignore_errors=True)  # of an `up` that was killed
             write_configuration(state, options, port)
             log = held.enter_context(open_log(state.log("up")))
         watch = held.enter_context(guard(state.path, lock, scrubbed(os.environ)))
         configure("up", options.log_level, TextIOWrapper(log, encoding="utf-8", write_through=True))
         return await _Supervisor(options, state, port, tell, when_ready, watch).run()
+
+
+def _usable_port(port: int, option: str, taken: int = 0) -> int:
+    """Return the port to listen at; for 0 any free one. Raises `InUse`, `BadInput`."""
+    port = port or free_port()
+    if port == taken or not port_is_free(port, option):
+        raise InUse(
+            f"port {port} on 127.0.0.1 is taken; nothing was changed. Choose another one with {option} (0: any free one)"
+        )
+    return port
 
 
 class _Supervisor:
@@ -302,6 +314,8 @@ class _Supervisor:
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(tell_troubles, place, tree, self._tell)
+            if self._options.web_port is not None:
+                tasks.start_soon(tell_addresses, self._state.web / "address.json", self._tell)
             for tree in self._options.trees:
                 tasks.start_soon(tell_pauses, place, tree, warnings, self._tell)
 

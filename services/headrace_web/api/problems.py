@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.bus import BusError
+from headrace.bus import BusError, PermissionRefused
 from headrace.client import ClientError, Refused, Unanswered
 from headrace.errors import BadInput, HeadraceError
 from headrace.wire import refusals
@@ -73,6 +73,9 @@ def problem_of(error: HeadraceError) -> Problem:
             return msgspec.structs.replace(base, place=error.place, expected=error.expected)
         case MessageTooLarge():
             return problem(413, "too_large", "The request is too large", text)
+        case Unanswered(__cause__=PermissionRefused()):
+            words = f"the token or the credential does not allow this request, whatever its person may do: {text}"
+            return problem(403, "not_allowed", "The credential does not allow this", words)
         case Unanswered():
             base = problem(504, "unanswered", "No usable answer came in time", text)
             return msgspec.structs.replace(base, maybe_done=error.maybe_done)

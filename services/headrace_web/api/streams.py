@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -16,10 +16,16 @@ from starlette.types import Receive, Scope, Send
 from headrace.errors import HeadraceError
 from headrace.wire.plain_values import plain
 from headrace_web.api.endpoint import Event
-from headrace_web.api.problems import problem_of
+from headrace_web.api.problems import problem, problem_of
 
 #: Seconds of silence after which a comment is sent, so that proxies keep the connection open and a gone reader is noticed.
 _SILENCE_S: Final = 15.0
+#: Last event of a stream that is under way when the service stops.
+_STOPPING: Final = Event(
+    "problem", problem(503, "stopping", "The service stops", "the web service stops; follow again later")
+)
+#: Last event of a stream whose token was revoked or has expired.
+_ENDED: Final = Event("problem", problem(401, "not_admitted", "Not admitted", "the token was revoked or has expired"))
 
 
 def written(event: Event) -> bytes:
@@ -37,7 +43,11 @@ def written(event: Event) -> bytes:
 
 
 class EventStream(Response):
-    """Sends the events of a generator. An error of the generator becomes a last event `problem`; an end becomes `end`."""
+    """Sends the events of a generator. An error of the generator becomes a last event `problem`; an end becomes `end`.
+
+    It also ends when the service stops (`stopping` in the state of the application) or the session of the request ends (`ended` in the
+    state of the request).
+    """
 
     media_type = "text/event-stream"
 
@@ -54,18 +64,25 @@ class EventStream(Response):
         put, take = anyio.create_memory_object_stream[bytes](0)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch, receive, tasks)
-            tasks.start_soon(self._produce, put)
+            tasks.start_soon(self._produce, put, _ends_of(scope))
             await self._pass_on(take, send)
             tasks.cancel_scope.cancel()
 
-    async def _produce(self, put: MemoryObjectSendStream[bytes]) -> None:
+    async def _produce(self, put: MemoryObjectSendStream[bytes], ends: Sequence[tuple[anyio.Event, Event]]) -> None:
         async with put, aclosing(self._events) as events:
-            try:
-                async for event in events:
-                    await put.send(written(event))
-                last = Event("end", {})
-            except HeadraceError as error:
-                last = Event("problem", problem_of(error))
+            last = _ENDED
+            async with anyio.create_task_group() as tasks:
+                for end, _ in ends:
+                    tasks.start_soon(_cancel_at, end, tasks)
+                try:
+                    async for event in events:
+                        await put.send(written(event))
+                    last = Event("end", {})
+                except HeadraceError as error:
+                    last = Event("problem", problem_of(error))
+                tasks.cancel_scope.cancel()
+            if last is _ENDED:
+                last = next(event for end, event in ends if end.is_set())
             await put.send(written(last))
 
     async def _pass_on(self, take: MemoryObjectReceiveStream[bytes], send: Send) -> None:
@@ -84,3 +101,14 @@ class EventStream(Response):
         while (await receive())["type"] != "http.disconnect":
             pass
         tasks.cancel_scope.cancel()
+
+
+def _ends_of(scope: Scope) -> Sequence[tuple[anyio.Event, Event]]:
+    """Return the events that end a stream, each with the last event of the stream."""
+    ended: anyio.Event | None = scope.get("state", {}).get("ended")
+    return [(scope["app"].state.stopping, _STOPPING), *([(ended, _ENDED)] if ended is not None else [])]
+
+
+async def _cancel_at(event: anyio.Event, tasks: TaskGroup) -> None:
+    await event.wait()
+    tasks.cancel_scope.cancel()

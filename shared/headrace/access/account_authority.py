@@ -43,6 +43,15 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
         claims["exp"] = now_s + lifetime_s
         return jwt.signed(SigningKey.from_seed(self.account_seed), claims, now_s)
 
+    def own_key(self, word: str, user: str, now_s: int) -> str | None:
+        """Return the public key of the credential with which a person may make tokens, or None if the JWT is none. Raises `BadInput`."""
+        claims = jwt.claims_of(word)
+        allowed = claims.get("nats", {}).get("pub", {}).get("allow", ())
+        may_make = {subjects.user(name, "token.create") for name in (user, "*")} & set(allowed)
+        if not (may_make and jwt.is_signed_by(word, self.account) and claims.get("exp", now_s) >= now_s):
+            return None
+        return str(claims.get("sub"))
+
     def account_jwt(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
         """Return a signed JWT of the account that also revokes these keys, or None if the `known` JWT needs no change.
 

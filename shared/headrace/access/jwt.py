@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headrace.access.nkeys import SigningKey
+from headrace.access.nkeys import KeyKind, SigningKey, is_signed
 from headrace.access.permissions import Party, Permissions, permissions_of
 from headrace.errors import BadInput
 
@@ -77,20 +77,31 @@ def signed(issuer: SigningKey, claims: JwtClaims, now_s: int) -> str:
     # The JWT's id is a hash of its content.
     digest = hashlib.new("sha512_256", _json(said)).digest()
     said["jti"] = base64.b32encode(digest).decode().rstrip("=")
-    body = b".".join((_base64(_json(_HEADER)), _base64(_json(said))))
-    return b".".join((body, _base64(issuer.sign(body)))).decode()
+    body = f"{base64_of(_json(_HEADER))}.{base64_of(_json(said))}"
+    return f"{body}.{base64_of(issuer.sign(body.encode()))}"
 
 
 def claims_of(jwt: str) -> JwtClaims:
     """Return the claims in a JWT without checking its signature, which the server does. Raises `BadInput`."""
     try:
         middle = jwt.split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(middle + "=" * (-len(middle) % 4)))
+        claims = json.loads(unbase64(middle))
     except (IndexError, ValueError):
         raise BadInput("JWT", jwt[:20] + "…", "three parts in base64, the second with claims in JSON") from None
     if not isinstance(claims, dict):
         raise BadInput("JWT", jwt[:20] + "…", "claims in JSON")
     return claims
+
+
+def is_signed_by(jwt: str, account: str) -> bool:
+    """True if the key of this account signed the JWT. Raises `BadInput` if it is no JWT."""
+    body, _, signature = jwt.rpartition(".")
+    if claims_of(jwt).get("iss") != account:
+        return False
+    try:
+        return is_signed(body.encode(), unbase64(signature), account, KeyKind.ACCOUNT)
+    except ValueError:
+        return False
 
 
 def says(jwt: str, claims: JwtClaims, issuer: SigningKey) -> bool:
@@ -114,5 +125,11 @@ def _json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
-def _base64(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
+def base64_of(data: bytes) -> str:
+    """Return data as a JWT has it: in base64 for addresses, without padding."""
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def unbase64(text: str) -> bytes:
+    """Return the data of a part of a JWT. Raises `ValueError`."""
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -9,6 +9,9 @@ import msgspec
 _JWT_LINES: Final = ("-----BEGIN NATS USER JWT-----", "------END NATS USER JWT------")
 _SEED_LINES: Final = ("-----BEGIN USER NKEY SEED-----", "------END USER NKEY SEED------")
 
+#: Prefix of the server login of a person; the person's name follows.
+PERSON_LOGIN: Final = "person-"
+
 
 class KeyCredential(msgspec.Struct, frozen=True, kw_only=True):
     """The JWT and key seed with which this process authenticates to a server in operator mode. `repr` shows no part of them."""

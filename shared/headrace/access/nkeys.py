@@ -73,21 +73,26 @@ class SigningKey:
 
 def user_key(text: str) -> str:
     """Check the written public key of a user and return it. Raises `BadInput`."""
-    data = _unwritten(text)
-    if data is None or len(data) != 1 + _PUBLIC_BYTES or data[0] != KeyKind.USER.value:
+    if not _is_public_key(text, KeyKind.USER):
         raise BadInput("key", text[:80], "the public key of a user of NATS, with its checksum")
     return text
 
 
-def is_signed(data: bytes, signature: bytes, public: str) -> bool:
-    """True if the holder of a written user key signed the data. Raises `BadInput` if the key is no user's public key."""
-    written = _unwritten(user_key(public))
-    assert written is not None
+def is_signed(data: bytes, signature: bytes, public: str, kind: KeyKind = KeyKind.USER) -> bool:
+    """True if the holder of a written key signed the data. Raises `BadInput` if it is no public key of this kind."""
+    written = _unwritten(public)
+    if written is None or not _is_public_key(public, kind):
+        raise BadInput("key", public[:80], f"the public key of a NATS {kind.name.lower()}, with its checksum")
     try:
         Ed25519PublicKey.from_public_bytes(written[1:]).verify(signature, data)
     except InvalidSignature:
         return False
     return True
+
+
+def _is_public_key(text: str, kind: KeyKind) -> bool:
+    data = _unwritten(text)
+    return data is not None and len(data) == 1 + _PUBLIC_BYTES and data[0] == kind.value
 
 
 def _written(data: bytes) -> str:

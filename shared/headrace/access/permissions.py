@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.access.routes import ROUTES, STORES, PartyKind, Store, StoreKind
+from headrace.access.routes import ROUTES, STORES, PartyKind, Reach, Store, StoreKind
 from headrace.ids import TreeName
 from headrace.wire import subjects
 
@@ -32,6 +32,8 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
     name: str = "*"
     #: The tree that a service or a node belongs to; `*` means any.
     tree: TreeName | str = "*"
+    #: What a person's credential allows.
+    reach: Reach = Reach.WHOLE
 
     @property
     def role(self) -> str:
@@ -72,7 +74,7 @@ def permissions_of(party: Party) -> Permissions:
     publish: set[str] = set()
     subscribe = _rights_in_inbox(party)
     for route in ROUTES:
-        if party.kind in route.senders:
+        if party.kind in route.senders and party.reach >= route.reach:
             publish.add(_of(party, route.subject))
         if party.kind in route.receivers:
             subscribe.add(_of(party, route.subject))

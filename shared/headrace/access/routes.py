@@ -47,6 +47,17 @@ _INTEGRAL, _ALLOCATOR = PartyKind.INTEGRAL, PartyKind.ALLOCATOR
 _NODE, _PERSON = PartyKind.NODE, PartyKind.PERSON
 
 
+class Reach(enum.IntEnum):
+    """What a person's credential allows. Each reach includes the ones before it."""
+
+    #: Requests that change nothing: a token made with `--read-only`.
+    READ = 0
+    #: All requests but those about tokens: any other token. With a stolen token nobody can make a token that lasts longer.
+    CHANGE = 1
+    #: All requests: the credential of the person.
+    WHOLE = 2
+
+
 class Route(msgspec.Struct, frozen=True):
     """One subject with its senders and receivers. Answers to a request go to the sender's inbox."""
 
@@ -55,6 +66,8 @@ class Route(msgspec.Struct, frozen=True):
     receivers: tuple[PartyKind, ...]
     #: True if messages on the subject are answered.
     is_request: bool = True
+    #: Least reach of the credential with which a person may send.
+    reach: Reach = Reach.CHANGE
 
 
 class StoreKind(enum.Enum):
@@ -93,58 +106,43 @@ class Store(msgspec.Struct, frozen=True):
         return kind in self.readers or kind in (writer for writer, _ in self.writers)
 
 
-def _of_person(receiver: PartyKind | tuple[PartyKind, ...], *verbs: str) -> list[Route]:
+def _of_person(receiver: PartyKind | tuple[PartyKind, ...], *verbs: str, reach: Reach = Reach.CHANGE) -> list[Route]:
     receivers = receiver if isinstance(receiver, tuple) else (receiver,)
-    return [Route(subjects.user("{user}", verb), (_PERSON,), receivers) for verb in verbs]
+    return [Route(subjects.user("{user}", verb), (_PERSON,), receivers, reach=reach) for verb in verbs]
 
 
 #: Every subject that messages are sent to.
 ROUTES: Final[tuple[Route, ...]] = (
     *_of_person(
         _ADMISSION,
-        *(
-            "op.start",
-            "op.plan_start",
-            "op.update",
-            "op.suspend",
-            "op.resume",
-            "op.complete",
-            "op.abort",
-            "op.scan",
-            "op.upload",
-        ),
-        *(
-            "op.get",
-            "op.list",
-            "op.jobs",
-            "op.explain",
-            "op.history",
-            "op.log",
-            "pool.counts",
-            "pool.lost_work",
-            "consumption",
-            "node.change",
-            "node.token",
-            "rights",
-            "group.change",
-            "group.get",
-            "group.list",
-        ),
+        *("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort", "op.scan", "op.upload"),
+        *("node.change", "node.token", "group.change"),
     ),
     *_of_person(
-        _FAIR_SHARE, *("pool.list", "pool.explain", "pool.change", "pool.move_to_tree", "pool.history", "pool.what_if")
+        _ADMISSION,
+        *("op.plan_start", "op.get", "op.list", "op.jobs", "op.explain", "op.history", "op.log"),
+        *("pool.counts", "pool.lost_work", "consumption", "rights", "group.get", "group.list"),
+        reach=Reach.READ,
     ),
-    *_of_person(_FAIR_SHARE, "tree.list", "tree.create", "tree.remove"),
+    *_of_person(_ADMISSION, "token.create", "token.list", "token.revoke", reach=Reach.WHOLE),
+    *_of_person(_FAIR_SHARE, "pool.change", "pool.move_to_tree", "tree.create", "tree.remove"),
+    *_of_person(
+        _FAIR_SHARE,
+        *("pool.list", "pool.explain", "pool.history", "pool.what_if", "tree.list"),
+        reach=Reach.READ,
+    ),
     *_of_person(
         _ALLOCATOR,
         *(
             subjects.of_tree(verb, "{tree}")
             for verb in ("op.where", "op.why", "op.fit", "op.progress", "node.list", "preemption.observed")
         ),
+        reach=Reach.READ,
     ),
-    *_of_person(_SERVICES, "service.list"),
-    *_of_person((*_SERVICES, _NODE), "service.figures"),
-    *_of_person(_NODE, "job.logs.{node}", "job.session.{node}", "debug.heartbeat.{node}"),
+    *_of_person(_SERVICES, "service.list", reach=Reach.READ),
+    *_of_person((*_SERVICES, _NODE), "service.figures", reach=Reach.READ),
+    *_of_person(_NODE, "job.logs.{node}", reach=Reach.READ),
+    *_of_person(_NODE, "job.session.{node}", "debug.heartbeat.{node}"),
     Route(subjects.heartbeat("{tree}", "{node}"), (_NODE,), (_ALLOCATOR,)),
     Route(subjects.enrol("{node}"), (_NODE,), (_ADMISSION,)),
     Route(subjects.log_reader("{node}"), (_NODE,), (_ADMISSION,)),

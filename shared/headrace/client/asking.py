@@ -61,6 +61,7 @@ READS: Final[Mapping[str, Reading]] = {
     "rights": Reading(_ADMISSION, "rights"),
     "group.get": Reading(_ADMISSION, "groups"),
     "group.list": Reading(_ADMISSION, "groups"),
+    "token.list": Reading(_ADMISSION, "tokens"),
     "pool.list": Reading(_FAIR_SHARE, "shares"),
     "pool.explain": Reading(_FAIR_SHARE, "reasons for shares"),
     "pool.history": Reading(_FAIR_SHARE, "records of pools"),
@@ -79,7 +80,10 @@ READS: Final[Mapping[str, Reading]] = {
 #: The service that carries out a verb that changes something; named in messages about its silence.
 CHANGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort"), _ADMISSION),
-    **dict.fromkeys(("op.scan", "op.upload", "node.change", "node.token", "group.change"), _ADMISSION),
+    **dict.fromkeys(
+        ("op.scan", "op.upload", "node.change", "node.token", "group.change", "token.create", "token.revoke"),
+        _ADMISSION,
+    ),
     **dict.fromkeys(("pool.change", "pool.move_to_tree", "tree.create", "tree.remove"), _FAIR_SHARE),
     "debug.heartbeat": "",
     "job.session": "",

@@ -29,6 +29,7 @@ from headrace.client.pools import Pools
 from headrace.client.processes import Processes
 from headrace.client.run_options import RunOptions, named_keywords, operation_spec
 from headrace.client.sessions import Sessions
+from headrace.client.tokens import Tokens
 from headrace.client.trees import Trees
 from headrace.durations import parse_time_limit_ms
 from headrace.errors import BadInput
@@ -116,6 +117,7 @@ class Client:
         self.starts = DryRuns(self._asker, clock, self.pools)
         self.files = Files(self._asker)
         self.hosts = Hosts(self._asker)
+        self.tokens = Tokens(self._asker, place, user)
         self.consumption = Consumption(self._asker, clock, place.tree)
         self.sessions = Sessions(self._asker, self)
         follower = Follower(bus, clock, place, self.pools.starving)

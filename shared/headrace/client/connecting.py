@@ -14,6 +14,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
+from headrace.access.key_credential import KeyCredential
 from headrace.bus import BusError, CredentialRefused, PermissionRefused, ServerNotTrusted
 from headrace.bus import connect as connect_bus
 from headrace.bus.credential_files import read_credential
@@ -70,19 +71,27 @@ async def connect(
 
 @asynccontextmanager
 async def open_bus(
-    place: Place, name: str, inbox_prefix: str, *, timeout_s: float = 10.0, replicas: int = 1
+    place: Place,
+    name: str,
+    inbox_prefix: str,
+    *,
+    timeout_s: float = 10.0,
+    replicas: int = 1,
+    credential: KeyCredential | None = None,
 ) -> AsyncIterator[NatsBus]:
     """Connect to the server of a place. `replicas` is the number of copies of streams and buckets that are made.
+
+    `credential` is used in place of the credential file.
 
     Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
     """
     await _knock(place, timeout_s)
-    access = _access(place)
+    access = _access(place, credential)
 
     def look_again() -> ServerAccess:
         """Read the state folder again: a restarted `headrace up` has another credential and may listen at another address."""
         try:
-            return _access(moved(place))
+            return _access(moved(place), credential)
         except BadInput:
             return access
 
@@ -110,10 +119,12 @@ async def open_bus(
         raise place.not_running(str(error)) from error
 
 
-def _access(place: Place) -> ServerAccess:
+def _access(place: Place, credential: KeyCredential | None) -> ServerAccess:
     """Return the addresses, the credential and the authority of a server. Raises `BadInput`."""
     urls = parse_server_urls(place.url, place="address of the server")
-    return ServerAccess(urls=urls, credential=read_credential(place.credential_file), ca_file=place.ca_file)
+    return ServerAccess(
+        urls=urls, credential=credential or read_credential(place.credential_file), ca_file=place.ca_file
+    )
 
 
 async def _knock(place: Place, timeout_s: float) -> None:

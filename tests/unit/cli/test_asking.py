@@ -168,6 +168,8 @@ def test_each_verb_of_a_person_either_reads_or_changes() -> None:
             "node.change",
             "node.token",
             "group.change",
+            "token.create",
+            "token.revoke",
         ),
         *("debug.heartbeat", "job.session"),
     }

@@ -14,7 +14,7 @@ from headrace_cli.up.processes import Command, collect
 
 
 def command(folder: Path, module: str, *words: str) -> Command:
-    return Command([sys.executable, "-m", module, *words], folder / f"{module}.log")
+    return Command([sys.executable, "-m", module, *words], folder / f"{module}.log", is_forked=True)
 
 
 @pytest.fixture

@@ -44,8 +44,9 @@ PLANS = [
     ProcessPlan("allocator", StopGroup.ALLOCATOR),
     ProcessPlan("agent-a", StopGroup.AGENTS),
     ProcessPlan("agent-b", StopGroup.AGENTS),
+    ProcessPlan("web", StopGroup.WEB),
 ]
-IN_STOP_ORDER = ["allocator", "fair_share", "integral", "admission", "nats-server"]
+IN_STOP_ORDER = ["web", "allocator", "fair_share", "integral", "admission", "nats-server"]
 
 
 def begun() -> SupervisorEngine:
@@ -180,7 +181,7 @@ def test_agents_that_wait_for_their_jobs_have_all_the_time() -> None:
 
     assert next_due_s(engine) is None
     ended(engine, "agent-a", 0, 5_000.0)
-    assert signals(ended(engine, "agent-b", 0, 9_000.0)) == [("allocator", signal.SIGTERM)]
+    assert signals(ended(engine, "agent-b", 0, 9_000.0)) == [("web", signal.SIGTERM)]
     assert next_due_s(engine) == 9_000.0 + GROUP_TIME_S
 
 
@@ -197,12 +198,12 @@ def test_asked_a_second_time_everything_is_killed() -> None:
 
 def test_a_restart_that_was_due_is_forgotten_when_stopping() -> None:
     engine = begun()
-    ended(engine, "allocator", 1, 1.0)
+    ended(engine, "web", 1, 1.0)
     stopped(engine, StopMode.INTERRUPT, 1.1)
 
     assert ticked(engine, 1.0 + FIRST_PAUSE_S) == []
     ended(engine, "agent-a", 0, 2.0)
-    assert signals(ended(engine, "agent-b", 0, 2.0)) == [("fair_share", signal.SIGTERM)]
+    assert signals(ended(engine, "agent-b", 0, 2.0)) == [("allocator", signal.SIGTERM)]
 
 
 def test_figures_count_what_runs_and_what_ended_unasked() -> None:
@@ -212,7 +213,7 @@ def test_figures_count_what_runs_and_what_ended_unasked() -> None:
     ended(engine, "agent-a", 0, 2.0)
 
     found = {figure.name: figure.value for figure in engine.figures()}
-    assert found == {"processes_running": 5, "processes_ended_unasked": 1}
+    assert found == {"processes_running": 6, "processes_ended_unasked": 1}
 
 
 def test_stopping_with_nothing_running_is_finished_at_once() -> None:

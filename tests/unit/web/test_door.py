@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from headrace_web.door import TOKEN_HEADER, Door, Session
+from headrace_web.door import TOKEN_HEADER, Door, Session, SharedDoor
 
 HOST = {"host": "127.0.0.1:8040"}
 
@@ -27,6 +27,33 @@ def status(door: Door, method: str = "GET", cookie: str = "", **headers: str) ->
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     denied = door.refuses(method, HOST | named, cookie)
     return 200 if denied is None else denied.status
+
+
+def test_a_restarted_service_admits_whom_it_admitted_before() -> None:
+    door = a_door()
+    session = entered(door)
+    restarted = Door(8040, lambda: "new", known=door.secrets)
+    assert status(restarted, cookie=session.cookie, **{TOKEN_HEADER: session.token}) == 200
+    assert status(restarted, authorization=f"Bearer {door.secrets.program_token}") == 200
+    assert restarted.enter(door.ticket) is None
+
+
+def test_a_token_passes_and_is_left_to_the_bus() -> None:
+    shared = SharedDoor(read_only=True)
+    for door in (a_door(), shared):
+        assert door.refuses("GET", HOST | {"authorization": "Bearer headrace_x"}, "") is None
+    assert status(a_door(), host="evil.example", authorization="Bearer headrace_x") == 421
+    assert status(a_door(read_only=True), "POST", authorization="Bearer headrace_x") == 403
+    for headers, method, refused in (
+        ({"authorization": "Bearer headrace_x"}, "POST", 403),
+        ({"authorization": "Bearer x"}, "GET", 401),
+        ({"authorization": "Basic headrace_x"}, "GET", 401),
+        ({"cookie": "headrace_x"}, "GET", 401),
+    ):
+        denied = shared.refuses(method, headers, "headrace_x")
+        assert denied is not None
+        assert denied.status == refused
+    assert shared.refuses_origin({}) is not None
 
 
 def test_a_ticket_admits_one_browser() -> None:
@@ -50,9 +77,9 @@ def test_a_browser_needs_cookie_and_token_of_one_session() -> None:
 
 def test_a_program_needs_its_token() -> None:
     door = a_door()
-    assert status(door, "DELETE", authorization=f"Bearer {door.program_token}") == 200
-    assert status(door, authorization=f"bearer  {door.program_token} ") == 200
-    assert status(door, authorization=f"Basic {door.program_token}") == 401
+    assert status(door, "DELETE", authorization=f"Bearer {door.secrets.program_token}") == 200
+    assert status(door, authorization=f"bearer  {door.secrets.program_token} ") == 200
+    assert status(door, authorization=f"Basic {door.secrets.program_token}") == 401
     assert status(door, authorization="Bearer ") == 401
     assert status(door, authorization=f"Bearer {door.ticket}") == 401
     assert status(door, authorization="Bearer ü") == 401
@@ -78,14 +105,14 @@ def test_a_program_needs_its_token() -> None:
 def test_pages_of_other_origins_are_refused_with_any_secret(headers: dict[str, str], refused: int) -> None:
     door = a_door()
     session = entered(door)
-    secrets = {"authorization": f"Bearer {door.program_token}", TOKEN_HEADER: session.token}
+    secrets = {"authorization": f"Bearer {door.secrets.program_token}", TOKEN_HEADER: session.token}
     denied = door.refuses("GET", HOST | secrets | headers, session.cookie)
     assert (200 if denied is None else denied.status) == refused
 
 
 def test_read_only_refuses_what_changes_something() -> None:
     door = a_door(read_only=True)
-    admitted = {"authorization": f"Bearer {door.program_token}"}
+    admitted = {"authorization": f"Bearer {door.secrets.program_token}"}
     assert [status(door, method, **admitted) for method in ("GET", "HEAD")] == [200, 200]
     assert [status(door, method, **admitted) for method in ("POST", "PATCH", "DELETE", "PUT")] == [403] * 4
 

@@ -12,8 +12,6 @@ from headrace.ids import TreeName
 from headrace.obs.trace_sinks import Traces
 
 ENDPOINT_FILE = "endpoint.json"
-#: Prefix of the server login of a person; the person's name follows.
-PERSON_LOGIN = "person-"
 CREDENTIAL_FILE = "credential"
 #: The authority that vouches for the server, if none of the system's does.
 AUTHORITY_FILE = "ca.pem"

@@ -1,0 +1,65 @@
+"""Tokens of a person: credentials for programs that use the HTTP API in the name of the person."""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple
+
+from headrace.access.key_credential import KeyCredential
+from headrace.bus.credential_files import read_credential
+from headrace.client.asking import Asker
+from headrace.client.place import Place
+from headrace.ids import UserName
+from headrace.wire.access_tokens import (
+    AccessToken,
+    CreateToken,
+    ListTokens,
+    RevokeToken,
+    TokenCreated,
+    TokenList,
+    TokenRevoked,
+    proof_of,
+)
+
+
+class NewToken(NamedTuple):
+    """A token, and its text. Nobody can read the text again."""
+
+    token: AccessToken
+    text: str
+
+    def __repr__(self) -> str:
+        return f"NewToken({self.token!r}, ...)"
+
+
+class Tokens:
+    """The tokens of the person whose client this is, in a cluster with an operator."""
+
+    def __init__(self, asker: Asker, place: Place, user: UserName) -> None:
+        self._asker = asker
+        self._place = place
+        self._user = user
+
+    async def create(self, *, name: str = "", read_only: bool = False, lifetime_ms: int = 30 * 86_400_000) -> NewToken:
+        """Make a token. Its secret key is made here and sent to nobody. Raises `Refused`, `Unanswered`, `BadInput`."""
+        # cryptography takes longer to import than all else here.
+        from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
+        from headrace.access.token_text import token_text
+
+        own = read_credential(self._place.credential_file)
+        key = SigningKey(KeyKind.USER, secrets.token_bytes(SECRET_BYTES))
+        proof = proof_of(self._user, key.public)
+        own_jwt, own_proof = "", b""
+        if isinstance(own, KeyCredential):
+            own_jwt, own_proof = own.jwt, SigningKey.from_seed(own.seed).sign(proof)
+        request = CreateToken(key.public, key.sign(proof), own_jwt, own_proof, name, read_only, lifetime_ms)
+        created = await self._asker.ask("token.create", request, TokenCreated)
+        return NewToken(created.token, token_text(KeyCredential(jwt=created.jwt, seed=key.seed)))
+
+    async def list(self) -> TokenList:
+        """Return the tokens that have not expired, the first made first. Raises `Refused`, `Unanswered`."""
+        return await self._asker.ask("token.list", ListTokens(), TokenList)
+
+    async def revoke(self, token: str) -> AccessToken:
+        """Revoke a token by its name or key. Its connections are closed then. Raises `Refused`, `Unanswered`."""
+        return (await self._asker.ask("token.revoke", RevokeToken(token), TokenRevoked)).token
