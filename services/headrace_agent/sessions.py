@@ -10,7 +10,7 @@ from headrace.ids import TreeName, operation_id
 from headrace.runtime.endpoints import Caller
 from headrace.wire.refusals import NotReady, Refusal, WrongState
 from headrace.wire.sessions import LONGEST_TURN_MS, SessionTurn
-from headrace_agent.job_logs.requests import Readers
+from headrace_agent.job_logs.requests import AnswerRate, Readers
 from headrace_agent.to_runner.link import RunnerLink
 
 #: Number of turns that the agent handles at once. One person has at most a quarter of them.
@@ -25,8 +25,9 @@ class JobSessions:
     The agent keeps nothing of a session: after a restart of the agent the next turn finds the session at the runner.
     """
 
-    def __init__(self, readers: Readers, runner: RunnerLink, tree: TreeName) -> None:
+    def __init__(self, readers: Readers, rate: AnswerRate, runner: RunnerLink, tree: TreeName) -> None:
         self._readers = readers
+        self._rate = rate
         self._runner = runner
         self._tree = tree
 
@@ -41,4 +42,5 @@ class JobSessions:
         answer = None
         with anyio.move_on_after(_RUNNER_S):
             answer = await self._runner.turn(caller.name, turn)
+        await self._rate.wait(len(answer or b""))
         return answer or NotReady("the runner of the node does not answer")

@@ -1,4 +1,4 @@
-"""The bucket of public keys: tokens, each of which lets one host join, and revoked keys of nodes."""
+"""The bucket of public keys: tokens, each of which lets one host join, revoked keys of nodes, and keys that are held out."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from headrace.wire.refusals import Exists, NotFound, WrongState
 
 #: Milliseconds for which a token is kept after its expiry, so that an expired token can be distinguished from an unknown token.
 _TOKEN_KEPT_MS: Final = 86_400_000
+#: Upper bound in seconds to which pauses grow, the factor from one pause to the next, and the seconds after a pause within which a
+#: flood makes the next pause longer.
+_LONGEST_PAUSE_S: Final = 3_600
+_PAUSES_GROW: Final = 4
+_REMEMBERED_S: Final = 3_600
 
 
 class Token(msgspec.Struct, frozen=True, tag="token"):
@@ -37,8 +42,22 @@ class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
     until_s: int
 
 
+class HeldOutKey(msgspec.Struct, frozen=True, tag="held_out"):
+    """A key that is revoked for a pause, as JSON in the bucket under that key. If the key had a token, the token is lost."""
+
+    #: Kind and name of the holder, such as `user anna`.
+    party: str
+    why: str
+    #: Unix time in seconds at which the pause ends.
+    until_s: int
+    pause_s: int
+
+
+_Record = Token | RevokedKey | HeldOutKey
+
+
 class Keys:
-    """Tokens and revoked keys. All methods raise `BusError`."""
+    """Tokens, revoked keys and keys that are held out. All methods raise `BusError`."""
 
     def __init__(self, bucket: KeyValue) -> None:
         self._bucket = bucket
@@ -81,10 +100,30 @@ class Keys:
         """Record that a key is revoked."""
         await self._bucket.put(key, msgspec.json.encode(revoked))
 
-    async def revoked(self) -> dict[str, int]:
-        """Return the revoked keys, each with the Unix time in seconds up to which it is revoked."""
+    async def hold_out(self, key: str, party: str, why: str, *, pause_s: int, now_s: int) -> HeldOutKey | None:
+        """Record that a key is held out. Its pause is longer than its last one. Return None if the key is not let in anyway."""
+        while True:
+            entry = await self._bucket.get(key)
+            known = _read(entry)
+            if isinstance(known, RevokedKey) or (isinstance(known, HeldOutKey) and now_s <= known.until_s):
+                return None
+            if isinstance(known, HeldOutKey) and now_s <= known.until_s + _REMEMBERED_S:
+                pause_s = max(pause_s, min(_LONGEST_PAUSE_S, _PAUSES_GROW * known.pause_s))
+            record = HeldOutKey(party, why, now_s + pause_s, pause_s)
+            try:
+                await self._bucket.update(key, msgspec.json.encode(record), entry.revision if entry else 0)
+            except WrongRevision:
+                continue
+            return record
+
+    async def revoked(self, now_s: int) -> dict[str, RevokedKey | HeldOutKey]:
+        """Return the revoked keys and the keys that are held out now."""
         read = {key: _read(entry) for key, entry in (await self._bucket.entries()).items()}
-        return {key: record.until_s for key, record in read.items() if isinstance(record, RevokedKey)}
+        return {
+            key: record
+            for key, record in read.items()
+            if isinstance(record, RevokedKey | HeldOutKey) and now_s <= record.until_s
+        }
 
     async def forget_expired(self, now_ms: int) -> None:
         """Delete the tokens and revocations that are not needed any more."""
@@ -93,21 +132,23 @@ class Keys:
                 await self._bucket.delete(key)
 
 
-def _is_over(record: Token | RevokedKey | None, now_ms: int) -> bool:
+def _is_over(record: _Record | None, now_ms: int) -> bool:
     match record:
         case Token(expires_at_ms=end_ms):
             return end_ms + _TOKEN_KEPT_MS < now_ms
         case RevokedKey(until_s=end_s):
             return end_s * 1000 < now_ms
+        case HeldOutKey(until_s=end_s):
+            return (end_s + _REMEMBERED_S) * 1000 < now_ms
         case None:
             return False
 
 
-def _read(entry: Entry | None) -> Token | RevokedKey | None:
+def _read(entry: Entry | None) -> _Record | None:
     if entry is None:
         return None
     try:
-        record: Token | RevokedKey = msgspec.json.decode(entry.value, type=Token | RevokedKey)
+        record: _Record = msgspec.json.decode(entry.value, type=_Record)
     except UNREADABLE as error:
         logger().error("record of a key cannot be read", key=entry.key, error=str(error))
         return None

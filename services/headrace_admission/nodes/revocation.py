@@ -1,7 +1,11 @@
-"""Revoked keys of nodes. They are stored in the bucket of keys, and the server closes their connections."""
+"""Revoked keys of nodes, and keys that are held out for a pause. They are stored in the bucket of keys, and the server closes
+their connections.
+"""
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime
 from typing import Final
 
 import anyio
@@ -13,7 +17,7 @@ from headrace.errors import HeadraceError
 from headrace.ids import NodeName
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
-from headrace_admission.nodes.join_tokens import Keys, RevokedKey
+from headrace_admission.nodes.join_tokens import HeldOutKey, Keys, RevokedKey
 from headrace_admission.settings import AdmissionSettings
 
 _CONNECT_S: Final = 2.0
@@ -26,7 +30,11 @@ _REVOKED_S: Final = 367 * 86_400
 
 
 class Revocations:
-    """Sends the revoked keys to the server. It only adds to the server's revocations, so none is undone."""
+    """Sends the revoked keys to the server. It only adds to the server's revocations, and leaves out those whose time has passed.
+
+    A server compares the time of a revocation with the time at which a JWT was signed. So a key whose pause is over is let in when the
+    server has an account JWT without the key.
+    """
 
     def __init__(
         self, bus: Bus, keys: Keys, settings: AdmissionSettings, clock: Clock, authority: AccountAuthority
@@ -39,13 +47,34 @@ class Revocations:
         #: Serializes updates: each reads the server's revocations and writes them before the next update reads.
         self._telling = anyio.Lock()
         #: Why the server does not have all revoked keys; empty: it has them.
-        self.trouble = ""
+        self._not_sent = ""
+        self._held_out: list[HeldOutKey] = []
 
     async def revoke(self, node: NodeName, key: str) -> None:
         """Revoke a node's key and end its connection. Raises `BusError`. If the key was stored but not sent, `keep` sends it later."""
         await self._keys.revoke(key, RevokedKey(node, self._now_s() + _REVOKED_S))
         logger().info("key revoked", node=node, key=key)
         await self.send()
+
+    async def hold_out(self, system: Bus, key: str, party: str, why: str) -> HeldOutKey | None:
+        """End the connections of a key, and let it in again after a pause. Return None if it is not let in anyway. Raises `BusError`.
+
+        `system` is a connection of the server's system account: in a flood it takes minutes to open another one.
+        """
+        pause_s = self._settings.flood_pause_ms // 1000
+        record = await self._keys.hold_out(key, party, why, pause_s=pause_s, now_s=self._now_s())
+        await self._send_over(system)
+        return record
+
+    def trouble(self) -> str:
+        """Return why the server does not have all revoked keys, and who is held out."""
+        now_s = self._now_s()
+        told = [
+            f"{each.party} is held out until {datetime.fromtimestamp(each.until_s, UTC):%Y-%m-%d %H:%M:%S} UTC: {each.why}"
+            for each in self._held_out
+            if now_s <= each.until_s
+        ]
+        return "; ".join(filter(None, [self._not_sent, *told]))
 
     async def send(self) -> None:
         """Send all revoked keys to the server. Raises `BusError`."""
@@ -57,27 +86,37 @@ class Revocations:
             connect_timeout_s=_CONNECT_S,
             ca_file=self._settings.ca_file,
         )
-        async with self._telling, connection as system:
-            revoked = await self._keys.revoked()
+        async with connection as system:
+            await self._send_over(system)
+
+    async def _send_over(self, system: Bus) -> None:
+        async with self._telling:
             now_s = self._now_s()
+            records = await self._keys.revoked(now_s)
+            self._held_out = [record for record in records.values() if isinstance(record, HeldOutKey)]
+            revoked = {key: record.until_s for key, record in records.items()}
             if await push_account_jwt(
                 system, self._authority.account, lambda known: self._authority.account_jwt(known, revoked, now_s)
             ):
                 logger().info("list of revoked keys sent to the server", keys=len(revoked))
 
     async def keep(self) -> None:
-        """Send the revoked keys now, whenever the server may have restarted, and at intervals, until cancelled."""
+        """Send the revoked keys now, whenever the server may have restarted, at the end of each pause, and at intervals, until
+        cancelled.
+        """
         while True:
             reconnects = self._bus.statistics().get("reconnects", 0)
             try:
                 await self.send()
-                self.trouble = ""
+                self._not_sent = ""
             except (HeadraceError, OSError) as error:
-                self.trouble = f"the server did not get the list of revoked keys: {error}"
+                self._not_sent = f"the server did not get the list of revoked keys: {error}"
                 logger().warning("list of revoked keys not sent to the server", error=str(error))
             with anyio.move_on_after(_LOOK_AGAIN_S):
-                while self._bus.statistics().get("reconnects", 0) == reconnects and not self.trouble:  # noqa: ASYNC110
+                while self._bus.statistics().get("reconnects", 0) == reconnects and not self._not_sent:
                     await anyio.sleep(_LOOK_AT_CONNECTION_S)
+                    if self._now_s() > min((each.until_s for each in self._held_out), default=math.inf):
+                        break
                 await anyio.sleep(_LOOK_AT_CONNECTION_S)
 
     def _now_s(self) -> int:
