@@ -80,8 +80,8 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: those of the last 30 days.
     keep_consumption_bytes: Annotated[int, msgspec.Meta(ge=0)] = 2 * 1024 * 1024 * 1024
 
-    #: Bytes that all connections of one person, node or host together may send to the server in a second. Whoever sends more for
-    #: some seconds is held out for a while. This needs an `authority_file`.
+    #: Bytes that all connections of one person, node or host together may send to the server in a second. If it sends more for
+    #: some seconds, it is held out for a while. This needs an `authority_file`.
     most_sent_bytes_per_s: Annotated[int, msgspec.Meta(ge=1024 * 1024)] = 64 * 1024 * 1024
     #: Messages that all connections of one person, node or host together may send to the server in a second.
     most_sent_messages_per_s: Annotated[int, msgspec.Meta(ge=1_000)] = 20_000

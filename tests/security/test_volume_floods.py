@@ -132,7 +132,7 @@ def test_jobs_start_and_end_beside_a_flood_of_large_messages(cluster: WholeClust
 
 @pytest.mark.parametrize(
     "flood",
-    [Flood("lasting", connections=8), Flood("short", connections=4, messages_of_a_connection=1, message_bytes=100_000)],
+    [Flood("lasting", connections=8), Flood("short", connections=2, messages_of_a_connection=1)],
     ids=lambda flood: flood.name,
 )
 def test_a_flooding_person_is_held_out_for_a_while_and_nobody_else(watched: WholeCluster, flood: Flood) -> None:

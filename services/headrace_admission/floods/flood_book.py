@@ -78,21 +78,21 @@ class FloodBook:
         self._last_cids: dict[str, int] = {}
         self._levels_s: dict[str, float] = {}
 
-    def is_watching(self, received: Mapping[str, Received], now_s: float) -> bool:
-        """Return True if the connections must be looked at: some party may send too much. `received` has the count of each server."""
+    def is_watching(self, now_s: float) -> bool:
+        """Return True if the connections must be looked at: some party may send too much."""
+        return now_s <= self._watched_until_s
+
+    def on_received(self, received: Mapping[str, Received], now_s: float) -> None:
+        """Take what each server has received until now. It decides whether the connections must be looked at."""
         passed_s, self._received_s = max(_SHORTEST_S, now_s - self._received_s), now_s
         more = [(count, self._received[server]) for server, count in received.items() if server in self._received]
         self._received = received
-        sent = (
-            sum(now.msgs - before.msgs for now, before in more),
-            sum(now.bytes - before.bytes for now, before in more),
+        messages = sum(now.msgs - before.msgs for now, before in more)
+        self._watch_if_much(
+            self._allowed_s(messages, sum(now.bytes - before.bytes for now, before in more)), passed_s, now_s
         )
-        if self._allowed_s(*sent) > passed_s:
-            self._watched_until_s = now_s + WATCHED_S
-        if now_s > self._watched_until_s:
+        if not self.is_watching(now_s):
             self._counted, self._last_cids, self._levels_s = {}, {}, {}
-            return False
-        return True
 
     def look(self, lists: Mapping[str, Sequence[Connection]], now_s: float) -> list[Flood]:
         """Take what each server has counted for each connection until now. Return the floods."""
@@ -102,7 +102,9 @@ class FloodBook:
             for connection in connections:
                 if (more := self._since_last_look(server, connection)) is not None:
                     sent[connection.jwt].append(more)
-        self._counted = {(server, each.cid): each for server, listed in lists.items() for each in listed}
+        listed = [each for own in sent.values() for each in own]
+        self._watch_if_much(self._allowed_s_for(listed), passed_s, now_s)
+        self._counted = {(server, each.cid): each for server, own in lists.items() for each in own}
         for server, number in self._counted:
             self._last_cids[server] = max(number, self._last_cids.get(server, 0))
         floods = _floods({jwt: own for jwt, own in sent.items() if self._matters(own, passed_s)}, passed_s)
@@ -124,13 +126,19 @@ class FloodBook:
         return msgspec.structs.replace(connection, in_msgs=in_msgs, in_bytes=in_bytes)
 
     def _matters(self, sent: Sequence[Connection], passed_s: float) -> bool:
-        allowed_s = self._allowed_s(sum(each.in_msgs for each in sent), sum(each.in_bytes for each in sent))
-        return allowed_s > _NEGLIGIBLE * passed_s
+        return self._allowed_s_for(sent) > _NEGLIGIBLE * passed_s
+
+    def _watch_if_much(self, allowed_s: float, passed_s: float, now_s: float) -> None:
+        if allowed_s > passed_s:
+            self._watched_until_s = now_s + WATCHED_S
 
     def _level_s(self, key: str, flood: Flood | None, passed_s: float) -> float:
         more_s = 0.0 if flood is None else self._allowed_s(flood.messages_per_s, flood.bytes_per_s) * passed_s
         # With the upper bound a party is not ahead by minutes of a flood that was ended long ago.
         return min(2 * BURST_S, self._levels_s.get(key, 0.0) + more_s - passed_s)
+
+    def _allowed_s_for(self, sent: Sequence[Connection]) -> float:
+        return self._allowed_s(sum(each.in_msgs for each in sent), sum(each.in_bytes for each in sent))
 
     def _allowed_s(self, messages: float, sent_bytes: float) -> float:
         """Return the seconds in which a party may send this much."""

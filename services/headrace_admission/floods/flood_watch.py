@@ -111,22 +111,25 @@ class FloodWatch:
     async def _keep_looking(self, system: Bus) -> None:
         self.looks = 0
         while True:
+            began_s = self._clock.steady_s()
             try:
                 await self._look(system)
             except (PermissionRefused, BusClosed):
                 raise
             except HeadraceError as error:
                 logger().info("look for floods failed", error=str(error))
-            await anyio.sleep(_LOOK_S)
+            await anyio.sleep(_LOOK_S - min(_LOOK_S, self._clock.steady_s() - began_s))
 
     async def _look(self, system: Bus) -> None:
-        account, counts = self._authority.account, self.looks % _COUNT_AFTER == 0
-        statistics = _read(await self._asked(system, received_subject(account), {}, waits=counts), _Statistics)
-        self.looks += 1
-        self._servers = len(statistics) if counts else self._servers
-        received = {each.data.server_id: one.received for each in statistics for one in each.data.account_statz}
-        if not self._book.is_watching(received, self._clock.steady_s()):
-            return
+        if not self._book.is_watching(self._clock.steady_s()):
+            account, counts = self._authority.account, self.looks % _COUNT_AFTER == 0
+            statistics = _read(await self._asked(system, received_subject(account), {}, waits=counts), _Statistics)
+            self.looks += 1
+            self._servers = len(statistics) if counts else self._servers
+            received = {each.data.server_id: one.received for each in statistics for one in each.data.account_statz}
+            self._book.on_received(received, self._clock.steady_s())
+            if not self._book.is_watching(self._clock.steady_s()):
+                return
         listed = await self._connections(system)
         for flood in self._book.look(listed, self._clock.steady_s()):
             await self._end(system, flood)

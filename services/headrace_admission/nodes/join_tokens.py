@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 import msgspec
@@ -53,6 +54,14 @@ class HeldOutKey(msgspec.Struct, frozen=True, tag="held_out"):
     pause_s: int
 
 
+def next_pause(known: RevokedKey | HeldOutKey | None, party: str, why: str, *, first_s: int, now_s: int) -> HeldOutKey:
+    """Return the record of a pause that begins now: longer than the pause before, if that was not long ago."""
+    pause_s = first_s
+    if isinstance(known, HeldOutKey) and now_s <= known.until_s + _REMEMBERED_S:
+        pause_s = max(first_s, min(_LONGEST_PAUSE_S, _PAUSES_GROW * known.pause_s))
+    return HeldOutKey(party, why, now_s + pause_s, pause_s)
+
+
 _Record = Token | RevokedKey | HeldOutKey
 
 
@@ -100,30 +109,20 @@ class Keys:
         """Record that a key is revoked."""
         await self._bucket.put(key, msgspec.json.encode(revoked))
 
-    async def hold_out(self, key: str, party: str, why: str, *, pause_s: int, now_s: int) -> HeldOutKey | None:
-        """Record that a key is held out. Its pause is longer than its last one. Return None if the key is not let in anyway."""
+    async def hold_out(self, key: str, record: HeldOutKey) -> None:
+        """Record that a key is held out, unless it is revoked."""
         while True:
             entry = await self._bucket.get(key)
-            known = _read(entry)
-            if isinstance(known, RevokedKey) or (isinstance(known, HeldOutKey) and now_s <= known.until_s):
-                return None
-            if isinstance(known, HeldOutKey) and now_s <= known.until_s + _REMEMBERED_S:
-                pause_s = max(pause_s, min(_LONGEST_PAUSE_S, _PAUSES_GROW * known.pause_s))
-            record = HeldOutKey(party, why, now_s + pause_s, pause_s)
-            try:
+            if isinstance(_read(entry), RevokedKey):
+                return
+            with contextlib.suppress(WrongRevision):
                 await self._bucket.update(key, msgspec.json.encode(record), entry.revision if entry else 0)
-            except WrongRevision:
-                continue
-            return record
+                return
 
-    async def revoked(self, now_s: int) -> dict[str, RevokedKey | HeldOutKey]:
-        """Return the revoked keys and the keys that are held out now."""
+    async def revoked(self) -> dict[str, RevokedKey | HeldOutKey]:
+        """Return the revoked keys, and the keys that are or were held out."""
         read = {key: _read(entry) for key, entry in (await self._bucket.entries()).items()}
-        return {
-            key: record
-            for key, record in read.items()
-            if isinstance(record, RevokedKey | HeldOutKey) and now_s <= record.until_s
-        }
+        return {key: record for key, record in read.items() if isinstance(record, RevokedKey | HeldOutKey)}
 
     async def forget_expired(self, now_ms: int) -> None:
         """Delete the tokens and revocations that are not needed any more."""

@@ -5,19 +5,20 @@ their connections.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 import anyio
 
 from headrace.access.account_authority import OPERATOR_INBOX, AccountAuthority
-from headrace.bus import Bus, connect
+from headrace.bus import Bus, BusError, connect
 from headrace.bus.account_jwt import push_account_jwt
 from headrace.errors import HeadraceError
 from headrace.ids import NodeName
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
-from headrace_admission.nodes.join_tokens import HeldOutKey, Keys, RevokedKey
+from headrace_admission.nodes.join_tokens import HeldOutKey, Keys, RevokedKey, next_pause
 from headrace_admission.settings import AdmissionSettings
 
 _CONNECT_S: Final = 2.0
@@ -48,7 +49,10 @@ class Revocations:
         self._telling = anyio.Lock()
         #: Why the server does not have all revoked keys; empty: it has them.
         self._not_sent = ""
-        self._held_out: list[HeldOutKey] = []
+        #: The records of the bucket, and those that are still to be written there.
+        self._records: dict[str, RevokedKey | HeldOutKey] = {}
+        #: Unix time in seconds at which the first of the present pauses ends.
+        self._next_end_s = math.inf
 
     async def revoke(self, node: NodeName, key: str) -> None:
         """Revoke a node's key and end its connection. Raises `BusError`. If the key was stored but not sent, `keep` sends it later."""
@@ -59,11 +63,21 @@ class Revocations:
     async def hold_out(self, system: Bus, key: str, party: str, why: str) -> HeldOutKey | None:
         """End the connections of a key, and let it in again after a pause. Return None if it is not let in anyway. Raises `BusError`.
 
-        `system` is a connection of the server's system account: in a flood it takes minutes to open another one.
+        `system` is a connection of the server's system account: in a flood it can take minutes to open one.
         """
-        pause_s = self._settings.flood_pause_ms // 1000
-        record = await self._keys.hold_out(key, party, why, pause_s=pause_s, now_s=self._now_s())
-        await self._send_over(system)
+        now_s = self._now_s()
+        known = self._records.get(key)
+        if known is not None and now_s <= known.until_s:
+            await self._push(system)
+            return None
+        record = next_pause(known, party, why, first_s=self._settings.flood_pause_ms // 1000, now_s=now_s)
+        # The server is told first, since in a flood the bucket answers late. The pause also ends if it was not recorded: each update
+        # leaves out revocations whose time has passed.
+        await self._push(system, {key: record})
+        try:
+            await self._keys.hold_out(key, record)
+        except BusError as error:
+            logger().warning("key that is held out not recorded", party=party, key=key, error=str(error))
         return record
 
     def trouble(self) -> str:
@@ -71,8 +85,8 @@ class Revocations:
         now_s = self._now_s()
         told = [
             f"{each.party} is held out until {datetime.fromtimestamp(each.until_s, UTC):%Y-%m-%d %H:%M:%S} UTC: {each.why}"
-            for each in self._held_out
-            if now_s <= each.until_s
+            for each in self._records.values()
+            if isinstance(each, HeldOutKey) and now_s <= each.until_s
         ]
         return "; ".join(filter(None, [self._not_sent, *told]))
 
@@ -87,18 +101,24 @@ class Revocations:
             ca_file=self._settings.ca_file,
         )
         async with connection as system:
-            await self._send_over(system)
+            await self._push(system, await self._keys.revoked())
 
-    async def _send_over(self, system: Bus) -> None:
+    async def _push(self, system: Bus, more: Mapping[str, RevokedKey | HeldOutKey] = {}) -> None:
         async with self._telling:
             now_s = self._now_s()
-            records = await self._keys.revoked(now_s)
-            self._held_out = [record for record in records.values() if isinstance(record, HeldOutKey)]
-            revoked = {key: record.until_s for key, record in records.items()}
+            newer = {key: each for key, each in more.items() if each.until_s > self._until_s(key)}
+            records = {**self._records, **newer}
+            revoked = {key: each.until_s for key, each in records.items() if now_s <= each.until_s}
             if await push_account_jwt(
                 system, self._authority.account, lambda known: self._authority.account_jwt(known, revoked, now_s)
             ):
                 logger().info("list of revoked keys sent to the server", keys=len(revoked))
+            self._records = records
+            ends_s = (revoked[key] for key in revoked if isinstance(records[key], HeldOutKey))
+            self._next_end_s = min(ends_s, default=math.inf)
+
+    def _until_s(self, key: str) -> int:
+        return self._records[key].until_s if key in self._records else 0
 
     async def keep(self) -> None:
         """Send the revoked keys now, whenever the server may have restarted, at the end of each pause, and at intervals, until
@@ -115,7 +135,7 @@ class Revocations:
             with anyio.move_on_after(_LOOK_AGAIN_S):
                 while self._bus.statistics().get("reconnects", 0) == reconnects and not self._not_sent:
                     await anyio.sleep(_LOOK_AT_CONNECTION_S)
-                    if self._now_s() > min((each.until_s for each in self._held_out), default=math.inf):
+                    if self._now_s() > self._next_end_s:
                         break
                 await anyio.sleep(_LOOK_AT_CONNECTION_S)
 
