@@ -80,7 +80,14 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: those of the last 30 days.
     keep_consumption_bytes: Annotated[int, msgspec.Meta(ge=0)] = 2 * 1024 * 1024 * 1024
 
-    #: File with the keys by which hosts join, readable by its owner only; empty: hosts cannot join by a token.
+    #: Bytes that all connections of one person, node or host together may send to the server in a second. If it sends more for
+    #: some seconds, it is held out for a while. This needs an `authority_file`.
+    most_sent_bytes_per_s: Annotated[int, msgspec.Meta(ge=1024 * 1024)] = 64 * 1024 * 1024
+    #: Messages that all connections of one person, node or host together may send to the server in a second.
+    most_sent_messages_per_s: Annotated[int, msgspec.Meta(ge=1_000)] = 20_000
+    #: Time for which a person, node or host is held out after a flood. It is four times longer after each further flood, up to an hour.
+    flood_pause_ms: Annotated[int, msgspec.Meta(ge=1_000, le=3_600_000)] = 30_000
+    #: File with the keys by which hosts join, readable by its owner only; empty: hosts cannot join by a token, and no flood is ended.
     authority_file: str = ""
     #: Time for which the token of a host can be used.
     token_ms: Annotated[int, msgspec.Meta(ge=1_000, le=86_400_000)] = 600_000

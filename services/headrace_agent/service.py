@@ -57,7 +57,7 @@ from headrace_agent.host.health import HealthCommand
 from headrace_agent.host.incarnation import next_incarnation
 from headrace_agent.host.job_exchange import JobExchange
 from headrace_agent.host.state_folder import claim
-from headrace_agent.job_logs.requests import JobLogs, Readers
+from headrace_agent.job_logs.requests import AnswerRate, JobLogs, Readers
 from headrace_agent.job_spans import JobSpans
 from headrace_agent.runner.protocol import Ended, Run, RunAhead, ToAgent
 from headrace_agent.session_spans import AnsweredTurn
@@ -258,10 +258,11 @@ class Agent:
         """Subscribe to all requests. All subscriptions are in force on return."""
         endpoints = self._runtime.endpoints
         readers = Readers(self._bus, self._runtime.clock, subjects.log_reader(self.node))
-        logs = JobLogs(self._settings.logs(), readers, self._known_attempt, self.engine.held.by_job.__contains__)
+        rate = AnswerRate(self._runtime.clock)
+        logs = JobLogs(self._settings.logs(), readers, rate, self._known_attempt, self.engine.held.by_job.__contains__)
         await endpoints.serve(subjects.user("*", f"job.logs.{self.node}"), ReadLog, CallerKind.USER, logs.on_read)
         refusal_of = self.engine.refusal_of_session
-        sessions = JobSessions(readers, self.runner, _tree(self._settings), refusal_of, self._on_session)
+        sessions = JobSessions(readers, rate, self.runner, _tree(self._settings), refusal_of, self._on_session)
         asked = subjects.user("*", f"job.session.{self.node}")
         await endpoints.serve(asked, SessionTurn, CallerKind.USER, sessions.on_turn, concurrency=TURNS_AT_ONCE)
         asked = subjects.user("*", f"debug.heartbeat.{self.node}")

@@ -11,7 +11,7 @@ from headrace.ids import TreeName, operation_id
 from headrace.runtime.endpoints import Caller
 from headrace.wire.refusals import NotReady, Refusal, WrongState, decode_answer
 from headrace.wire.sessions import LONGEST_TURN_MS, SessionState, SessionTurn
-from headrace_agent.job_logs.requests import Readers
+from headrace_agent.job_logs.requests import AnswerRate, Readers
 from headrace_agent.session_spans import AnsweredTurn
 from headrace_agent.to_runner.link import RunnerLink
 
@@ -30,6 +30,7 @@ class JobSessions:
     def __init__(
         self,
         readers: Readers,
+        rate: AnswerRate,
         runner: RunnerLink,
         tree: TreeName,
         refusal_of: Callable[[str], Refusal | None],
@@ -37,6 +38,7 @@ class JobSessions:
     ) -> None:
         """`refusal_of` refuses a session that cannot be recorded now. `note` records a turn that was answered."""
         self._readers = readers
+        self._rate = rate
         self._runner = runner
         self._tree = tree
         self._refusal_of = refusal_of
@@ -59,4 +61,5 @@ class JobSessions:
         state = decode_answer(answer, SessionState)
         if isinstance(state, SessionState):
             self._note(AnsweredTurn(turn, caller.name, state.ended or turn.hang_up))
+        await self._rate.wait(len(answer))
         return answer

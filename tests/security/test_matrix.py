@@ -116,7 +116,7 @@ PROMISED: Final = (
     Promise(f"{SERVICES} node", "allocator", ["_INBOX.service.allocator.>"]),
     Promise(f"{SERVICES} node", "integral", ["_INBOX.service.integral.>"]),
     Promise("", "provisioner", ["_INBOX.service.provisioner.>"]),
-    Promise("", "system", ["_INBOX.service.operator.>"]),
+    Promise("", "system watcher", ["_INBOX.service.operator.>"]),
     # Discovery of services.
     Promise("", SERVICES, ["$SRV.>"]),
     Promise("", "node", ["$SRV.PING"]),
@@ -124,7 +124,9 @@ PROMISED: Final = (
     Promise("provisioner", "", [f"$JS.API.STREAM.{verb}.*" for verb in ("INFO", "CREATE", "UPDATE")]),
     Promise("provisioner", "", ["$JS.API.STREAM.NAMES"]),
     # Who may enter is told to the server by two users of its own account, for the one account of the cluster.
-    Promise("system", "", [f"$SYS.REQ.ACCOUNT.{{account}}.CLAIMS.{verb}" for verb in ("UPDATE", "LOOKUP")]),
+    Promise("system watcher", "", [f"$SYS.REQ.ACCOUNT.{{account}}.CLAIMS.{verb}" for verb in ("UPDATE", "LOOKUP")]),
+    # Admission also reads what the connections of the account send.
+    Promise("watcher", "", [f"$SYS.REQ.ACCOUNT.{{account}}.{verb}" for verb in ("STATZ", "CONNZ")]),
 )
 
 
@@ -192,7 +194,12 @@ BESIDE: Final = (
         for verb in ("PING", "PING.CONNZ", "PING.JSZ", "PING.VARZ", "X.RELOAD", "X.KICK", "X.LDM")
     ),
     *("$SYS.REQ.ACCOUNT.PING.CONNZ", "$SYS.REQ.ACCOUNT.{account}.CONNZ", "$SYS.REQ.ACCOUNT.{account}.SUBSZ"),
-    *("$SYS.REQ.ACCOUNT.{account}.INFO", "$SYS.REQ.ACCOUNT.X.CLAIMS.UPDATE", "$SYS.REQ.ACCOUNT.X.CLAIMS.LOOKUP"),
+    *(
+        "$SYS.REQ.ACCOUNT.{account}.INFO",
+        "$SYS.REQ.ACCOUNT.X.CONNZ",
+        "$SYS.REQ.ACCOUNT.X.CLAIMS.UPDATE",
+        "$SYS.REQ.ACCOUNT.X.CLAIMS.LOOKUP",
+    ),
     *(f"$SYS.REQ.CLAIMS.{verb}" for verb in ("UPDATE", "DELETE", "LIST", "PACK")),
     *(
         "$SYS.REQ.USER.INFO",
@@ -283,7 +290,7 @@ def holders(cluster: Cluster) -> dict[str, Holder]:
     found["provisioner"] = Holder("provisioner", cluster.issued("provisioner/credential"), {})
     account = {"account": cluster.account_authority().account}
     found["operator"] = Holder("system", cluster.issued("authority/credential"), account)
-    found["admission of the system"] = Holder("system", cluster.account_authority().system, account)
+    found["admission of the system"] = Holder("watcher", cluster.account_authority().system, account)
     return found
 
 
@@ -404,7 +411,7 @@ def test_below_a_star_at_the_end_of_a_right_stands_no_subject(kind: str) -> None
 
 def test_every_kind_of_credential_is_tried(holders: Mapping[str, Holder]) -> None:
     kinds = {"person" if kind is PartyKind.PERSON else kind.value for kind in PartyKind}
-    assert {holder.kind for holder in holders.values()} == kinds | {"program", "reader", "system"}
+    assert {holder.kind for holder in holders.values()} == kinds | {"program", "reader", "system", "watcher"}
 
 
 NAMES: Final = (

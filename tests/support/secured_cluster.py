@@ -8,7 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from pathlib import Path
 
 import anyio
@@ -190,6 +196,19 @@ class WholeCluster(Cluster):
 
     processes: Mapping[str, subprocess.Popen[str]]
 
+    def agent(self, node: str) -> AbstractContextManager[subprocess.Popen[str]]:
+        """The agent of a node, which finds the runner of the agent before."""
+        own = self.folder / "client" / "nodes" / node
+        environment = {
+            "HEADRACE_AGENT_CREDENTIAL_FILE": str(own / "credential"),
+            "HEADRACE_AGENT_CA_FILE": self.ca_file,
+            "HEADRACE_AGENT_STATE_FOLDER": str(self.path / "state"),
+            "HEADRACE_AGENT_USERS": "agent",
+            "HEADRACE_AGENT_CPU": "4",
+            "HEADRACE_AGENT_MEMORY": "4G",
+        }
+        return self.process("agent", own / "settings.toml", environment)
+
     @asynccontextmanager
     async def client(self, person: str) -> AsyncIterator[Client]:
         """A client of a person."""
@@ -213,26 +232,21 @@ class WholeCluster(Cluster):
 
 @contextmanager
 def whole_cluster(
-    path: Path, *, nodes: Sequence[str], people: Sequence[str], administrators: str
+    path: Path,
+    *,
+    nodes: Sequence[str],
+    people: Sequence[str],
+    administrators: str,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[WholeCluster]:
-    """Starts all of it, and returns once every service serves and the first node is enrolled."""
+    """Starts all of it, and returns once every service serves and the first node is enrolled. `environment` is for the services."""
     cluster = WholeCluster(path, nodes=nodes, people=people, administrators=administrators)
-    state = path / "state"
-    agent_settings = {
-        "HEADRACE_AGENT_CREDENTIAL_FILE": str(cluster.folder / "client" / "nodes" / nodes[0] / "credential"),
-        "HEADRACE_AGENT_CA_FILE": cluster.ca_file,
-        "HEADRACE_AGENT_STATE_FOLDER": str(state),
-        "HEADRACE_AGENT_USERS": "agent",
-        "HEADRACE_AGENT_CPU": "4",
-        "HEADRACE_AGENT_MEMORY": "4G",
-    }
     with ExitStack() as stack:
-        stack.callback(end_runner, state)
+        stack.callback(end_runner, path / "state")
         stack.enter_context(Server(cluster.folder))
         anyio.run(cluster.provision)
-        processes = {name: stack.enter_context(cluster.process(name)) for name in SERVICES}
-        settings = cluster.folder / "client" / "nodes" / nodes[0] / "settings.toml"
-        processes["agent"] = stack.enter_context(cluster.process("agent", settings, agent_settings))
+        processes = {name: stack.enter_context(cluster.process(name, environment=environment)) for name in SERVICES}
+        processes["agent"] = stack.enter_context(cluster.agent(nodes[0]))
         cluster.processes = processes
         anyio.run(_until_all_serve, cluster, nodes[0])
         yield cluster

@@ -73,4 +73,4 @@ def test_each_alert_says_what_is_wrong() -> None:
 def test_whatever_stops_work_or_recording_has_an_alert() -> None:
     alerts = {rule["alert"] for rule in RULES}
 
-    assert {"NodeOffline", "NothingRecorded", "AppendsInDoubt", "CheckpointsFailed"} <= alerts
+    assert {"NodeOffline", "NothingRecorded", "AppendsInDoubt", "CheckpointsFailed", "FloodEnded"} <= alerts

@@ -1,7 +1,8 @@
-"""The bucket of public keys: tokens, each of which lets one host join, tokens of persons, and revoked keys."""
+"""The bucket of public keys: tokens, each of which lets one host join, tokens of persons, revoked keys, and keys that are held out."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,6 +17,11 @@ from headrace.wire.refusals import Exists, NotFound, WrongState
 
 #: Milliseconds for which a token is kept after its expiry, so that an expired token can be distinguished from an unknown token.
 _TOKEN_KEPT_MS: Final = 86_400_000
+#: Upper bound in seconds to which pauses grow, the factor from one pause to the next, and the seconds after a pause within which a
+#: flood makes the next pause longer.
+_LONGEST_PAUSE_S: Final = 3_600
+_PAUSES_GROW: Final = 4
+_REMEMBERED_S: Final = 3_600
 
 
 class Token(msgspec.Struct, frozen=True, tag="token"):
@@ -40,6 +46,11 @@ class PersonToken(msgspec.Struct, frozen=True, tag="person"):
     #: Public key of the credential with which the person made the token. When that key is revoked, so is the token.
     own_key: PublicKey
 
+    @property
+    def revoked(self) -> RevokedKey:
+        """The record that replaces the token when it is revoked. It lasts until the token would have expired."""
+        return RevokedKey(NodeName(""), self.expires_at_ms // 1000 + 1, self.user)
+
 
 class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
     """A revoked key of a node or of a token, as JSON in the bucket under that key."""
@@ -53,11 +64,30 @@ class RevokedKey(msgspec.Struct, frozen=True, tag="revoked"):
     user: UserName = UserName("")
 
 
-Record = Token | PersonToken | RevokedKey
+class HeldOutKey(msgspec.Struct, frozen=True, tag="held_out"):
+    """A key that is revoked for a pause, as JSON in the bucket under that key. A join token under the key is lost."""
+
+    #: Kind and name of the holder, such as `user anna`.
+    party: str
+    why: str
+    #: Unix time in seconds at which the pause ends.
+    until_s: int
+    pause_s: int
+
+
+Record = Token | PersonToken | RevokedKey | HeldOutKey
+
+
+def next_pause(known: Record | None, party: str, why: str, *, first_s: int, now_s: int) -> HeldOutKey:
+    """Return the record of a pause that begins now: longer than the pause before, if that was not long ago."""
+    pause_s = first_s
+    if isinstance(known, HeldOutKey) and now_s <= known.until_s + _REMEMBERED_S:
+        pause_s = max(first_s, min(_LONGEST_PAUSE_S, _PAUSES_GROW * known.pause_s))
+    return HeldOutKey(party, why, now_s + pause_s, pause_s)
 
 
 class Keys:
-    """Tokens and revoked keys. All methods raise `BusError`."""
+    """Tokens, revoked keys and keys that are held out. All methods raise `BusError`."""
 
     def __init__(self, bucket: KeyValue) -> None:
         self._bucket = bucket
@@ -109,6 +139,21 @@ class Keys:
         """Store a person's token. Raises `WrongRevision` if the key is known."""
         await self._bucket.update(key, msgspec.json.encode(token), 0)
 
+    async def hold_out(self, key: str, record: HeldOutKey) -> None:
+        """Record that a key is held out, unless it is revoked. The token of a person is revoked for good instead."""
+        while True:
+            entry = await self._bucket.get(key)
+            match _read(entry):
+                case RevokedKey():
+                    return
+                case PersonToken() as token:
+                    data = msgspec.json.encode(token.revoked)
+                case _:
+                    data = msgspec.json.encode(record)
+            with contextlib.suppress(WrongRevision):
+                await self._bucket.update(key, data, entry.revision if entry else 0)
+                return
+
     async def forget_expired(self, now_ms: int) -> None:
         """Delete the tokens and revocations that are not needed any more."""
         for key, entry in (await self._bucket.entries()).items():
@@ -117,17 +162,21 @@ class Keys:
 
 
 def revoked_in(records: Mapping[str, Record], gone: Mapping[str, int]) -> dict[str, int]:
-    """Return the revoked keys, each with the Unix time in seconds up to which it is revoked.
+    """Return the revoked keys and the keys that are held out, each with the Unix time in seconds up to which it is revoked.
 
-    `gone` are the keys that the server revokes: with the key of a person's credential go the tokens that were made with it.
+    `gone` are the keys that the server revokes: with the key of a person's credential go the tokens that were made with it. They stay
+    while the person is only held out.
     """
     found = {}
     for key, record in records.items():
         match record:
-            case RevokedKey(until_s=until_s):
+            case RevokedKey(until_s=until_s) | HeldOutKey(until_s=until_s):
                 found[key] = until_s
-            case PersonToken() if gone.get(record.own_key, 0) * 1000 >= record.created_at_ms:
-                found[key] = record.expires_at_ms // 1000 + 1
+            case PersonToken():
+                until_s, holder = gone.get(record.own_key, 0), records.get(record.own_key)
+                is_pause = isinstance(holder, HeldOutKey) and until_s <= holder.until_s
+                if not is_pause and until_s * 1000 >= record.created_at_ms:
+                    found[key] = record.revoked.until_s
             case _:
                 pass
     return found
@@ -141,6 +190,8 @@ def _is_over(record: Record | None, now_ms: int) -> bool:
             return end_ms < now_ms
         case RevokedKey(until_s=end_s):
             return end_s * 1000 < now_ms
+        case HeldOutKey(until_s=end_s):
+            return (end_s + _REMEMBERED_S) * 1000 < now_ms
         case None:
             return False
 

@@ -24,6 +24,7 @@ from headrace.wire.access_tokens import CreateToken, ListTokens, RevokeToken
 from headrace.wire.joining import Join, MakeToken, Renew
 from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, NodeRecord
 from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState, not_allowed
+from headrace_admission.floods.flood_watch import FloodWatch, floods_ended
 from headrace_admission.nodes.drains import Drains
 from headrace_admission.nodes.enrolment import GivingUp, change_node, enrol
 from headrace_admission.nodes.join_tokens import Keys
@@ -62,6 +63,7 @@ class NodeRequests:
     _drains: Drains
     _joining: Joining | None = None
     _tokens: PersonTokens | None = None
+    _floods: FloodWatch | None = None
 
     def __init__(self, runtime: Runtime[AdmissionSettings], person: Callable[[str], Awaitable[Person]]) -> None:
         self._runtime = runtime
@@ -76,6 +78,7 @@ class NodeRequests:
         self._drains = Drains(self._nodes)
         await self._drains.read()
         runtime.tasks.start_soon(self._keep_drains)
+        runtime.presence.watches(str, lambda: [floods_ended(self._floods)])
         authority = read_authority(runtime.settings)
         if authority is None:
             return
@@ -83,8 +86,11 @@ class NodeRequests:
         revocations = Revocations(runtime.bus, keys, runtime.settings, runtime.clock, authority)
         self._joining = Joining(self._nodes, keys, revocations, authority, runtime.settings)
         self._tokens = PersonTokens(keys, revocations, authority)
-        runtime.presence.watches(lambda: revocations.trouble)
+        runtime.presence.watches(revocations.trouble)
         runtime.tasks.start_soon(revocations.keep)
+        self._floods = FloodWatch(runtime.settings, runtime.clock, authority, revocations)
+        runtime.presence.watches(self._floods.trouble)
+        runtime.tasks.start_soon(self._floods.keep)
 
     async def serve(self) -> None:
         """Serve the requests. Raises `BusError`."""

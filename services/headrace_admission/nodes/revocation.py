@@ -1,20 +1,32 @@
-"""Revoked keys of nodes and of tokens. They are stored in the bucket of keys, and the server closes their connections."""
+"""Revoked keys of nodes and of tokens, and keys that are held out for a pause. They are stored in the bucket of keys, and the server
+closes their connections.
+"""
 
 from __future__ import annotations
 
+import math
+from datetime import UTC, datetime
 from typing import Final
 
 import anyio
 
 from headrace.access import jwt
 from headrace.access.account_authority import OPERATOR_INBOX, AccountAuthority
-from headrace.bus import Bus, connect
+from headrace.bus import Bus, BusError, connect
 from headrace.bus.account_jwt import push_account_jwt
 from headrace.errors import HeadraceError
 from headrace.ids import NodeName
 from headrace.obs.logging import logger
 from headrace.runtime.clock import Clock
-from headrace_admission.nodes.join_tokens import Keys, PersonToken, RevokedKey, revoked_in
+from headrace_admission.nodes.join_tokens import (
+    HeldOutKey,
+    Keys,
+    PersonToken,
+    Record,
+    RevokedKey,
+    next_pause,
+    revoked_in,
+)
 from headrace_admission.settings import AdmissionSettings
 
 _CONNECT_S: Final = 2.0
@@ -28,7 +40,11 @@ _REVOKED_S: Final = 367 * 86_400
 
 
 class Revocations:
-    """Sends the revoked keys to the server. It only adds to the server's revocations, so none is undone."""
+    """Sends the revoked keys to the server. It only adds to the server's revocations, and leaves out those whose time has passed.
+
+    A server compares the time of a revocation with the time at which a JWT was signed. So a key whose pause is over is let in when the
+    server has an account JWT without the key.
+    """
 
     def __init__(
         self, bus: Bus, keys: Keys, settings: AdmissionSettings, clock: Clock, authority: AccountAuthority
@@ -41,7 +57,13 @@ class Revocations:
         #: Serializes updates: each reads the server's revocations and writes them before the next update reads.
         self._telling = anyio.Lock()
         #: Why the server does not have all revoked keys; empty: it has them.
-        self.trouble = ""
+        self._not_sent = ""
+        #: The records of the bucket when they were last read.
+        self._records: dict[str, Record] = {}
+        #: Pauses that this process has begun and that last, whether they were recorded or not.
+        self._pauses: dict[str, HeldOutKey] = {}
+        #: Unix time in seconds at which the first of the present pauses ends.
+        self._next_end_s = math.inf
 
     async def revoke(self, node: NodeName, key: str) -> None:
         """Revoke a node's key and end its connection. Raises `BusError`. If the key was stored but not sent, `keep` sends it later."""
@@ -49,12 +71,43 @@ class Revocations:
 
     async def revoke_token(self, key: str, token: PersonToken) -> None:
         """Revoke a person's token and end its connections. Raises `BusError`, as `revoke`."""
-        await self._revoke(key, RevokedKey(NodeName(""), token.expires_at_ms // 1000 + 1, token.user))
+        await self._revoke(key, token.revoked)
 
     async def _revoke(self, key: str, revoked: RevokedKey) -> None:
         await self._keys.revoke(key, revoked)
         logger().info("key revoked", node=revoked.node, user=revoked.user, key=key)
         await self.send()
+
+    async def hold_out(self, system: Bus, key: str, party: str, why: str) -> HeldOutKey | None:
+        """End the connections of a key, and let it in again after a pause. Return None if it is not let in anyway. Raises `BusError`.
+
+        `system` is a connection of the server's system account: in a flood it can take minutes to open one.
+        """
+        now_s = self._now_s()
+        known = self._known().get(key)
+        if isinstance(known, RevokedKey | HeldOutKey) and now_s <= known.until_s:
+            await self._push(system)
+            return None
+        record = next_pause(known, party, why, first_s=self._settings.flood_pause_ms // 1000, now_s=now_s)
+        # The server is told first, since in a flood the bucket answers late. The pause also ends if it was not recorded: each update
+        # leaves out revocations whose time has passed.
+        self._pauses[key] = record
+        await self._push(system)
+        try:
+            await self._keys.hold_out(key, record)
+        except BusError as error:
+            logger().warning("key that is held out not recorded", party=party, key=key, error=str(error))
+        return record
+
+    def trouble(self) -> str:
+        """Return why the server does not have all revoked keys, and who is held out."""
+        now_s = self._now_s()
+        told = [
+            f"{each.party} is held out until {datetime.fromtimestamp(each.until_s, UTC):%Y-%m-%d %H:%M:%S} UTC: {each.why}"
+            for each in self._known().values()
+            if isinstance(each, HeldOutKey) and now_s <= each.until_s
+        ]
+        return "; ".join(filter(None, [self._not_sent, *told]))
 
     async def send(self) -> None:
         """Send all revoked keys to the server. Raises `BusError`."""
@@ -66,30 +119,48 @@ class Revocations:
             connect_timeout_s=_CONNECT_S,
             ca_file=self._settings.ca_file,
         )
-        async with self._telling, connection as system:
-            records = await self._keys.records()
+        async with connection as system:
+            self._records = await self._keys.records()
+            await self._push(system)
+
+    async def _push(self, system: Bus) -> None:
+        async with self._telling:
             now_s = self._now_s()
+            self._pauses = {key: each for key, each in self._pauses.items() if now_s <= each.until_s}
+            records = self._known()
 
             def next_jwt(known: str) -> str | None:
                 revoked = revoked_in(records, jwt.revoked_by(jwt.claims_of(known)))
-                return self._authority.account_jwt(known, revoked, now_s)
+                lasting = {key: until_s for key, until_s in revoked.items() if now_s <= until_s}
+                return self._authority.account_jwt(known, lasting, now_s)
 
             if await push_account_jwt(system, self._authority.account, next_jwt):
                 logger().info("list of revoked keys sent to the server")
+            pauses = (each.until_s for each in records.values() if isinstance(each, HeldOutKey))
+            self._next_end_s = min((until_s for until_s in pauses if now_s <= until_s), default=math.inf)
+
+    def _known(self) -> dict[str, Record]:
+        """Return the records, with the pauses that this process has begun. A revocation counts more than a pause."""
+        pauses = {key: each for key, each in self._pauses.items() if not isinstance(self._records.get(key), RevokedKey)}
+        return {**self._records, **pauses}
 
     async def keep(self) -> None:
-        """Send the revoked keys now, whenever the server may have restarted, and at intervals, until cancelled."""
+        """Send the revoked keys now, whenever the server may have restarted, at the end of each pause, and at intervals, until
+        cancelled.
+        """
         while True:
             reconnects = self._bus.statistics().get("reconnects", 0)
             try:
                 await self.send()
-                self.trouble = ""
+                self._not_sent = ""
             except (HeadraceError, OSError) as error:
-                self.trouble = f"the server did not get the list of revoked keys: {error}"
+                self._not_sent = f"the server did not get the list of revoked keys: {error}"
                 logger().warning("list of revoked keys not sent to the server", error=str(error))
             with anyio.move_on_after(_LOOK_AGAIN_S):
-                while self._bus.statistics().get("reconnects", 0) == reconnects and not self.trouble:  # noqa: ASYNC110
+                while self._bus.statistics().get("reconnects", 0) == reconnects and not self._not_sent:
                     await anyio.sleep(_LOOK_AT_CONNECTION_S)
+                    if self._now_s() > self._next_end_s:
+                        break
                 await anyio.sleep(_LOOK_AT_CONNECTION_S)
 
     def _now_s(self) -> int:

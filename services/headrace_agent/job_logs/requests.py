@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import anyio
 import anyio.to_thread
 
 from headrace.bus import Bus, BusError
@@ -27,6 +28,8 @@ _HOLDS_S: Final = 0.5
 #: Seconds for which a permission to read is reused while admission does not answer, for example while a standby takes over.
 _HOLDS_UNANSWERED_S: Final = 10.0
 _MOST_SAID: Final = 10_000
+#: Bytes of output that people read from this node in a second. This is half of what a node may send before admission holds it out.
+_MOST_READ_BYTES_PER_S: Final = 32 * 1024 * 1024
 
 
 class Readers:
@@ -67,6 +70,21 @@ class Readers:
         return refusal
 
 
+class AnswerRate:
+    """Delays the answers that contain output of jobs, so that no reader can have this node held out for a flood."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._free_at_s = 0.0
+
+    async def wait(self, answer_bytes: int) -> None:
+        """Wait until an answer of this size may be sent."""
+        now_s = self._clock.steady_s()
+        wait_s = max(0.0, self._free_at_s - now_s)
+        self._free_at_s = now_s + wait_s + answer_bytes / _MOST_READ_BYTES_PER_S
+        await anyio.sleep(wait_s)
+
+
 class JobLogs:
     """Answers requests for logs.
 
@@ -77,11 +95,13 @@ class JobLogs:
         self,
         folder: str,
         readers: Readers,
+        rate: AnswerRate,
         known_attempt: Callable[[str, int], int | None],
         runs: Callable[[JobKey], bool],
     ) -> None:
         self._folder = folder
         self._readers = readers
+        self._rate = rate
         self._known_attempt = known_attempt
         self._runs = runs
 
@@ -91,7 +111,9 @@ class JobLogs:
             return refusal
         known = self._known_attempt(request.operation, request.index)
         try:
-            return await anyio.to_thread.run_sync(partial(self._read, request, known))
+            answer = await anyio.to_thread.run_sync(partial(self._read, request, known))
+            await self._rate.wait(len(answer.data) if isinstance(answer, LogChunk) else 0)
+            return answer
         except BadInput as error:
             return BadRequest(place=error.place, value=shortened(str(error.value)), expected=error.expected)
         except OSError as error:

@@ -23,9 +23,11 @@ from headrace.access import jwt
 from headrace.access.account_authority import (
     OPERATOR_INBOX,
     AccountAuthority,
+    connections_subject,
     jwt_lookup_subject,
     jwt_update_subject,
     next_jwt,
+    received_subject,
 )
 from headrace.access.key_credential import KeyCredential, read_key_credential
 from headrace.access.nkeys import SECRET_BYTES, KeyKind, SigningKey
@@ -132,7 +134,7 @@ class Operator:
             account=self._account.public,
             account_seed=self._account_signing.seed,
             operator_seed=self._operator_signing.seed,
-            system=self._issue_system(_ADMISSION, "admission"),
+            system=self._issue_system(_ADMISSION, "admission", received_subject, connections_subject),
         )
 
     def finish(self) -> None:
@@ -192,9 +194,11 @@ class Operator:
         except FileNotFoundError:
             raise BadInput(str(file), "(nothing)", "the account JWT that `headrace cluster init` wrote") from None
 
-    def _issue_system(self, file: str, name: str) -> KeyCredential:
-        """Return the credential of a user in the server's system account, who may look up and update the account JWT."""
-        rights = (jwt_update_subject(self._account.public), jwt_lookup_subject(self._account.public))
+    def _issue_system(self, file: str, name: str, *more: Callable[[str], str]) -> KeyCredential:
+        """Return the credential of a user in the server's system account, who may look up and update the account JWT, and
+        publish on `more` subjects of the account.
+        """
+        rights = tuple(of(self._account.public) for of in (jwt_update_subject, jwt_lookup_subject, *more))
         return self._issue(
             self._folder / file, self._system, lambda key: jwt.system_claims(key.public, name, rights, OPERATOR_INBOX)
         )[1]

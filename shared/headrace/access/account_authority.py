@@ -2,8 +2,8 @@
 
 A user's JWT is signed by a signing key of the account. The account's JWT lists the revocations, and a server accepts
 it only with the signature of an operator's key. So the authority has a signing key of the operator, too. A user of the
-server's system account sends the account's JWT to the server. This user may send JWTs for this one account only: even with all
-these keys nobody can change another account, or read what the server reports about itself.
+server's system account sends the account's JWT to the server. This user may send JWTs for this one account only, and read
+what the servers report about it: even with all these keys nobody can change another account, or read what the server reports about itself.
 """
 
 from __future__ import annotations
@@ -55,14 +55,16 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
     def account_jwt(self, known: str, revoked: Mapping[str, int], now_s: int) -> str | None:
         """Return a signed JWT of the account that also revokes these keys, or None if the `known` JWT needs no change.
 
-        Revocations in `known` are left out if their time has passed: all JWTs for these keys have expired by then.
+        Revocations are left out if their time has passed: all JWTs for these keys have expired by then, or the pause of these
+        keys is over.
         """
         claims = jwt.claims_of(known)
-        lasting = {key: until_s for key, until_s in jwt.revoked_by(claims).items() if until_s >= now_s}
-        if lasting == {**lasting, **revoked} == dict(jwt.revoked_by(claims)):
+        added = jwt.with_revoked(claims, revoked)
+        lasting = {key: until_s for key, until_s in jwt.revoked_by(added).items() if until_s >= now_s}
+        if lasting == dict(jwt.revoked_by(claims)):
             return None
-        base = {**claims, "nats": {**claims["nats"], "revocations": lasting}}
-        return next_jwt(SigningKey.from_seed(self.operator_seed), known, jwt.with_revoked(base, revoked), now_s)
+        wanted = {**claims, "nats": {**claims["nats"], "revocations": lasting}}
+        return next_jwt(SigningKey.from_seed(self.operator_seed), known, wanted, now_s)
 
     def __repr__(self) -> str:
         return f"AccountAuthority({self.account}, ...)"
@@ -94,3 +96,13 @@ def jwt_update_subject(account: str) -> str:
 def jwt_lookup_subject(account: str) -> str:
     """Return the subject on which the server returns the JWT of an account."""
     return f"$SYS.REQ.ACCOUNT.{account}.CLAIMS.LOOKUP"
+
+
+def received_subject(account: str) -> str:
+    """Return the subject on which each server returns how much it received from the connections of an account."""
+    return f"$SYS.REQ.ACCOUNT.{account}.STATZ"
+
+
+def connections_subject(account: str) -> str:
+    """Return the subject on which each server returns the connections of an account."""
+    return f"$SYS.REQ.ACCOUNT.{account}.CONNZ"

@@ -50,9 +50,10 @@ def account_claims(
 
 
 def with_revoked(account: JwtClaims, revoked: Mapping[str, int]) -> JwtClaims:
-    """Return the claims of an account with these revocations added to the revocations in them."""
-    nats = account["nats"]
-    return {**account, "nats": {**nats, "revocations": dict(sorted({**revoked_by(account), **revoked}.items()))}}
+    """Return the claims of an account with these revocations added to the revocations in them. The later time of a key counts."""
+    known = revoked_by(account)
+    merged = {key: max(known.get(key, 0), revoked.get(key, 0)) for key in sorted({*known, *revoked})}
+    return {**account, "nats": {**account["nats"], "revocations": merged}}
 
 
 def revoked_by(account: JwtClaims) -> Mapping[str, int]:

@@ -29,6 +29,11 @@ _OUTSTANDING_PINGS = 2
 #: Seconds that one attempt at one server may take.
 _ATTEMPT_TIMEOUT_S = 2
 _FIRST_DELAY_S = 0.1
+#: The server does not tell why it refuses a credential.
+_WHY_REFUSED = (
+    "it is unknown, expired or revoked, or it is held out for a while because it sent too much: an administrator sees it in "
+    "`headrace service list`"
+)
 #: Bytes that nats-py may hold unsent. `Outgoing` stops senders far below this bound, since nats-py swallows a cancellation
 #: while it waits for free space itself.
 _PENDING_BYTES = 16 * 1024 * 1024
@@ -182,7 +187,7 @@ def _failure(
 ) -> CredentialRefused | ServerNotTrusted | NotConnected:
     """Return the error for a connection that could not be made."""
     if hooks.refusal:
-        return CredentialRefused(f"the server refuses the credential: {hooks.refusal}")
+        return CredentialRefused(f"the server refuses the credential: {hooks.refusal}; {_WHY_REFUSED}")
     if len(hooks.distrust) >= hooks.most_distrusted:
         return ServerNotTrusted(_distrust(hooks.distrust[-1], access.ca_file))
     where = ", ".join(access.urls)

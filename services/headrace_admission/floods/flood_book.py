@@ -1,0 +1,179 @@
+"""Which parties send more than the bounds, from what the servers have counted.
+
+Each party has a level in seconds: it rises by the time for which the bound would allow what the party sent, and falls by
+the time that passes. A party floods while its level is higher than `BURST_S`. So a party may always send as much as the bound
+and may send bursts, and it gains nothing by sending in pulses.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from headrace.access.jwt import claims_of
+from headrace.access.routes import PartyKind
+from headrace.errors import BadInput
+
+#: Seconds: a party may send as much at once as its bound allows in this time.
+BURST_S: Final = 4.0
+#: Seconds for which the connections are looked at after the servers last received more than one party may send.
+WATCHED_S: Final = 30.0
+_SHORTEST_S: Final = 0.1
+#: Part of its bound up to which the connections of one JWT are left out, since reading thousands of JWTs would take long.
+_NEGLIGIBLE: Final = 0.01
+_BOUNDED: Final = {kind.value for kind in (PartyKind.PERSON, PartyKind.NODE, PartyKind.HOST)}
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """What all connections of one party together may send in a second."""
+
+    bytes_per_s: int
+    messages_per_s: int
+
+
+class Received(msgspec.Struct, frozen=True):
+    """What a server received."""
+
+    msgs: int = 0
+    bytes: int = 0
+
+
+class Connection(msgspec.Struct, frozen=True):
+    """A connection in the list of a server, open or closed."""
+
+    #: Number of the connection at its server. Later connections have higher numbers.
+    cid: int
+    in_msgs: int = 0
+    in_bytes: int = 0
+    #: JWT that the server has verified. Other fields with the name or the key of a user are what the client claims.
+    jwt: str = ""
+
+
+class Flood(msgspec.Struct, frozen=True):
+    """What a party sent since the last look."""
+
+    #: Kind and name of the party, such as `user anna`.
+    party: str
+    #: The keys with which the party sent: its own key, and keys of its tokens.
+    keys: list[str]
+    bytes_per_s: int
+    messages_per_s: int
+    connections: int
+
+
+class FloodBook:
+    """What the servers had counted at the last look, and the level of each party."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+        self._received: Mapping[str, Received] = {}
+        self._received_s = 0.0
+        self._watched_until_s = 0.0
+        self._looked_s = 0.0
+        #: The connections at the last look, each under the id of its server and its number.
+        self._counted: dict[tuple[str, int], Connection] = {}
+        #: Highest number of a connection that each server has listed.
+        self._last_cids: dict[str, int] = {}
+        self._levels_s: dict[str, float] = {}
+
+    def is_watching(self, now_s: float) -> bool:
+        """Return True if the connections must be looked at: some party may send too much."""
+        return now_s <= self._watched_until_s
+
+    def on_received(self, received: Mapping[str, Received], now_s: float) -> None:
+        """Take what each server has received until now. It decides whether the connections must be looked at."""
+        passed_s, self._received_s = max(_SHORTEST_S, now_s - self._received_s), now_s
+        more = [(count, self._received[server]) for server, count in received.items() if server in self._received]
+        self._received = received
+        messages = sum(now.msgs - before.msgs for now, before in more)
+        self._watch_if_much(
+            self._allowed_s(messages, sum(now.bytes - before.bytes for now, before in more)), passed_s, now_s
+        )
+        if not self.is_watching(now_s):
+            self._counted, self._last_cids, self._levels_s = {}, {}, {}
+
+    def look(self, lists: Mapping[str, Sequence[Connection]], now_s: float) -> list[Flood]:
+        """Take what each server has counted for each connection until now. Return the floods."""
+        passed_s, self._looked_s = max(_SHORTEST_S, now_s - self._looked_s), now_s
+        sent: dict[str, list[Connection]] = defaultdict(list)
+        for server, connections in lists.items():
+            for connection in connections:
+                if (more := self._since_last_look(server, connection)) is not None:
+                    sent[connection.jwt].append(more)
+        listed = [each for own in sent.values() for each in own]
+        self._watch_if_much(self._allowed_s_for(listed), passed_s, now_s)
+        self._counted = {(server, each.cid): each for server, own in lists.items() for each in own}
+        for server, number in self._counted:
+            self._last_cids[server] = max(number, self._last_cids.get(server, 0))
+        floods = _floods({jwt: own for jwt, own in sent.items() if self._matters(own, passed_s)}, passed_s)
+        self._levels_s = {
+            party: level_s
+            for party in self._levels_s.keys() | floods.keys()
+            if (level_s := self._level_s(party, floods.get(party), passed_s)) > 0
+        }
+        return [flood for party, flood in floods.items() if self._levels_s.get(party, 0) > BURST_S]
+
+    def _since_last_look(self, server: str, connection: Connection) -> Connection | None:
+        """Return the connection with what it sent since the last look. None if that is not known."""
+        before = self._counted.get((server, connection.cid))
+        if before is None:
+            # A connection that was not in the last list is new, or it is old and was not among the listed ones.
+            is_new = server in self._last_cids and connection.cid > self._last_cids[server]
+            return connection if is_new else None
+        in_msgs, in_bytes = connection.in_msgs - before.in_msgs, connection.in_bytes - before.in_bytes
+        return msgspec.structs.replace(connection, in_msgs=in_msgs, in_bytes=in_bytes)
+
+    def _matters(self, sent: Sequence[Connection], passed_s: float) -> bool:
+        return self._allowed_s_for(sent) > _NEGLIGIBLE * passed_s
+
+    def _watch_if_much(self, allowed_s: float, passed_s: float, now_s: float) -> None:
+        if allowed_s > passed_s:
+            self._watched_until_s = now_s + WATCHED_S
+
+    def _level_s(self, party: str, flood: Flood | None, passed_s: float) -> float:
+        more_s = 0.0 if flood is None else self._allowed_s(flood.messages_per_s, flood.bytes_per_s) * passed_s
+        # With the upper bound a party is not ahead by minutes of a flood that was ended long ago.
+        return min(2 * BURST_S, self._levels_s.get(party, 0.0) + more_s - passed_s)
+
+    def _allowed_s_for(self, sent: Sequence[Connection]) -> float:
+        return self._allowed_s(sum(each.in_msgs for each in sent), sum(each.in_bytes for each in sent))
+
+    def _allowed_s(self, messages: float, sent_bytes: float) -> float:
+        """Return the seconds in which a party may send this much."""
+        return max(messages / self._bounds.messages_per_s, sent_bytes / self._bounds.bytes_per_s)
+
+
+def _floods(sent: Mapping[str, Sequence[Connection]], passed_s: float) -> dict[str, Flood]:
+    """Return what each bounded party sent, by its kind and name. `sent` has the connections of each JWT."""
+    connections: dict[str, list[Connection]] = defaultdict(list)
+    keys: dict[str, list[str]] = defaultdict(list)
+    for jwt, own in sent.items():
+        if (named := bounded_party(jwt)) is not None:
+            key, party = named
+            connections[party] += own
+            if key not in keys[party]:
+                keys[party].append(key)
+    return {
+        party: Flood(
+            party,
+            keys[party],
+            int(sum(each.in_bytes for each in own) / passed_s),
+            int(sum(each.in_msgs for each in own) / passed_s),
+            len(own),
+        )
+        for party, own in connections.items()
+    }
+
+
+def bounded_party(jwt: str) -> tuple[str, str] | None:
+    """Return the key of a person, a node or a host, and its kind and name, by its JWT. None for services: they have no bound."""
+    try:
+        claims = claims_of(jwt)
+        inboxes = [str(subject).split(".") for subject in claims["nats"]["sub"]["allow"]]
+        kind, name = next(parts[1:3] for parts in inboxes if parts[0] == "_INBOX" and parts[1] in _BOUNDED)
+        return str(claims["sub"]), f"{kind} {name}"
+    except (BadInput, KeyError, TypeError, ValueError, IndexError, StopIteration):
+        return None
