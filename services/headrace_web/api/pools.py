@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from headrace.client.pools import Pools
+from headrace.client.share_words import bound_words, more_words
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, pool_name, pool_or_path
 from headrace.resources import parse_resources
-from headrace.share_words import bound_words, more_words
 from headrace.wire.history import MOST_POINTS, PoolHistory, UnixMs
 from headrace.wire.lost_work import LostWorkTold
 from headrace.wire.pool_changes import Create, Move, PoolChange, PoolPlan, Remove, Set, SetOptions, Transfer

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace.client.share_words import bound_words, more_words
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName, UserName
 from headrace.pools.amounts import PartialResources
 from headrace.resources import ZERO, Resources
-from headrace.share_words import bound_words, more_words
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, Holder, Holders, IntegralGuarantee, PoolExplained, ShareStep
 from headrace.wire.version import NEVER

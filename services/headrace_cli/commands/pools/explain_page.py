@@ -13,9 +13,9 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
+from headrace.client.share_words import bound_words, more_words, resource_of
 from headrace.durations import exact_duration, format_duration
 from headrace.resources import Resources, format_amount
-from headrace.share_words import bound_words, more_words, resource_of
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, Holder, Holders, PoolExplained, ShareStep
 from headrace.wire.snapshots import StarvationStatus
