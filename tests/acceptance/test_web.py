@@ -32,8 +32,8 @@ DESCRIBED: dict[str, Any] = json.loads(OPENAPI_FILE.read_text(encoding="utf-8"))
 class Web:
     """A running `headrace web`, and requests of a program to it. Every answer is compared with the description of the API."""
 
-    def __init__(self, up: Up, *options: str) -> None:
-        self.process = up.begin("web", "--port", "0", "--json", *options)
+    def __init__(self, up: Up, *options: str, port: str = "0") -> None:
+        self.process = up.begin("web", "--port", port, "--json", *options)
         assert self.process.stdout is not None
         self.told: dict[str, str] = json.loads(self.process.stdout.readline())
         self.header_file = Path(self.told["header_file"])
@@ -89,8 +89,8 @@ class Web:
 
 
 @contextmanager
-def a_web(up: Up, *options: str) -> Iterator[Web]:
-    web = Web(up, *options)
+def a_web(up: Up, *options: str, port: str = "0") -> Iterator[Web]:
+    web = Web(up, *options, port=port)
     try:
         yield web
     finally:
