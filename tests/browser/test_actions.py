@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from playwright.sync_api import expect
 
@@ -200,7 +202,7 @@ def test_a_node_is_drained_and_undrained(console: Console, web: Web) -> None:
 @pytest.mark.parametrize("by", ["user", "day", "operation"])
 def test_usage_by(console: Console, web: Web, by: str) -> None:
     start(web, f"used-{by}", "true", memory="8M")
-    period = {"since": "2026-01-01", "until": "2100-01-01", "by": "operation"}
+    period: dict[str, Any] = {"since": "2026-01-01", "until": "2100-01-01", "by": "operation"}
     while f"used-{by}" not in [each["operation"] for each in web.ask("GET", "/usage", **period)["lines"]]:
         pass
     console.open(f"/usage?by={by}")

@@ -9,7 +9,7 @@ import { amount, clock, count, duration, percent, poolName, RESOURCES, ROOT, sho
 const MOST_OPEN = 200;
 const MOST_CHILDREN = 500;
 const MOST_OLDEST = 10;
-const MOST_WAITING = 2000;
+const MOST_WAITING = 500;
 // Milliseconds between two looks at what changes slowly: services, nodes, waiting operations, preemptions.
 const SLOW_MS = 10_000;
 const HOUR_MS = 3_600_000;

@@ -263,6 +263,7 @@ function resultWords(job) {
 }
 
 function reasonOf(event) {
+  if (event.result === "completed") return "completed";
   if (event.out_of_memory) return "out of memory";
   if (event.preemption) return event.preemption.reason === "preemption" ? "preempted" : `preempted: ${event.preemption.reason.replaceAll("_", " ")}`;
   const how = event.signal ? `signal ${event.signal}` : event.exit_code !== null ? `exit code ${event.exit_code}` : "";
