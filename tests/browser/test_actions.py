@@ -150,6 +150,8 @@ def test_changes_of_pools_are_staged_looked_at_and_applied(console: Console, web
     expect(staged.get_by_role("status")).to_contain_text("revision")
     console.button("Drop all").click()
     expect(staged).to_have_count(0)
+    revision = web.ask("POST", "/pools/changes", {"changes": [{"change": "remove", "pool": "meanwhile"}]})["revision"]
+    expect(console.page.get_by_text(f"The pools are at revision {revision}.")).to_be_visible(timeout=20_000)
 
     console.page.get_by_label("weight", exact=True).first.fill("4")
     console.button("Stage the changes").click()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from typing import Literal
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from headrace_web.app import PAGES
 from tests.acceptance.test_web import Web, start
@@ -139,3 +140,34 @@ def test_the_keyboard_reaches_the_page(console: Console) -> None:
     expect(console.page.locator("main")).to_be_focused()
     console.page.keyboard.press("Tab")
     expect(console.page.get_by_role("textbox", name="pool", exact=True)).to_be_focused()
+
+
+def test_ten_thousand_nodes_are_a_map(console: Console, web: Web) -> None:
+    """No machine runs so many agents, so the answers about nodes are made from the answer about a real node."""
+    (alpha, _) = web.ask("GET", "/nodes")["nodes"]
+    nodes = [
+        alpha | {"node": f"n{number:05}", "state": "online" if number % 97 else "suspect"} for number in range(10_000)
+    ]
+
+    def answer(route: Route) -> None:
+        first = int(parse_qs(urlsplit(route.request.url).query).get("cursor", ["0"])[0])
+        more = first + 1000 if first + 1000 < len(nodes) else None
+        route.fulfill(json={"nodes": nodes[first : first + 1000], "recovering": "", "next": more})
+
+    console.page.route(re.compile(r"/api/v1/nodes(\?|$)"), answer)
+    try:
+        console.open("/nodes")
+        assert (
+            console.page.locator("canvas").get_attribute("aria-label")
+            == "map of 10,000 nodes; the list below has the same nodes"
+        )
+        console.page.get_by_label("state").select_option("suspect")
+        expect(console.page.locator("main")).to_contain_text("104 nodes,")
+        console.page.get_by_label("name or tag").fill("n0009")
+        console.page.keyboard.press("Enter")
+        expect(console.row("n00097")).to_be_visible()
+        expect(console.page.locator("tbody tr")).to_have_count(1)
+        console.page.locator("canvas").hover(position={"x": 4, "y": 4})
+        expect(console.page.locator(".heat")).to_contain_text("n00097: suspect")
+    finally:
+        console.page.unroute_all()

@@ -50,6 +50,7 @@ export class Staged {
       return await send("POST", where, body);
     } catch (error) {
       this.note(error.message, null, true);
+      this.view.reload(); // somebody else may have changed pools
       return null;
     }
   }

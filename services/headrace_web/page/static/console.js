@@ -1,7 +1,9 @@
 // The console: finds the page for the address, and keeps it up to date while it is visible.
 //
 // The module of a page exports a function. It gets the view, and returns an object: `load(signal)` asks the API, `paint()` returns the
-// elements for what is known, `events` is the stream whose events make it load again, `every` the milliseconds after which it loads anyway.
+// elements for what is known, `events` is the stream whose events make it load again, and `every` the milliseconds after which it loads
+// anyway. `reset()` is called before it loads for another address. `isEager()` says that the next load is for another address, too, and
+// need not wait. `isLocal` says that the parameters of the address only choose from what is known.
 
 import { draw, h, link } from "./draw.js";
 import { ask, enter, follow, Problem } from "./session.js";
@@ -57,6 +59,7 @@ class View {
       else found.set(name, value);
     }
     history.pushState(null, "", `${location.pathname}${found.size ? `?${found}` : ""}`);
+    if (this.page.isLocal) this.paint();
     this.reload();
   }
 

@@ -15,9 +15,9 @@ export default function nodes(view) {
   let tookMs = 0;
   const map = new HeatMap();
 
-  async function load() {
+  async function load(signal) {
     const begun = Date.now();
-    const page = await askAll(path`/nodes`, {}, "nodes");
+    const page = await askAll(path`/nodes`, {}, "nodes", { signal });
     [found, recovering] = [page.nodes, page.recovering];
     tookMs = Date.now() - begun;
   }
@@ -76,6 +76,7 @@ export default function nodes(view) {
 
   return {
     title: "Nodes",
+    isLocal: true,
     load,
     paint,
     get every() {

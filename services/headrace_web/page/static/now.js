@@ -12,6 +12,8 @@ const MOST_OLDEST = 10;
 const MOST_WAITING = 500;
 // Milliseconds between two looks at what changes slowly: services, nodes, waiting operations, preemptions.
 const SLOW_MS = 10_000;
+// Milliseconds between two drawings of a tree whose pools still arrive.
+const PAINT_MS = 1000;
 const HOUR_MS = 3_600_000;
 
 export default function now(view) {
@@ -20,22 +22,37 @@ export default function now(view) {
   let children = new Map();
   const turned = new Map();
   let slow = { at: 0, services: [], unread: [], nodes: [], waiting: [], isCut: false, lost: [] };
+  let isWhole = false;
   let tookMs = 0;
 
   async function load(signal) {
     const begun = Date.now();
-    const page = await askAll(path`/pools`, {}, "pools");
+    const slower = begun - slow.at > SLOW_MS ? loadSlow(signal, begun) : slow;
+    // Of a large tree, the pools that have arrived are shown meanwhile.
+    let paintedAt = 0;
+    const take = (page) => {
+      if (isWhole || Date.now() - paintedAt < PAINT_MS) return;
+      keep(page);
+      view.paint();
+      paintedAt = Date.now();
+    };
+    const [page, others] = await Promise.all([askAll(path`/pools`, {}, "pools", { signal, take }), slower]);
+    keep(page);
+    slow = others;
+    isWhole = true;
+    tookMs = Date.now() - begun;
+  }
+
+  function keep(page) {
     [pools, frame] = [page.pools, page.frame];
     children = Map.groupBy(pools.slice(1), (each) => each.parent);
-    if (begun - slow.at > SLOW_MS) slow = await loadSlow(signal, begun);
-    tookMs = Date.now() - begun;
   }
 
   async function loadSlow(signal, at) {
     const [services, nodes, waiting, lost] = await Promise.all([
       ask(path`/services`, { signal }),
-      askAll(path`/nodes`, {}, "nodes"),
-      askAll(path`/operations`, { state: "waiting", limit: 500 }, "operations", MOST_WAITING),
+      askAll(path`/nodes`, {}, "nodes", { signal }),
+      askAll(path`/operations`, { state: "waiting", limit: 500 }, "operations", { most: MOST_WAITING, signal }),
       ask(path`/pools/${ROOT}/lost-work`({ since_ms: at - HOUR_MS, until_ms: at }), { signal }),
     ]);
     return { at, services: services.services, unread: services.unread, nodes: nodes.nodes, waiting: waiting.operations, isCut: waiting.next !== null, lost: lost.lost };
@@ -109,7 +126,7 @@ export default function now(view) {
       h("h2", null, "Pools"),
       choice("resource", [["", "dominant"], ...resources.map((each) => [each, shortName(each)])], mode(), (value) => view.go({ mode: value })),
       h("form", { class: "filter", role: "search", onsubmit: (event) => event.preventDefault() }, h("label", null, "find a pool ", h("input", { name: "find", type: "search", value: view.parameters.get("find") ?? "", onchange: (event) => view.go({ find: event.target.value.trim() }) }))),
-      table(`${count(pools.length, "pool")}`, columns, shown(), (pool) => pool.name, { rowClass: (pool) => (pool.share.starvation_status === "non_starving" ? null : "short") }),
+      table(count(pools.length, "pool") + (isWhole ? "" : " so far"), columns, shown(), (pool) => pool.name, { rowClass: (pool) => (pool.share.starvation_status === "non_starving" ? null : "short") }),
       poolBarWords(),
     ];
   }
@@ -205,12 +222,13 @@ export default function now(view) {
       cluster(),
       barWords([["used", "usage"], ["demand", "demand beyond it"]]),
       tree(),
-      h("div", { class: "columns" }, [starving(), oldest(), lost(), nodes(), services()].map((each) => h("section", null, each))),
+      slow.at > 0 && h("div", { class: "columns" }, [starving(), oldest(), lost(), nodes(), services()].map((each) => h("section", null, each))),
     ];
   }
 
   return {
     title: "Now",
+    isLocal: true,
     load,
     paint,
     // A large tree is asked for less often.

@@ -82,7 +82,7 @@ export default function operations(view) {
   }
 
   async function selectAll() {
-    const all = await askAll(path`/operations`, { ...filter(), limit: 500 }, "operations", MOST_SELECTED);
+    const all = await askAll(path`/operations`, { ...filter(), limit: 500 }, "operations", { most: MOST_SELECTED });
     select(all.operations, true);
   }
 

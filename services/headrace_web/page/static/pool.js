@@ -29,7 +29,7 @@ export default function pool(view) {
   async function load(signal) {
     const begun = Date.now();
     let list;
-    [found, explained, list] = await Promise.all([ask(path`/pools/${name}`, { signal }), ask(path`/pools/${name}/explanation`, { signal }), askAll(path`/pools`, {}, "pools")]);
+    [found, explained, list] = await Promise.all([ask(path`/pools/${name}`, { signal }), ask(path`/pools/${name}/explanation`, { signal }), askAll(path`/pools`, {}, "pools", { signal })]);
     children = list.pools.filter((each) => each.parent === found.pool.name && each.name !== found.pool.name);
     rights ??= await ask(path`/me`({ pool: name }), { signal });
     tookMs = Date.now() - begun;
@@ -73,6 +73,7 @@ export default function pool(view) {
       operationTable(),
       people(),
       h("h2", null, "Change"),
+      h("p", { class: "faint" }, `The pools are at revision ${frame.pools_revision}.`),
       staged.paint(),
       !pool.ephemeral && editForm(),
       createForm(),
@@ -209,7 +210,7 @@ export default function pool(view) {
     };
     return h(
       "form",
-      { class: "fields", onsubmit: stage, "data-own": true, "data-key": `edit ${found.frame.pools_revision}` },
+      { class: "fields", onsubmit: stage, "data-own": true, "data-key": `edit ${names.map(written)}` },
       names.map((each) => h("label", null, each, h("input", { name: each, value: written(each), placeholder: "default" }))),
       h("button", null, "Stage the changes"),
       found.pool.child_pool_count === 0 && h("button", { type: "button", onclick: () => staged.add({ change: "remove", pool: name }, found.frame.pools_revision) }, "Stage the removal"),
