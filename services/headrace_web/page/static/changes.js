@@ -103,7 +103,7 @@ export class Staged {
     };
     return [
       [...plan.broken, ...plan.warnings, ...notes].map((each) => h("p", { class: "bad" }, each)),
-      over.map((each) => h("p", { class: "bad" }, `${count(each.jobs, "job")} of ${poolName(each.pool)} would be over its limits, ${each.running_jobs} of them running`)),
+      over.map((each) => h("p", { class: "bad" }, `${each.jobs} of the ${count(each.running_jobs, "running job")} of ${poolName(each.pool)} would be preempted, because it uses more than its new limits.`)),
       rows.length
         ? table(
             "Fair shares before and after, for everybody whose share differs",
