@@ -13,6 +13,11 @@ test-as_root: setup ## Jobs under accounts of their own, full disks: needs root,
 test-host: setup ## Hosts with a systemd and a cgroup v2 of their own, emulated: needs root, and a quarter of an hour
 	@$(call timed,$@,$(BIN)/pytest tests/host)
 
+.PHONY: test-browser
+test-browser: setup ## The console in a real browser: needs Chromium
+	@.ci/setup-browser
+	@$(call timed,$@,$(BIN)/pytest tests/browser)
+
 .PHONY: help setup check lint types layers fmt lock test test-unit test-properties test-contract test-integration \
 	test-security test-acceptance \
 	demo up sim soak bench docs docs-capture docs-reference clean
@@ -122,9 +127,11 @@ docs-reference: setup ## Write the pages of docs/reference/ that come from table
 docs-capture: setup ## Take the picture of the terminal in README.md again
 	$(BIN)/python -m docs.generate.readme_capture
 
-lock: ## Renew requirements.lock, then see that wheels exist
+lock: ## Renew requirements.lock and requirements-browser.lock, then see that wheels exist
 	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
 		--no-python-downloads --python-version 3.11 --all-extras --group dev --group build --output-file requirements.lock pyproject.toml >/dev/null
+	uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
+		--no-python-downloads --python-version 3.11 --group browser --output-file requirements-browser.lock >/dev/null
 	.ci/check-lock
 
 clean: ## Remove .venv, caches and build results

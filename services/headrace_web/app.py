@@ -36,6 +36,17 @@ _HERE: Final = Path(__file__).parent
 _LARGEST_TICKET_BYTES: Final = 1024
 #: The description of the API, made by `make docs-reference`.
 OPENAPI_FILE: Final = _HERE / "api" / "openapi.json"
+#: Paths of the console's pages. All have the same text; `page/static/console.js` draws what belongs to the path.
+PAGES: Final = (
+    "/",
+    "/operations",
+    "/operations/{operation}",
+    "/pools/{pool}",
+    "/nodes",
+    "/nodes/{node}",
+    "/usage",
+    "/me",
+)
 #: Headers of every answer. The page loads nothing from elsewhere, runs no script of its text, and is in no frame.
 _HEADERS: Final = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
@@ -84,7 +95,7 @@ def make_app(
 
     app = Starlette(
         routes=[
-            Route("/", page),
+            *(Route(each, page) for each in PAGES),
             Route("/session", enter, methods=["POST"]),
             Route(f"{PREFIX}/openapi.json", description),
             *(Route(PREFIX + each.path, _handler(each), methods=[each.method]) for each in ENDPOINTS),

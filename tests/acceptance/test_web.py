@@ -84,8 +84,8 @@ class Served:
 class Web(Served):
     """A running `headrace web`."""
 
-    def __init__(self, up: Up, *options: str) -> None:
-        self.process = up.begin("web", "--port", "0", "--json", *options)
+    def __init__(self, up: Up, *options: str, port: str = "0") -> None:
+        self.process = up.begin("web", "--port", port, "--json", *options)
         assert self.process.stdout is not None
         super().__init__(self.process.stdout.readline())
 
@@ -96,8 +96,8 @@ class Web(Served):
 
 
 @contextmanager
-def a_web(up: Up, *options: str) -> Iterator[Web]:
-    web = Web(up, *options)
+def a_web(up: Up, *options: str, port: str = "0") -> Iterator[Web]:
+    web = Web(up, *options, port=port)
     try:
         yield web
     finally:

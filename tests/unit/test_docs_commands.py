@@ -27,6 +27,7 @@ ELSEWHERE = {
     "docs/how-to/accounts-of-jobs.md": "tests/as_root/test_accounts.py",
     "docs/how-to/cluster.md": "tests/containers/test_stack.py",
     "docs/how-to/cluster-without-containers.md": "tests/as_root/test_cluster_under_systemd.py",
+    "docs/how-to/console.md": "tests/browser/test_pages.py",
     "docs/how-to/containers-for-jobs.md": "tests/containers/test_job_images.py",
     "docs/how-to/export.md": "tests/integration/test_export.py",
     "docs/how-to/gpus.md": "tests/acceptance/test_gpus.py",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from headrace.client.pools import Pools
+from headrace.client.share_words import bound_words, more_words
 from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName, pool_name, pool_or_path
 from headrace.resources import parse_resources
@@ -73,6 +74,22 @@ class ExplainedPool(msgspec.Struct, frozen=True):
     #: Pool to compare with; empty: none.
     against: str = ""
     tree: Tree = ""
+
+
+class StepWords(msgspec.Struct, frozen=True):
+    """A level of an explanation in words."""
+
+    #: What bounded the fair share of the level.
+    bound: str
+    #: What would give it more; empty: nothing would, or its demand is met.
+    more: str
+
+
+class PoolExplainedInWords(PoolExplained, frozen=True):
+    """Why a pool gets what it gets, in numbers and in words."""
+
+    #: The levels of `steps` in words.
+    words: list[StepWords]
 
 
 class PoolPeriod(msgspec.Struct, frozen=True):
@@ -201,9 +218,11 @@ async def get_pool(context: Context, request: OnePool) -> PoolAlone:
     return PoolAlone(found.pools[0], found.operations, found.operations_left_out, found.frame)
 
 
-async def explain_pool(context: Context, request: ExplainedPool) -> PoolExplained:
+async def explain_pool(context: Context, request: ExplainedPool) -> PoolExplainedInWords:
     """Explain why a pool gets what it gets, level by level, and who holds what it lacks."""
-    return await (await _pools(context, request.tree)).explain(request.pool, request.against)
+    told = await (await _pools(context, request.tree)).explain(request.pool, request.against)
+    words = [StepWords(bound_words(step), more_words(step)) for step in told.steps]
+    return PoolExplainedInWords(**msgspec.structs.asdict(told), words=words)
 
 
 async def get_pool_history(context: Context, request: HistoryOfPool) -> PoolHistory:

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from headrace.client.share_words import bound_words, more_words
 from headrace.ids import ROOT_POOL, OperationId, PoolName, TreeName, UserName
 from headrace.pools.amounts import PartialResources
 from headrace.resources import ZERO, Resources
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, Holder, Holders, IntegralGuarantee, PoolExplained, ShareStep
 from headrace.wire.version import NEVER
-from headrace_cli.commands.pools.explain_page import bound_words, differences, explanation, more_words, side_by_side
+from headrace_cli.commands.pools.explain_page import differences, explanation, side_by_side
 from tests.unit.cli.test_render import shown
 
 TWO_CORES = Resources(user_slots=2, cpu=200, memory=2**30)

@@ -1,0 +1,42 @@
+// The person: name, groups, rights, and a way to their operations.
+
+import { facts, h, link, table } from "./draw.js";
+import { ask, path } from "./session.js";
+import { count, poolName } from "./words.js";
+
+export default function me(view) {
+  let found = null;
+
+  async function load(signal) {
+    found = await ask(path`/me`, { signal });
+  }
+
+  function paint() {
+    const user = encodeURIComponent(found.user);
+    return [
+      h("h1", null, found.user),
+      facts(
+        ["administrator", found.administrator ? "yes" : "no"],
+        ["groups", found.groups.map((each) => each.name).join(", ") || "none"],
+        ["operations", [link(`/operations?live=true&user=${user}`, "live"), ", ", link(`/operations?user=${user}`, "all")]],
+        ["usage", link(`/usage?user=${user}`, "what your runs were allotted and used")],
+      ),
+      h("h2", null, "Rights"),
+      found.pools.length
+        ? table(
+            found.left_out ? `${count(found.pools.length, "pool")}; ${found.left_out} more are left out` : count(found.pools.length, "pool"),
+            [
+              { label: "pool", isHeading: true, cell: (each) => link(`/pools/${encodeURIComponent(each.pool)}`, poolName(each.pool)) },
+              { label: "tree", cell: (each) => each.tree },
+              { label: "rights", cell: (each) => each.rights.join(", ") },
+              { label: "by", class: "wide", cell: (each) => [...new Set(each.grants.map((grant) => `${grant.entry} of ${poolName(grant.pool)}`))].join(", ") || (found.administrator ? "administrator" : "–") },
+            ],
+            found.pools,
+            (each) => `${each.tree} ${each.pool}`,
+          )
+        : h("p", null, "No right on any pool."),
+    ];
+  }
+
+  return { title: "Me", every: 30_000, load, paint };
+}
