@@ -138,10 +138,10 @@ async def _run(
     from headrace_cli.notify.service import NotifyService
 
     with locked(path.with_name(f"{path.name}.lock")):
-        service = NotifyService(rules, PositionFile(path, NotifyState, NotifyState()), screen)
+        service = NotifyService(rules, PositionFile(path, NotifyState, NotifyState()), screen, interval_s)
         readiness.ready(f"notifies {', '.join(rules.targets)}")
         screen.say(f"{len(rules.rules)} rules, {len(rules.targets)} targets; Ctrl-C ends it")
-        await service.run(client, interval_s)
+        await service.run(client)
 
 
 def _show(rules: Rules, screen: Screen) -> None:
