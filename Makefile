@@ -88,6 +88,10 @@ test-acceptance: setup ## Real processes, kills, the command line
 test-containers: setup ## The compose stack: needs Docker
 	@$(call timed,$@,$(BIN)/pytest tests/containers)
 
+.PHONY: test-recipes
+test-recipes: setup ## Recipes with Airflow itself, which is installed into build/, and CPython's tests of executors
+	@$(call timed,$@,$(BIN)/pytest --timeout=900 tests/recipes)
+
 image: ## Build the image that compose/compose.yaml runs, from HEADRACE_BASE=image as HEADRACE_IMAGE=name
 	docker build --quiet --file compose/Dockerfile $(if $(HEADRACE_BASE),--build-arg BASE=$(HEADRACE_BASE)) \
 		--build-arg REVISION=$(shell git rev-parse --short HEAD) --tag $(or $(HEADRACE_IMAGE),headrace:0.1.0) .

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +21,8 @@ from headrace.errors import BadInput, HeadraceError, first_error
 from headrace.installation.extras import MissingExtra
 from headrace.installation.systems import NeedsLinux
 from headrace.pools import Defects
+from headrace.runtime.readiness import Readiness
+from headrace.systemd.notifier import notifier_of
 from headrace.tree_file.problems import UnusableFile
 from headrace.wire.pool_changes import PoolPlan
 from headrace.wire.what_if import WhatIfAnswer
@@ -71,6 +75,11 @@ class Watching:
     """Print each row in full, however narrow the terminal is."""
 
 
+def own_readiness() -> Readiness:
+    """Return what the systemd that runs this process is told. Without such a systemd, nothing is sent."""
+    return Readiness(notifier_of(os.environ, os.getpid(), time.monotonic))
+
+
 def checked_interval_s(interval_s: float) -> float:
     """Return the value of `--interval`, in seconds. Raises `BadInput` if it is outside 0.1 to 86,400."""
     if not _SHORTEST_INTERVAL_S <= interval_s <= _LONGEST_INTERVAL_S:
@@ -85,14 +94,16 @@ def talk(
     watching: Watching | None = None,
     tells_silence: bool = True,
     bears_restarts: bool = False,
+    readiness: Readiness | None = None,
 ) -> int:
     """Run `work` with a connected client and return its exit status, or 0. Raises what `connect` and `work` raise.
 
     If the named tree does not exist, that is refused first. With `--watch` (in `watching`), `work` runs again and again. With
     `tells_silence`, a line below the output names each service that did not answer, unless `work` failed because of it. Set
     `bears_restarts` for work that changes something or waits: a service that is down is then tried for 10 s instead of 2 s.
+    Give `readiness` for work that systemd may run for ever: it gets signs of life, and `work` says when it is ready.
     """
-    common = common or Common()
+    common, readiness = common or Common(), readiness or Readiness()
     screen = Screen(json=common.json)
     if watching is not None and watching.wide:
         screen.widen()
@@ -100,7 +111,8 @@ def talk(
     interval_s = checked_interval_s(watching.interval) if watching is not None else 0.0
 
     async def run() -> int:
-        async with connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
+        readiness.waits("waits for the server")
+        async with readiness.kept_alive(), connect(state=common.state, tree=tree, patience_s=PATIENCE_S) as client:
             client.silence.bears_restarts = bears_restarts
             if tree:
                 with suppress(Unanswered):  # other services may know what the command needs

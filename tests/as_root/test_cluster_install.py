@@ -17,6 +17,7 @@ from headrace.systemd.systemctl import NoSystemd
 from headrace.systemd.unit_files import CannotInstall
 from headrace_cli.cluster import installation
 from headrace_cli.cluster.command import init, install, uninstall
+from headrace_cli.cluster.consumers import Consumer
 from tests.as_root.test_accounts import account
 from tests.as_root.test_install import NOBODY, acting_as
 from tests.support.nats_server import free_port
@@ -99,6 +100,22 @@ def test_the_account_gets_the_folders_of_the_chosen_parts_and_no_others(
     # What is written again stays with the account.
     init(host.cluster, url="nats://127.0.0.1:2", listen=f"127.0.0.1:{host.port}")
     assert host.owners("admission") == {account.pw_uid}
+
+
+def test_notify_is_installed_when_its_rules_are_there(host: Host, account: pwd.struct_passwd) -> None:
+    init(host.cluster, url="nats://127.0.0.1:1", listen=f"127.0.0.1:{host.port}", consumer=[*Consumer])
+    with pytest.raises(CannotInstall, match=r"notify/rules\.yaml is missing"):
+        host.install()
+    assert (list(host.units.iterdir()), host.systemctl.told()) == ([], [])
+
+    (host.cluster / "notify" / "rules.yaml").write_text("{}")
+    host.install("notify,export")
+
+    units = ["headrace-notify.service", "headrace-export.service"]
+    assert host.systemctl.told() == [
+        words for unit in units for words in ("daemon-reload", f"enable {unit}", f"start {unit}")
+    ]
+    assert host.owners("notify") == host.owners("export") == {account.pw_uid}
 
 
 def test_links_in_a_folder_are_not_followed(host: Host, account: pwd.struct_passwd) -> None:

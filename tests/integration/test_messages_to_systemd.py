@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 
+from tests.support.ended_operations import world
 from tests.support.nats_server import free_port, nats_server
 from tests.support.notify_socket import NotifySocket
 from tests.support.stores import provision_stores
@@ -70,6 +72,30 @@ def test_a_service_whose_server_is_away_does_not_keep_systemd_waiting(folder: Pa
     url = f"nats://127.0.0.1:{free_port()}"
     with NotifySocket(folder) as systemd, running(systemd, "headrace_integral", HEADRACE_NATS_URL=url):
         assert systemd.until("READY", "1")[-1]["STATUS"] == f"waits for the server at {url}"
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("notify", "rules.yaml"), "notifies hook"),
+        (("export", "operations", "ended.jsonl", "--follow"), "exports operations to ended.jsonl"),
+    ],
+)
+async def test_a_consumer_is_ready_when_it_reads_the_log(
+    words: tuple[str, ...], status: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    (folder / "rules.yaml").write_text(
+        "targets: {hook: {webhook: 'http://127.0.0.1:9'}}\nrules: {all: {when: operation_ended, to: hook}}\n"
+    )
+    async with world() as it:
+        with (
+            NotifySocket(folder, WATCHDOG_S) as systemd,
+            running(systemd, "headrace_cli", *words, "--state", str(it.state)) as consumer,
+        ):
+            told = await anyio.to_thread.run_sync(systemd.until, "READY", "1")
+            assert (told[0]["STATUS"], told[-1]["STATUS"]) == ("waits for the server", status)
+            await anyio.to_thread.run_sync(goes_silent, systemd, consumer.pid)
 
 
 def test_a_runner_is_ready_when_it_takes_jobs(folder: Path) -> None:

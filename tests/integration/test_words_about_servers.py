@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.client import connect
 from headrace_cli.cluster.command import init
+from headrace_cli.cluster.consumers import Consumer
 from headrace_cli.cluster.tls import init as init_tls
 from headrace_cli.exit_statuses import Exit
 from tests.support.forked_commands import run_forked
@@ -49,6 +51,12 @@ def test_the_authority_beside_a_credential_is_found(cluster: Cluster) -> None:
     (cluster.folder / "cluster" / "provisioner" / "ca.pem").rename(cluster.folder / "elsewhere.pem")
     elsewhere = str(cluster.folder / "elsewhere.pem")
     cluster.run(*provision, "--ca-file", elsewhere, status=Exit.DONE, HEADRACE_NATS_URL=cluster.url)
+
+
+async def test_a_client_with_an_address_acts_under_the_name_in_its_credential(cluster: Cluster) -> None:
+    init(cluster.folder / "cluster", url=cluster.url, consumer=[Consumer.NOTIFY])
+    async with connect(url=cluster.url, credential_file=cluster.folder / "cluster/notify/credential") as client:
+        assert client.user == "headrace-notify"
 
 
 @pytest.mark.parametrize("others", [False, True])

@@ -21,6 +21,7 @@ from headrace.wire.snapshots import (
     WholeRequest,
 )
 from headrace.wire.version import NEVER, Version
+from tests.support.unreliable_parts import UnreliableParts
 
 TREE = TreeName("default")
 #: Names so long that a snapshot of a few items takes several parts.
@@ -76,22 +77,15 @@ def test_always_a_reader_has_the_items_of_some_version_whatever_is_lost_or_late(
 ) -> None:
     publisher, reader = a_publisher(), a_reader()
     truth: dict[Version, dict[str, ShareItem]] = {}
-    late: list[SharePart] = []
+    link = UnreliableParts[SharePart](data)
     read_whole(publisher, reader)
     for changed in given_:
         gone = data.draw(st.lists(st.sampled_from(sorted(publisher.items)), max_size=1)) if publisher.items else []
         parts = [decode(part, SharePart) for part in publisher.advance(ShareFrame(), changed, gone)]
         truth[publisher.version] = dict(publisher.items)
-        fate = data.draw(st.sampled_from(["come", "come", "come", "mixed", "lost", "late", "ask"]))
-        if fate == "mixed":
-            parts = data.draw(st.permutations(parts))
-        elif fate == "lost":
-            parts.pop(data.draw(st.integers(0, len(parts) - 1)))
-        elif fate == "late":
-            late, parts = late + parts, []
-        for part in parts + (late if fate == "come" else []):
+        for part in link.arrive(parts):
             reader.on_part(part)
-        if fate == "ask":
+        if data.draw(st.integers(0, 6)) == 6:
             read_whole(publisher, reader)
         assert reader.version in (NEVER, Version(1, 0)) or reader.items == truth[reader.version]
     if reader.version != publisher.version:

@@ -12,6 +12,7 @@ from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.snapshot_parts import SnapshotPublisher, SnapshotReader
 from headrace.wire.snapshots import UsageFrame, UsageItem, UsagePart, WholeRequest
 from headrace.wire.version import NEVER, Version
+from tests.support.unreliable_parts import UnreliableParts
 
 TREE = TreeName("default")
 #: Long names make a snapshot of a few items take several parts.
@@ -67,22 +68,13 @@ def test_always_a_reader_holds_one_version_whole_and_catches_up(
 ) -> None:
     publisher, reader = a_publisher(), a_reader()
     truth: dict[Version, tuple[dict[str, UsageItem], UsageFrame]] = {}
-    late: list[UsagePart] = []
+    link = UnreliableParts[UsagePart](data)
     for number, (items, removed) in enumerate(given_):
         parts = [decode(part, UsagePart) for part in publisher.advance(a_frame(number), items, removed)]
         truth[publisher.version] = (dict(publisher.items), publisher.frame)
-        fate = data.draw(st.sampled_from(["come", "come", "come", "mixed", "lost", "late", "twice", "ask"]))
-        if fate == "mixed":
-            parts = data.draw(st.permutations(parts))
-        elif fate == "lost":
-            parts.pop(data.draw(st.integers(0, len(parts) - 1)))
-        elif fate == "late":
-            late, parts = late + parts, []
-        elif fate == "twice":
-            parts = parts * 2
-        for part in parts + (late if fate == "come" else []):
+        for part in link.arrive(parts):
             reader.on_part(part)
-        if fate == "ask":
+        if data.draw(st.integers(0, 6)) == 6:
             read_whole(publisher, reader)
         assert reader.version == NEVER or (dict(reader.items), reader.frame) == truth[reader.version]
     if reader.version != publisher.version:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
-__all__ = ["Received", "Receiver", "http_receiver"]
+__all__ = ["Received", "Receiver", "http_receiver", "serving"]
 
 _PATIENCE_S = 40.0
 
@@ -55,13 +55,20 @@ def http_receiver(answer: Callable[[int], int] = lambda _: 204) -> Iterator[Rece
         def log_message(self, *_: object) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with serving(Handler) as url:
+        receiver.url = f"{url}/ended"
+        yield receiver
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve requests in threads, and yield the address of the server."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
-        receiver.url = f"http://127.0.0.1:{server.server_port}/ended"
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
-            yield receiver
+            yield f"http://127.0.0.1:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,10 @@ import pytest
 import yaml
 
 import headrace
+from headrace_cli.cluster.consumers import Consumer
+from headrace_cli.notify.rules import RuleKind
+from headrace_cli.notify.rules_file import read_rules
+from tests.unit.test_docs_commands import parse
 
 COMPOSE = Path(__file__).parents[2] / "compose"
 STACK: dict[str, dict[str, Any]] = yaml.safe_load((COMPOSE / "compose.yaml").read_text())["services"]
@@ -97,6 +102,32 @@ def test_people_get_the_addresses_at_which_the_servers_are_published(
     ]
     assert [url.removeprefix("tls://") for url in endpoint["url"].split(",")] == published
     assert endpoint["user"] == "administrator"
+
+
+@pytest.mark.parametrize("consumer", Consumer)
+def test_a_consumer_runs_a_command_with_the_files_that_it_has(consumer: Consumer) -> None:
+    service = STACK[consumer]
+    program, *words = service["command"]
+    assert (program, service["profiles"]) == ("headrace", [consumer])
+    parse(shlex.join(words))
+    [volume] = [filled_in(each) for each in service["volumes"] if each.endswith(f":/cluster/{consumer}")]
+    assert service["environment"]["HEADRACE_CREDENTIAL_FILE"] == f"/cluster/{consumer}/credential"
+    # `cluster init` makes a credential wherever the folder is there.
+    assert volume in STACK["init"]["volumes"]
+
+
+def test_the_rules_of_the_stack_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = STACK["notify"]
+    [variables] = service["env_file"]
+    for line in (COMPOSE / filled_in(variables)).read_text().splitlines():
+        if not line.startswith("#"):
+            monkeypatch.setenv(*line.split("=", 1))
+    mounts = {target: source for source, target in (filled_in(each).split(":")[:2] for each in service["volumes"])}
+    rules = Path(service["command"][2])
+    found = read_rules(str(COMPOSE / mounts[str(rules.parent)] / rules.name))
+
+    assert list(found.targets) == ["operators"]
+    assert {rule.when for rule in found.rules} == set(RuleKind)
 
 
 @pytest.mark.parametrize("file", ["Makefile", "compose/Dockerfile", "compose/compose.yaml", "docs/how-to/cluster.md"])

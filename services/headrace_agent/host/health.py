@@ -88,7 +88,7 @@ def _signal_group(process: subprocess.Popen[bytes], number: int) -> bool:
     except PermissionError:
         return False
     except ProcessLookupError:
-        pass
+        pass  # All of them have ended. None is left that this process may not signal.
     return True
 
 

@@ -14,9 +14,9 @@ from headrace.access.routes import PartyKind
 from headrace.client.places.endpoint import CREDENTIAL_FILE
 from headrace.counted import counted
 from headrace.ids import node_name
-from headrace.server_urls import parse_server_urls
 from headrace.systemd.unit_files import check_root
 from headrace_cli.cluster import installation as installing
+from headrace_cli.cluster.consumers import Consumer
 from headrace_cli.cluster.folder import ADMINISTRATOR, ClusterFolder, ClusterOptions
 from headrace_cli.cluster.push import tell_server
 from headrace_cli.cluster.units import SERVICES_ACCOUNT
@@ -99,11 +99,11 @@ def init(
     operator: bool = False,
     tls: Path | None = None,
     servers: str = "nats",
+    consumer: Annotated[list[Consumer] | None, Parameter(negative=())] = None,
 ) -> int:
-    """Make credentials and settings of a server, the services, agents and people, each in its own folder.
+    """Make credentials and settings of a server, the services, consumers, agents and people, each in its own folder.
 
-    Existing files are kept, so the command can be run again, for example to add a node.
-    A node or a person whose folder was removed is no longer admitted. The server reloads its configuration at a SIGHUP.
+    Existing files are kept, so it can be run again. After a SIGHUP, the server no longer admits nodes and people without a folder.
 
     Examples of use:
 
@@ -136,13 +136,14 @@ def init(
         trust only `ca.pem`. Copies of the files are stored in FOLDER.
     servers
         Hosts of a cluster of servers, separated by commas; each has its `nats.conf` in a folder of its name. A certificate names all.
+    consumer
+        `notify`, with its rules in `notify/rules.yaml`, or `export`, to `export/ended.jsonl`; may be repeated.
     """
-    parse_server_urls(url, place="--url")
     nodes, inside = ([node_name(name) for name in names or []] for names in (node, beside))
     cluster, hosts = ClusterFolder(folder.absolute()), [*map(node_name, servers.split(","))]
     options = ClusterOptions(url, listen, health, hosts, cluster.administrators(administrators))
     following = [] if cluster.options() else _next_commands(folder, options, has_operator=operator)
-    known = cluster.write(options, nodes, inside, has_operator=operator, tls=tls)
+    known = cluster.write(options, nodes, inside, consumers=consumer or (), has_operator=operator, tls=tls)
     _say_written(folder, options, known, following)
     return Exit.DONE
 
@@ -157,9 +158,9 @@ def install(
     unit_folder: Path = _UNIT_FOLDER,
     dry_run: Switch = False,
 ) -> int:
-    """Have systemd run the NATS server and the services on this host, now and whenever the host starts.
+    """Have systemd run the NATS server, the services and the consumers on this host, now and whenever the host starts.
 
-    The folders of the server and of the services are given to the account, and no other account can read them.
+    Their folders are given to the account, and no other account can read them.
     Running it again changes nothing. If existing units differ, the differences are printed, the units are replaced, and what they
     run is restarted.
 
@@ -176,9 +177,9 @@ def install(
     folder
         The folder of the cluster, or the part of it that this host needs, at the path at which `headrace cluster init` made it.
     only
-        The server and services that run on this host, separated by commas, by the names of their folders. Default: all in FOLDER.
+        What runs on this host, separated by commas, by the names of the folders. Default: all in FOLDER.
     account
-        Account of the server and the services.
+        Account of what runs.
     unit_folder
         Folder of the units.
     dry_run
@@ -200,7 +201,7 @@ def install(
 
 @app.command
 def uninstall(folder: Path, /, *, only: str = "", unit_folder: Path = _UNIT_FOLDER) -> int:
-    """Stop the services and the NATS server on this host, and remove their systemd units. The folder of the cluster stays.
+    """Stop the consumers, the services and the NATS server on this host, and remove their systemd units. The folder of the cluster stays.
 
     Jobs continue on their hosts until the lease of the nodes ends.
 
@@ -213,7 +214,7 @@ def uninstall(folder: Path, /, *, only: str = "", unit_folder: Path = _UNIT_FOLD
     folder
         The folder of the cluster.
     only
-        The server and services whose units are removed, separated by commas. Default: all in FOLDER.
+        The parts whose units are removed, separated by commas. Default: all in FOLDER.
     unit_folder
         Folder of the units.
     """

@@ -2,9 +2,9 @@
 
 `nats/nats.conf`, `provisioner/credential`, `admission/`, `fair_share/`, `integral/`, `allocator/` (`credential`,
 `settings.toml`), `admission/authority.json` with the keys for letting hosts join, if the cluster has an operator,
-`nodes/<node>/credential` for agents beside the services, and `client/` for administrators (`credential`,
-`endpoint.json`). `client/nodes/<node>/` is to be copied to a host, `client/people/<person>/` is to be given to a
-person, and `client/cluster.json` contains the options.
+`notify/` and `export/` for consumers, `nodes/<node>/credential` for agents beside the services, and `client/` for
+administrators (`credential`, `endpoint.json`). `client/nodes/<node>/` is to be copied to a host,
+`client/people/<person>/` is to be given to a person, and `client/cluster.json` contains the options.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from headrace.runtime.clock import SystemClock
 from headrace.server_urls import parse_server_urls
 from headrace_cli.cluster.authority import Operator, Passwords, Proofs
 from headrace_cli.cluster.certificates import SERVER_FILES
+from headrace_cli.cluster.consumers import Consumer
 from headrace_cli.up.configuration import Table, nats_configuration, server_tls, service_settings, to_toml
 from headrace_cli.up.state_folder import StateFolder
 
@@ -120,28 +121,30 @@ class ClusterFolder:
         nodes: Sequence[NodeName] = (),
         beside: Sequence[NodeName] = (),
         people: Sequence[UserName] = (),
+        consumers: Sequence[Consumer] = (),
         *,
         has_operator: bool = False,
         tls: Path | None = None,
     ) -> list[NodeName]:
         """Write all files and return the nodes that the server admits. Agents in `beside` get only a credential, no settings.
 
-        Raises OSError, and `BadInput` for a node in both folders of nodes, a person with the administrator's name, or
-        monitoring that other hosts could reach.
+        Raises OSError, and `BadInput` for a node in both folders of nodes, a person with the name of the administrator or of a consumer,
+        or monitoring that other hosts could reach.
         """
         url, servers = options.url, options.servers
+        parse_server_urls(url, place="--url")
         _check_loopback(options.health)
         holder = ADMINISTRATOR if ADMINISTRATOR in options.administrator_names else ""
-        if holder and (holder in people or self.person(ADMINISTRATOR).exists()):
-            raise BadInput("name of a person", holder, f"another name: {self._path / 'client'} uses this one")
+        self._check_names(people, holder)
         if has_operator or self.authority.exists():
             self._proofs = self.operator()
         authority = self._copy_certificates(servers, url, tls)
         client = self._folder(self._path / "client")
         self._let_in(Party(kind=PartyKind.PERSON), client, "headrace")
         self._write_endpoint(client, holder, url, authority)
-        for path in self._known_or_new(self._folder(client / "people"), people):
-            person = user_name(path.name)
+        logins = {path: user_name(path.name) for path in self._known_or_new(self._folder(client / "people"), people)}
+        chosen = (each for each in Consumer if each in consumers or (self._path / each).exists())
+        for path, person in {**logins, **{self._path / each: each.user for each in chosen}}.items():
             self._let_in(Party(kind=PartyKind.PERSON, name=person), self._folder(path), f"{PERSON_LOGIN}{person}")
             self._write_endpoint(path, person, url, authority)
         provisioner = PartyKind.PROVISIONER
@@ -171,6 +174,15 @@ class ClusterFolder:
         self._proofs.finish()
         self._write(self._path / _OPTIONS, msgspec.json.encode(options).decode() + "\n")
         return sorted(names)
+
+    def _check_names(self, people: Sequence[UserName], holder: str) -> None:
+        """Check that no person has the name of the administrator `holder`, or of a consumer. Raises `BadInput`."""
+        users = {each.user: self._path / each for each in Consumer}
+        if holder:
+            users[ADMINISTRATOR] = self._path / "client"
+        for name, folder in users.items():
+            if name in people or self.person(name).exists():
+                raise BadInput("name of a person", name, f"another name: {folder} uses this one")
 
     def rekey(self, *, end_old: bool) -> None:
         """Replace the keys with which admission lets hosts join; with `end_old`, revoke the former keys. Raises OSError, `BadInput`."""

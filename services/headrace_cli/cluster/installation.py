@@ -1,4 +1,4 @@
-"""Has systemd run the NATS server and the services of a cluster folder on this host. A second run changes nothing."""
+"""Has systemd run the NATS server, the services and the consumers of a cluster folder on this host. A second run changes nothing."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from headrace.systemd.unit_files import (
     write_unit,
 )
 from headrace.systemd.unit_text import SystemdUnit
+from headrace_cli.cluster.consumers import RULES_FILE, Consumer
 from headrace_cli.cluster.folder import SERVER_FILE, SETTINGS_FILE, STORE_FOLDER
-from headrace_cli.cluster.units import ClusterProcess, cluster_unit, runs_folder
+from headrace_cli.cluster.units import ClusterProcess, ProcessKind, cluster_unit, runs_folder
 from headrace_cli.cluster.watched_server import LISTEN
 from headrace_cli.up.commands import find_nats_server
 
@@ -119,14 +120,18 @@ def _processes(cluster: Path) -> list[ClusterProcess]:
     """Return all processes whose folders are in the folder `cluster`, the servers first. Raises `MissingExtra`."""
     configurations = sorted(cluster.glob(f"*/{SERVER_FILE}"))
     found = [
-        ClusterProcess(file.parent.name, is_server=True, command=[*_WATCHED, find_nats_server(), "-c", str(file)])
+        ClusterProcess(file.parent.name, ProcessKind.SERVER, [*_WATCHED, find_nats_server(), "-c", str(file)])
         for file in configurations
     ]
     for name in (kind.value for kind in PartyKind if kind.is_service):
         file = cluster / name / SETTINGS_FILE
         if file.exists():
             command = [sys.executable, "-m", f"headrace_{name}", "--config", str(file)]
-            found.append(ClusterProcess(name, is_server=False, command=command))
+            found.append(ClusterProcess(name, ProcessKind.SERVICE, command))
+    for consumer in Consumer:
+        folder = cluster / consumer.value
+        if (folder / CREDENTIAL_FILE).exists():
+            found.append(ClusterProcess(consumer.value, ProcessKind.CONSUMER, consumer.command(folder)))
     return found
 
 
@@ -175,23 +180,34 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
         raise BadInput("FOLDER", str(cluster), f"a folder without «:» in its path that is not below one of {folders}")
     if Path(sys.executable).is_relative_to(cluster):
         raise BadInput("FOLDER", str(cluster), f"a folder that does not contain the program {sys.executable}")
-    if not all(process.is_server for process in installation.processes):
+    if any(process.kind is ProcessKind.SERVICE for process in installation.processes):
         require("server", "`headrace cluster install`")
     check_unit_folder(installation.unit_folder)
     for process in installation.processes:
         _is_installed(installation, process)
         folder = cluster / process.name
-        file, named = (SERVER_FILE, STORE_FOLDER) if process.is_server else (SETTINGS_FILE, CREDENTIAL_FILE)
-        text = (folder / file).read_text(encoding="utf-8")
-        if json.dumps(str(folder / named)) not in text:
-            raise CannotInstall(
-                f"{folder / file} names files in another folder: move the folder of the cluster to the path at which "
-                "`headrace cluster init` made it, or run `headrace cluster init` again with the folder that it has now"
-            )
+        _check_files(process, folder)
         check_reach(name, folder)
         if process.is_server and not is_true("is-active", process.unit_name):
-            _check_address(text)
+            _check_address((folder / SERVER_FILE).read_text(encoding="utf-8"))
     return owner
+
+
+def _check_files(process: ClusterProcess, folder: Path) -> None:
+    """Check that the files of a process are complete and name this folder. Raises `CannotInstall`."""
+    if process.kind is ProcessKind.CONSUMER:
+        if process.name == Consumer.NOTIFY and not (folder / RULES_FILE).exists():
+            raise CannotInstall(
+                f"{folder / RULES_FILE} is missing: put the rules there that `headrace notify RULES --check` accepts, or name the "
+                "processes without notify by `--only`"
+            )
+        return
+    file, named = (SERVER_FILE, STORE_FOLDER) if process.is_server else (SETTINGS_FILE, CREDENTIAL_FILE)
+    if json.dumps(str(folder / named)) not in (folder / file).read_text(encoding="utf-8"):
+        raise CannotInstall(
+            f"{folder / file} names files in another folder: move the folder of the cluster to the path at which "
+            "`headrace cluster init` made it, or run `headrace cluster init` again with the folder that it has now"
+        )
 
 
 def _check_address(configuration: str) -> None:

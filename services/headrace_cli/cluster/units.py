@@ -1,7 +1,8 @@
-"""The texts of the systemd units that run the NATS server and the services of a cluster folder. Pure."""
+"""The texts of the systemd units that run the NATS server, the services and the consumers of a cluster folder. Pure."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -9,8 +10,9 @@ from typing import Final
 import msgspec
 
 from headrace.systemd.unit_text import SystemdUnit, command_line, quoted
+from headrace_cli.cluster.consumers import VARIABLES_FILE
 
-#: Account of the server and the services unless another is named.
+#: Account of all processes unless another is named.
 SERVICES_ACCOUNT: Final = "headrace"
 #: Name of the server of a cluster with one server, and of its folder.
 _ONLY_SERVER: Final = "nats"
@@ -57,13 +59,26 @@ _WATCHDOG_S: Final = 60
 _RELOAD: Final = "ExecReload=/bin/kill -HUP $MAINPID\n"
 
 
-class ClusterProcess(msgspec.Struct, frozen=True):
-    """A process of a cluster on this host: the NATS server, or a service."""
+class ProcessKind(enum.StrEnum):
+    """The kinds of processes, as descriptions of units name them."""
 
-    #: Name of its folder, such as `nats` or `fair_share`.
+    SERVER = "NATS server"
+    SERVICE = "service"
+    CONSUMER = "consumer"
+
+
+class ClusterProcess(msgspec.Struct, frozen=True):
+    """A process of a cluster on this host."""
+
+    #: Name of its folder, such as `nats`, `fair_share` or `notify`.
     name: str
-    is_server: bool
+    kind: ProcessKind
     command: Sequence[str]
+
+    @property
+    def is_server(self) -> bool:
+        """True for the NATS server."""
+        return self.kind is ProcessKind.SERVER
 
     @property
     def unit_name(self) -> str:
@@ -78,20 +93,24 @@ def runs_folder(text: str, folder: Path) -> bool:
 
 
 def cluster_unit(process: ClusterProcess, cluster: Path, account: str, servers: Sequence[str]) -> SystemdUnit:
-    """Return the unit of a process of the folder `cluster`. A service starts after the units `servers`. Raises `BadInput`."""
-    network = "network-online.target"
+    """Return the unit of a process of the folder `cluster`. Services and consumers start after the units `servers`. Raises `BadInput`."""
+    network, folder = "network-online.target", cluster / process.name
+    # systemd takes the path of a file of variables without quotes, and reads the file itself, as root.
+    variables = f"EnvironmentFile=-{folder / VARIABLES_FILE}\n".replace("%", "%%")
+    more = {ProcessKind.SERVER: _RELOAD, ProcessKind.CONSUMER: variables}
     text = _UNIT.format(
         name=process.unit_name,
-        description=f"Headrace: {'NATS server' if process.is_server else 'service'} {process.name}",
+        description=f"Headrace: {process.kind} {process.name}",
         after=network if process.is_server else " ".join([network, *servers]),
         command=command_line(process.command),
         watchdog_s=_WATCHDOG_S,
         # Another process of the unit watches the server, which gives no signs of life by itself.
         access="NotifyAccess=all\n" if process.is_server else "",
-        more=_RELOAD if process.is_server else "",
+        more=more.get(process.kind, ""),
         account=account,
         cluster=quoted(str(cluster)),
-        bind="BindPaths" if process.is_server else "BindReadOnlyPaths",
-        folder=quoted(str(cluster / process.name)),
+        # The server and the consumers keep their state there.
+        bind="BindReadOnlyPaths" if process.kind is ProcessKind.SERVICE else "BindPaths",
+        folder=quoted(str(folder)),
     )
     return SystemdUnit(process.unit_name, text)

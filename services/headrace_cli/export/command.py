@@ -16,10 +16,11 @@ from headrace.client.finished import FinishedPage, LogPosition
 from headrace.errors import BadInput
 from headrace.installation.extras import require
 from headrace.runtime.clock import SystemClock
+from headrace.runtime.readiness import Readiness
 from headrace_cli.export.line_file import Kept, open_lines
 from headrace_cli.outgoing.delivery import is_url, with_variables
 from headrace_cli.outgoing.position_file import PositionFile, locked
-from headrace_cli.session import Common, Switch, talk
+from headrace_cli.session import Common, Switch, own_readiness, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import parse_timestamp_ms
 
@@ -51,6 +52,8 @@ class _Exporting:
         now_ms = SystemClock().wall_ms()
         self.target = target
         self.follow = follow
+        #: Only an export without an end is for systemd to watch.
+        self.readiness = own_readiness() if follow else Readiness()
         self.since_ms = parse_timestamp_ms(where.since, place="--since", now_ms=now_ms) if where.since else 0
         self.until_ms = parse_timestamp_ms(where.until, place="--until", now_ms=now_ms) if where.until else None
         self.position_file = where.position
@@ -62,6 +65,7 @@ class _Exporting:
         self, client: Client, screen: Screen, position: LogPosition | None = None
     ) -> AsyncIterator[FinishedPage]:
         """Yield the pages of the chosen operations. Count them, and say what is missing."""
+        self.readiness.ready(f"exports operations to {self.target}")
         async with aclosing(client.finished.pages(position, since_ms=self.since_ms, follow=self.follow)) as pages:
             async for page in pages:
                 if page.lost is not None:
@@ -142,7 +146,7 @@ def operations(
             await _append(exporting, client, screen)
         exporting.tell(screen)
 
-    return talk(common, work, bears_restarts=True)
+    return talk(common, work, bears_restarts=True, readiness=exporting.readiness)
 
 
 def _check(target: str, where: Where, format_: str, *, follow: bool) -> None:

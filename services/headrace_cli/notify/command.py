@@ -14,12 +14,13 @@ from headrace.client import Client, login_user
 from headrace.client.finished import FinishedOperation
 from headrace.errors import BadInput
 from headrace.runtime.clock import SystemClock
+from headrace.runtime.readiness import Readiness
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.notify.notifier import Message, Notifier, NotifyState
 from headrace_cli.notify.rules import Rules
 from headrace_cli.notify.rules_file import read_rules
 from headrace_cli.outgoing.position_file import PositionFile, locked
-from headrace_cli.session import Common, Switch, checked_interval_s, talk
+from headrace_cli.session import Common, Switch, checked_interval_s, own_readiness, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 from headrace_cli.show.times import parse_timestamp_ms
@@ -117,6 +118,7 @@ def notify(
         return Exit.DONE
     if trial.test:
         return _send_examples(found, screen)
+    readiness = own_readiness()
     path = position or rules.with_name(f"{rules.name}.position")
     since_ms = parse_timestamp_ms(trial.since, place="--since", now_ms=SystemClock().wall_ms())
 
@@ -124,19 +126,22 @@ def notify(
         await (
             _print_messages(client, screen, found, since_ms)
             if trial.dry_run
-            else _run(client, screen, found, path, interval_s)
+            else _run(client, screen, readiness, found, path, interval_s)
         )
 
-    return talk(common, work, bears_restarts=True)
+    return talk(common, work, bears_restarts=True, readiness=readiness)
 
 
-async def _run(client: Client, screen: Screen, rules: Rules, path: Path, interval_s: float) -> None:
+async def _run(
+    client: Client, screen: Screen, readiness: Readiness, rules: Rules, path: Path, interval_s: float
+) -> None:
     from headrace_cli.notify.service import NotifyService
 
     with locked(path.with_name(f"{path.name}.lock")):
-        service = NotifyService(rules, PositionFile(path, NotifyState, NotifyState()), screen)
+        service = NotifyService(rules, PositionFile(path, NotifyState, NotifyState()), screen, interval_s)
+        readiness.ready(f"notifies {', '.join(rules.targets)}")
         screen.say(f"{len(rules.rules)} rules, {len(rules.targets)} targets; Ctrl-C ends it")
-        await service.run(client, interval_s)
+        await service.run(client)
 
 
 def _show(rules: Rules, screen: Screen) -> None:

@@ -28,6 +28,9 @@ from headrace_cli.notify.rules import (
 #: Largest number of occurrences that wait for one target. Ends of operations wait in the log beyond that.
 MOST_WAITING: Final = 1_000
 _LOST: Final = "log_entries_lost"
+_NOT_WATCHED: Final = "not_watched"
+#: Milliseconds without a look at pools or nodes that are not worth a notification, such as those of a restart.
+_SHORT_GAP_MS: Final = 60_000
 
 
 class Occurrence(msgspec.Struct, frozen=True):
@@ -77,6 +80,8 @@ class NotifyState(msgspec.Struct):
     targets: dict[str, TargetState] = {}
     #: By rule, tree and name.
     conditions: dict[str, Condition] = {}
+    #: Unix time in milliseconds of the last look at the pools or nodes of a tree, by rule and tree.
+    looked_at_ms: dict[str, int] = {}
 
 
 class Present(NamedTuple):
@@ -117,12 +122,15 @@ class Message(NamedTuple):
 class Notifier:
     """Applies rules to facts."""
 
-    def __init__(self, rules: Rules, state: NotifyState, now_ms: int) -> None:
+    def __init__(self, rules: Rules, state: NotifyState, now_ms: int, interval_ms: int = 0) -> None:
+        """`interval_ms` is the time between two looks at pools and nodes."""
         self.state = state
         self._rules = rules
+        self._short_gap_ms = max(_SHORT_GAP_MS, 2 * interval_ms)
         state.targets = {name: state.targets.get(name, TargetState(now_ms)) for name in rules.targets}
         names = {rule.name for rule in rules.rules}
         state.conditions = {key: known for key, known in state.conditions.items() if key.partition(":")[0] in names}
+        state.looked_at_ms = {key: at_ms for key, at_ms in state.looked_at_ms.items() if key.partition(":")[0] in names}
 
     def on_ended(
         self, target: str, operations: Sequence[FinishedOperation], position: LogPosition, lost: LostEntries | None
@@ -149,7 +157,7 @@ class Notifier:
 
     def on_conditions(self, rule: Rule, tree: str, present: Mapping[str, Present], now_ms: int) -> bool:
         """Take all that a rule finds in a tree now. True if there is something new to send."""
-        prefix, found = f"{rule.name}:{tree}/", False
+        prefix, found = f"{rule.name}:{tree}/", self._take_look(rule, tree, now_ms)
         conditions = self.state.conditions
         for name, each in present.items():
             known = conditions.get(prefix + name, Condition(now_ms))
@@ -165,6 +173,30 @@ class Notifier:
         for key in [key for key in conditions if key.startswith(prefix) and key[len(prefix) :] not in present]:
             del conditions[key]
         return found
+
+    def _take_look(self, rule: Rule, tree: str, now_ms: int) -> bool:
+        """Record a look. If the look before is so long ago that something may have begun and ended since, add that. True if it was added.
+
+        Neither Headrace nor its log records when pools starved or nodes were silent.
+        """
+        looked, key = self.state.looked_at_ms, f"{rule.name}:{tree}"
+        since_ms = looked.get(key, now_ms)
+        looked[key] = now_ms
+        if now_ms - since_ms <= max(self._short_gap_ms, rule.for_ms):
+            return False
+        about = {"tree": tree, **facts_of_duration(since_ms, now_ms)}
+        what = "nodes" if rule.when is RuleKind.NODE_LOST else "pools"
+        text = (
+            f"{what} of tree {tree} were not watched since {about['since']} ({about['lasts']}): "
+            f"what rule {rule.name} is about may have begun and ended unnoticed"
+        )
+        for target in rule.to:
+            recipients = self._recipients(target, {})
+            occurrence = Occurrence(
+                f"{_NOT_WATCHED}:{key}:{since_ms}", rule.name, _NOT_WATCHED, now_ms, text, about, recipients
+            )
+            self._let_wait(target, occurrence)
+        return True
 
     def add_example(self, target: str, operation: FinishedOperation) -> None:
         """Let the end of an example wait for a target, whatever the rules say."""
@@ -199,14 +231,18 @@ class Notifier:
         own.batch = []
 
     def _add(self, target: str, rule: Rule, name: str, at_ms: int, about: About) -> None:
-        own = self.state.targets[target]
         kept = {key: value for key, value in about.items() if key != "position"}
         recipients = self._recipients(target, about)
         if not recipients and isinstance(self._rules.targets[target].to, Mail):
             return  # only the owner gets mail, and neither the log nor admission has the owner any more
-        own.waiting.append(Occurrence(name, rule.name, rule.when.value, at_ms, words_of(rule, about), kept, recipients))
-        if rule.when is not RuleKind.OPERATION_ENDED and len(own.waiting) > 2 * MOST_WAITING:
-            # Conditions are not in the log and cannot wait there.
+        text = words_of(rule, about)
+        self._let_wait(target, Occurrence(name, rule.name, rule.when.value, at_ms, text, kept, recipients))
+
+    def _let_wait(self, target: str, occurrence: Occurrence) -> None:
+        own = self.state.targets[target]
+        own.waiting.append(occurrence)
+        if occurrence.kind != RuleKind.OPERATION_ENDED and len(own.waiting) > 2 * MOST_WAITING:
+            # Only ends of operations are in the log and can wait there.
             own.dropped += len(own.waiting) - 2 * MOST_WAITING
             own.waiting = own.waiting[-2 * MOST_WAITING :]
 

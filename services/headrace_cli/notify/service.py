@@ -43,18 +43,20 @@ class _Signal:
 class NotifyService:
     """One run of `headrace notify`."""
 
-    def __init__(self, rules: Rules, file: PositionFile[NotifyState], screen: Screen) -> None:
+    def __init__(self, rules: Rules, file: PositionFile[NotifyState], screen: Screen, interval_s: float) -> None:
+        """`interval_s` is the time between two looks at pools and nodes."""
         self._rules = rules
         self._file = file
         self._screen = screen
         self._clock = SystemClock()
-        self._notifier = Notifier(rules, file.read(), self._clock.wall_ms())
+        self._interval_s = interval_s
+        self._notifier = Notifier(rules, file.read(), self._clock.wall_ms(), int(interval_s * 1000))
         self._stored_at_s = -_STORE_PERIOD_S
         #: For each target: something waits to be sent, and the log may be read further.
         self._more = {name: _Signal() for name in rules.targets}
         self._free = {name: _Signal() for name in rules.targets}
 
-    async def run(self, client: Client, interval_s: float) -> None:
+    async def run(self, client: Client) -> None:
         """Notify until cancelled. Raises what the client raises, and OSError if the state cannot be stored."""
         self._store()
         async with anyio.create_task_group() as tasks:
@@ -62,7 +64,7 @@ class NotifyService:
                 tasks.start_soon(self._read, client, target.name)
                 tasks.start_soon(self._send, target)
             if any(rule.when is not RuleKind.OPERATION_ENDED for rule in self._rules.rules):
-                tasks.start_soon(self._look, client, interval_s)
+                tasks.start_soon(self._look, client)
 
     async def _read(self, client: Client, target: str) -> None:
         own = self._notifier.state.targets[target]
@@ -77,16 +79,17 @@ class NotifyService:
                 while self._notifier.is_full(target):
                     await self._free[target].wait()
 
-    async def _look(self, client: Client, interval_s: float) -> None:
+    async def _look(self, client: Client) -> None:
         rules = [rule for rule in self._rules.rules if rule.when is not RuleKind.OPERATION_ENDED]
         while True:
             before = dict(self._notifier.state.conditions)
             has_more = await look(client, rules, self._notifier, self._clock.wall_ms())
-            if has_more or (before.keys() != self._notifier.state.conditions.keys()):
+            is_changed = has_more or before.keys() != self._notifier.state.conditions.keys()
+            if is_changed or self._is_time_to_store():
                 self._store()
             for signal in self._more.values() if has_more else ():
                 signal.set()
-            await anyio.sleep(interval_s)
+            await anyio.sleep(self._interval_s)
 
     async def _send(self, target: Target) -> None:
         while True:

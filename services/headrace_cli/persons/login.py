@@ -8,15 +8,13 @@ from urllib.parse import urlsplit
 import anyio
 from rich.table import Table
 
-from headrace.access.key_credential import PERSON_LOGIN, KeyCredential
-from headrace.bus import Credential
 from headrace.bus.credential_files import read_credential
 from headrace.client import Client, connect, find_place
+from headrace.client.places.credential_user import person_in
 from headrace.client.places.endpoint import Endpoint
 from headrace.client.places.kept import SavedServers
 from headrace.counted import counted
 from headrace.errors import BadInput
-from headrace.ids import user_name
 from headrace.server_urls import parse_server_urls
 from headrace.suggestions import hint
 from headrace.wire.groups import GroupSource
@@ -71,7 +69,7 @@ def login(
             raise BadInput("address", "(with a password)", "an address without a password, and --credential-file")
     chosen = name or (urlsplit(urls[0]).hostname or "").lower()
     places.folder(chosen)
-    person = _person_in(read_credential(str(credential_file))) or user
+    person = person_in(read_credential(str(credential_file))) or user
     if user and user != person:
         raise BadInput("--user", user, f"{person}, the name in the credential")
     place = find_place(url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
@@ -141,19 +139,6 @@ def whoami(*, common: Common | None = None) -> int:
             screen.say(f"and {counted(rights.left_out, 'more pool')}")
 
     return talk(common, work)
-
-
-def _person_in(credential: Credential | KeyCredential | None) -> str:
-    """Return the user in a credential, or an empty string if the credential allows any user name. Raises `BadInput`."""
-    if credential is None:
-        return ""
-    if isinstance(credential, Credential):
-        holder = credential.user
-    else:
-        from headrace.access import jwt  # cryptography takes longer to import than everything else here
-
-        holder = str(jwt.claims_of(credential.jwt).get("name"))
-    return user_name(holder.removeprefix(PERSON_LOGIN)) if holder.startswith(PERSON_LOGIN) else ""
 
 
 def _facts(told: dict[str, object]) -> Table:

@@ -10,17 +10,7 @@ from headrace.wire.nodes import ChangedNode, NodeChange, NodeView
 from headrace.wire.services import ServiceView
 from headrace_web.api.context import Context
 from headrace_web.api.endpoint import Endpoint
-from headrace_web.api.pools import NoFields
-
-
-class ListedNodes(msgspec.Struct, frozen=True):
-    """Which nodes to list."""
-
-    #: Tree of the nodes; empty: the tree that this service was started for.
-    tree: str = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
-    #: `next` of the page before; 0 for the first page.
-    cursor: Annotated[int, msgspec.Meta(ge=0)] = 0
+from headrace_web.api.pools import NoFields, PageOfTree
 
 
 class NodePage(msgspec.Struct, frozen=True):
@@ -69,13 +59,12 @@ class ProcessList(msgspec.Struct, frozen=True):
     unread: list[str]
 
 
-async def list_nodes(context: Context, request: ListedNodes) -> NodePage:
+async def list_nodes(context: Context, request: PageOfTree) -> NodePage:
     """List the nodes of a tree."""
     tree = await context.tree(request.tree)
     page = await context.client.hosts.page(tree, first=request.cursor)
-    nodes = page.nodes[: request.limit]
-    more = page.more or len(nodes) < len(page.nodes)
-    return NodePage(nodes, page.recovering, request.cursor + len(nodes) if more and nodes else None)
+    nodes, cursor = request.cut(page.nodes, has_more=page.more)
+    return NodePage(nodes, page.recovering, cursor)
 
 
 async def get_node(context: Context, request: OneNode) -> NodeView:

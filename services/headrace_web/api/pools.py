@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ from headrace.wire.what_if import SupposedNodes, WhatIfAnswer
 from headrace_web.api.context import Context
 from headrace_web.api.endpoint import Endpoint
 
+T = TypeVar("T")
 #: Tree of a request; empty: the tree that this service was started for.
 Tree = str
 #: Attributes or options as a person writes them, such as `{"weight": 2}`. Null resets one to its default.
@@ -37,13 +38,20 @@ class OnePool(msgspec.Struct, frozen=True):
     tree: Tree = ""
 
 
-class ListedPools(msgspec.Struct, frozen=True):
-    """Which pools to list."""
+class PageOfTree(msgspec.Struct, frozen=True):
+    """Which pools or nodes of a tree to list."""
 
+    #: Tree of the pools or nodes; empty: the tree that this service was started for.
     tree: Tree = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1000
     #: `next` of the page before; 0 for the first page.
     cursor: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    def cut(self, found: list[T], *, has_more: bool) -> tuple[list[T], int | None]:
+        """Return the rows of the page, and the cursor of the next page; None on the last page."""
+        rows = found[: self.limit]
+        goes_on = has_more or len(rows) < len(found)
+        return rows, self.cursor + len(rows) if goes_on and rows else None
 
 
 class PoolPage(msgspec.Struct, frozen=True):
@@ -204,12 +212,11 @@ class RemovedTree(msgspec.Struct, frozen=True):
     dry_run: bool = False
 
 
-async def list_pools(context: Context, request: ListedPools) -> PoolPage:
+async def list_pools(context: Context, request: PageOfTree) -> PoolPage:
     """List pools with their figures and shares."""
     page = await (await _pools(context, request.tree)).page(first=request.cursor)
-    pools = page.pools[: request.limit]
-    more = page.more or len(pools) < len(page.pools)
-    return PoolPage(pools, page.frame, request.cursor + len(pools) if more and pools else None)
+    pools, cursor = request.cut(page.pools, has_more=page.more)
+    return PoolPage(pools, page.frame, cursor)
 
 
 async def get_pool(context: Context, request: OnePool) -> PoolAlone:

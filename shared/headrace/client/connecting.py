@@ -23,6 +23,7 @@ from headrace.bus.nats.connecting import ServerAccess
 from headrace.client.client import Client
 from headrace.client.errors import NotAdmitted, NotTrusted
 from headrace.client.place import Place, find_place, login_user, moved
+from headrace.client.places.credential_user import person_in
 from headrace.errors import BadInput
 from headrace.ids import user_name
 from headrace.obs import tracing
@@ -49,7 +50,7 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Connect by the state folder (`state`, else `$HEADRACE_STATE`, else the default folder) or by `url` and `credential_file`.
 
-    `user` defaults to the user of the state folder's credential, else to the login name. `tree` is the tree of requests that name none.
+    `user` defaults to the user of the credential, else to the login name. `tree` is the tree of requests that name none.
     Requests are retried for `timeout_s`. With `patience_s`, a service that does not answer a read request for that long is not asked
     for a few seconds; the client's `silence` names these services.
     `ca_file` has the authorities that vouch for a server at `tls://`.
@@ -57,7 +58,9 @@ async def connect(
     Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
     """
     place = find_place(state=state, url=url, credential_file=credential_file, ca_file=ca_file, tree=tree)
-    name = user_name(user or place.user) if user or place.user else login_user()
+    # A folder names the user beside the credential.
+    named = user or place.user or ("" if place.folder else person_in(read_credential(place.credential_file)))
+    name = user_name(named) if named else login_user()
     inbox = subjects.inbox("user", name)
     async with open_bus(place, f"headrace client of {name}", inbox, timeout_s=timeout_s) as bus:
         try:

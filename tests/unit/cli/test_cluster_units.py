@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from headrace.client.place import find_place
 from headrace.errors import BadInput
 from headrace.systemd.unit_text import SystemdUnit, command_line, quoted
 from headrace_cli.cluster.command import init
+from headrace_cli.cluster.consumers import Consumer
 from headrace_cli.cluster.installation import ClusterInstallation, chosen_processes
+from headrace_cli.persons.users import add
 from tests.unit.test_docs_commands import LINE, parse
 
 SERVICES = ["admission", "fair_share", "integral", "allocator"]
@@ -87,8 +90,34 @@ def test_systemd_watches_every_process_and_takes_messages_of_the_watcher_of_the_
     assert not any("NotifyAccess" in unit["Service"] for unit in services)
 
 
+def test_a_consumer_has_its_login_its_files_and_its_state_in_its_folder(cluster: Path) -> None:
+    init(cluster, url="nats://10.0.0.1:4222", consumer=[Consumer.NOTIFY, Consumer.EXPORT])
+    notify, export = map(read, units_of(cluster, "notify", "export"))
+
+    for unit, name in ((notify, "notify"), (export, "export")):
+        own = unit["Service"]
+        assert (own["Type"], own["Restart"], own["WatchdogSec"]) == ("notify", "always", "60")
+        assert (own["BindPaths"], own["EnvironmentFile"]) == (f'"{cluster}/{name}"', f"-{cluster}/{name}/environment")
+        assert "headrace-nats.service" in unit["Unit"]["After"]
+        words = shlex.split(own["ExecStart"])
+        assert words[1:3] == ["-m", "headrace_cli"]
+        parse(shlex.join(words[3:]))
+        assert words[-2:] == ["--state", str(cluster / name)]
+        place = find_place(state=cluster / name)
+        assert (place.user, place.url) == (f"headrace-{name}", "nats://10.0.0.1:4222")
+        assert (cluster / name / "credential").exists()
+    assert str(cluster / "notify" / "rules.yaml") in shlex.split(notify["Service"]["ExecStart"])
+    # Another run keeps the consumers, and no person may have the name of a consumer.
+    init(cluster, url="nats://10.0.0.2:4222")
+    assert find_place(state=cluster / "notify").url == "nats://10.0.0.2:4222"
+    assert [unit.name for unit in units_of(cluster)][-2:] == ["headrace-notify.service", "headrace-export.service"]
+    with pytest.raises(BadInput, match="'headrace-notify' cannot be used; expected another name"):
+        add("headrace-notify", cluster=cluster)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_units(cluster: Path, tmp_path: Path) -> None:
+    init(cluster, url="nats://10.0.0.1:4222", consumer=[*Consumer])
     folder = tmp_path / "units"
     folder.mkdir()
     for unit in units_of(cluster, account=getpass.getuser()):

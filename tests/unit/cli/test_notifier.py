@@ -185,7 +185,7 @@ def test_a_pool_is_notified_once_for_each_time_that_it_starves_long_enough(rules
     assert not at(1_000, 950)  # it had enough for a moment
     assert at(1_550, 950)
     assert not at(1_600, None)
-    assert not at(3_000, 1, path="/lab/web")
+    assert not at(2_000, 1, path="/lab/web")
     assert "pool /prod/web of tree t starves since" in sent(notifier, "hook").text
 
 
@@ -198,3 +198,30 @@ def test_a_node_that_was_not_heard_is_notified_when_that_lasts(rules: Rules, not
     assert again.on_conditions(lost, "t", present, 70_000)
     assert not again.on_conditions(lost, "t", present, 80_000)
     assert "node n1 of tree t is unheard" in sent(again, "hook").text
+
+
+@pytest.mark.parametrize(
+    ("rule", "interval_s", "gap_s", "text"),
+    [
+        ("starving", 10, 600, ""),
+        ("starving", 10, 601, "pools of tree t were not watched since"),
+        ("nodes", 10, 60, ""),
+        ("nodes", 10, 61, "nodes of tree t were not watched since"),
+        ("nodes", 100, 200, ""),
+    ],
+)
+def test_a_time_without_looks_is_notified_once_if_something_may_have_begun_and_ended(
+    rules: Rules, rule: str, interval_s: int, gap_s: int, text: str
+) -> None:
+    chosen = next(each for each in rules.rules if each.name == rule)
+    before = Notifier(rules, NotifyState(), 0, interval_s * 1000)
+    assert not before.on_conditions(chosen, "t", {}, 5_000)
+
+    after = Notifier(rules, stored(before), 5_000, interval_s * 1000)
+    assert after.on_conditions(chosen, "t", {}, 5_000 + gap_s * 1000) is bool(text)
+    assert not after.on_conditions(chosen, "t", {}, 6_000 + gap_s * 1000)
+    if text:
+        message = sent(after, "hook")
+        assert text in message.text
+        assert [each.kind for each in message.occurrences] == ["not_watched"]
+    assert after.next_message("hook") is None
