@@ -365,7 +365,7 @@ def logs(
 
 
 def _log_wishes(attempt: int | None, *, stdout: bool, stderr: bool) -> LogWishes:
-    """Return which output is read. Raises `BadInput`."""
+    """Return the arguments of `Client.logs` that select an attempt and its streams. Raises `BadInput` if the options cannot be combined."""
     if stdout and stderr:
         raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
     wishes: LogWishes = {"stderr": stderr, "both": not stdout and not stderr}
