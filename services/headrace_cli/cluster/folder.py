@@ -59,8 +59,8 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     #: Loopback address and port of the server's monitoring; empty: monitoring is off.
     health: str = ""
     servers: Sequence[str] = ("nats",)
-    #: Administrators in the settings of the services, separated by commas. Folders of earlier releases lack this field,
-    #: and everybody administers.
+    #: Administrators in the settings of the services, separated by commas. Folders of earlier releases lack this field: then everybody is
+    #: an administrator.
     administrators: str = EVERYBODY
 
     @property

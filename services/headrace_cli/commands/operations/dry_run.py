@@ -101,7 +101,7 @@ async def without_what_never_runs(
 
 
 async def _fit(client: Client, spec: OperationSpec, place: PlannedPlace) -> OperationFit | None:
-    """Return how the operation's jobs fit on the nodes. None if the allocator does not answer."""
+    """Return how the operation's jobs fit on the nodes, or None if the allocator does not answer."""
     try:
         return await client.starts.fit(spec, place.tree, place.nearest_existing)
     except (Refused, Unanswered):

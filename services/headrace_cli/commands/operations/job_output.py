@@ -79,7 +79,7 @@ async def save_output(lines: AsyncIterator[LogLine], folder: Path) -> str:
         raise
     finally:
         if opened is not None:
-            # After a failed write closing fails in the same way.
+            # If a write failed, closing the file fails with the same error.
             with suppress(OSError):
                 opened.close()
     return f"{counted(len(seen), 'file')} in {folder}"

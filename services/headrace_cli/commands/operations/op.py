@@ -394,7 +394,7 @@ def wait(
         Ctrl-C aborts the operation that is waited for.
     """
 
-    # Progress bars take longer to import than a list takes to print.
+    # Imported here because importing progress bars takes longer than printing a list of operations.
     from headrace_cli.commands.operations.progress import follow as follow_to_end
 
     async def work(client: Client, screen: Screen) -> int:
