@@ -464,7 +464,7 @@ class HeartbeatAnswers:
 
 
 def _shown(node: Node) -> set[OperationId]:
-    """Return the operations of which the node knows an allocation."""
+    """Return the operations that have at least one allocation which the node knows."""
     return {one.operation for one in node.allocations.values()}
 
 

@@ -146,7 +146,7 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
 
 
 def _near(one: Share, other: Share) -> bool:
-    # This is a loop and not a generator because it runs for each operation that takes over a share.
+    # A loop is faster than a generator. The function runs for each operation that gets another share from a snapshot.
     for a, b in zip(one, other, strict=True):  # noqa: SIM110
         if abs(a - b) >= EPS:
             return False
@@ -183,7 +183,7 @@ class AllocationGroups:
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
-        """Take over the protection that a snapshot of shares gives the operation. The groups are cut by it from now on."""
+        """Take over the protection that a snapshot of shares gives the operation. From now on it determines the groups."""
         self._protection, self._is_nested, self._rest.preemptible_from = protection, protection.is_nested, None
         self._borders.clear()
 

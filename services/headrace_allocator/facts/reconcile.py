@@ -71,7 +71,7 @@ class Findings:
         self.sessions: list[SessionSpan] = []
         #: Session spans that the node may forget: the ledger has recorded them, or the node never had their jobs.
         self.forget_sessions: list[SessionSpan] = []
-        #: Operations that hold another amount than before, or have other jobs to give out.
+        #: Operations whose held resources changed, or whose jobs that can be given out changed.
         self.operations: set[OperationId] = set()
 
 

@@ -47,7 +47,7 @@ class Reservations:
         reservation.node.reserved = reservation
 
     def move(self, reservation: Reservation, node: Node, expected_s: float, now_s: float) -> None:
-        """Reserve another node instead of the present one. The time at which the reservation ends at the latest stays."""
+        """Move a reservation to another node. The latest time at which the reservation ends does not change."""
         self.end_at(reservation.node, ReservationEnd.MOVED)
         reservation.node, reservation.expected_s, reservation.since_s = node, expected_s, now_s
         reservation.moves, reservation.lent_until_s = reservation.moves + 1, 0.0

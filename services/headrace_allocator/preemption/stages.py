@@ -85,7 +85,7 @@ class StageOutcome(msgspec.Struct, frozen=True):
     room: Resources
     #: Resources that were freed for the start but that it does not need.
     unused: Resources
-    #: By shielded pool, the usage that could be preempted only for operations below this pool, under the older victim rules.
+    #: By pool that shields allocations: the usage that could be preempted only for operations below this pool (older victim rules).
     held: dict[PoolName, Resources]
     #: Number of allocations whose jobs are too young to be preempted.
     exempt: int = 0

@@ -188,8 +188,9 @@ def pool_allows_preemption(overlay: Overlay, options: EffectiveOptions) -> bool:
 
 
 def shielded_by(overlay: Overlay, operation: Operation, least: Group) -> Operation | PoolState | None:
-    """Return what shields all allocations of an operation from a stage: the operation itself, or a pool above it. None if there is no
-    shield.
+    """Return the element that shields all allocations of an operation from a stage: the operation itself, or a pool above it.
+
+    Return None if no element shields them.
     """
     options = overlay.view.pools.options
     if options.victim_rules is VictimRules.LEGACY:
