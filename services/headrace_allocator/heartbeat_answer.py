@@ -62,7 +62,8 @@ _RECOVERING_PACE_MS: Final = 50
 #: Milliseconds until the heartbeat that confirms a start, while the pace is the shortest one. With a longer pace the allocator has no time
 #: for an extra heartbeat after each start: such heartbeats would be a third of all heartbeats.
 _CONFIRM_PACE_MS: Final = 100
-#: Reasons for taking an allocation back that may disappear before the node obeys. Then the allocation stays.
+#: Reasons for taking an allocation back that may cease to apply before the node obeys. If the reason ceases to apply, the node keeps the
+#: allocation.
 _WHILE_IT_HOLDS: Final = frozenset(
     {TakeBackReason.LIMITS, TakeBackReason.SUSPENDED, TakeBackReason.GANG, TakeBackReason.NODE_DRAINED}
 )
@@ -94,14 +95,16 @@ class HeartbeatAnswers:
         self.decided = HeartbeatDecision()
         self.preemptions = PreemptionCounts()
         self._overreach = Overreach()
-        #: Number of heartbeats by the reason why free resources of their node stayed free.
+        #: Number of heartbeats on which free resources of the node stayed free, by the reason why nothing started in them.
         self._room_left: Counter[RoomLeft] = Counter()
         self._deactivations = Deactivations()
         self.observed = ObservedPreemptionLog()
         self.made = DecisionsMade(facts.tree)
 
     def answer(self, node: Node, heartbeat: Heartbeat, findings: Findings | None, now: Moment) -> Orders:
-        """Return the orders for a node whose heartbeat was reconciled with the facts. The facts already reflect the orders."""
+        """Return the orders for a node whose heartbeat was reconciled with the facts. The orders are booked in the facts before they are
+        returned.
+        """
         pace_ms = self._pace_ms()
         node.note_overcommit(now)
         self._gangs.hear(node, now)
@@ -157,11 +160,11 @@ class HeartbeatAnswers:
         pace_ms: int,
         now: Moment,
     ) -> Overlay | None:
-        """Decide on one heartbeat, and apply nothing. The decision is in `decided`.
+        """Decide on one heartbeat, and store the decision in `decided`. Nothing is applied.
 
         `changed` are the operations that the heartbeat changed, and `stirring` the allocations that may need an order. Return the overlay
-        of the decision, or None if nothing changes, which is often known without a decision. The tests compare every decision here with
-        the plain decision of `tests/reference/heartbeats`.
+        of the decision, or None if it is known without a decision that nothing changes. The tests compare every decision here with the
+        plain decision of `tests/reference/heartbeats`.
         """
         # Settle first; otherwise a pool that was full and has free resources again is never noticed.
         self._ranking.order.settle()
@@ -336,9 +339,9 @@ class HeartbeatAnswers:
             if allocation.state is AllocationState.ENDED:
                 continue
             if ends_all and allocation.take_back is None:
-                # Taking back these jobs is no preemption, so it has no record and no count: no operation gets their resources. The
-                # specification treats them as jobs of a node with disabled jobs (section 7.5) or of a lost node (7.8). The usage of such
-                # a node counts as zero (7.6), so the node is never overcommitted.
+                # This is no preemption, because no operation gets the resources of these jobs. So it has no preemption record and is not
+                # counted as a preemption. The specification treats the jobs like jobs of a node with disabled jobs (section 7.5) or of a
+                # lost node (7.8). The usage of such a node counts as zero (7.6), so the node is never overcommitted.
                 allocation.take_back = TakeBackReason.LIMITS
             elif node.record.ends_jobs and allocation.take_back is None:
                 allocation.take_back = TakeBackReason.NODE_DRAINED
@@ -354,7 +357,7 @@ class HeartbeatAnswers:
     def _carry_out(
         self, node: Node, stage: StageOutcome, budget: AnswerBudget, now: Moment
     ) -> tuple[list[Start], list[TakeBack]] | None:
-        """Book the start of a stage with its preemptions. Return None, and book neither, if they do not both fit into the answer."""
+        """Book the start of a stage and its preemptions. If they do not all fit into the answer, book none of them and return None."""
         starts: list[Start] = []
         if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
             return None
@@ -461,7 +464,7 @@ class HeartbeatAnswers:
 
 
 def _shown(node: Node) -> set[OperationId]:
-    """Return the operations of which the node knows an allocation."""
+    """Return the operations that have at least one allocation which the node knows."""
     return {one.operation for one in node.allocations.values()}
 
 

@@ -106,7 +106,8 @@ def _short(share: Share) -> Share:
     return slots or 0, cpu or 0, gpu or 0, memory or 0, network or 0
 
 
-#: Cached, since every allocation keeps its record, and the records of one operation mostly have the same fair share.
+#: Cached, so that records share one object: each allocation keeps its record, and the records of one operation mostly have the same fair
+#: share.
 _short_fair_share: Final = lru_cache(maxsize=10_000)(_short)
 
 

@@ -68,9 +68,10 @@ class Pace:
     def next_ms(self, node: NodeName, why: HeartbeatReason, pace_ms: int, now: Moment, timing: Timing) -> int:
         """Return the milliseconds until the node's next heartbeat, after a heartbeat that was sent for the reason `why`.
 
-        Heartbeats are due at the node's own points in time, one in each pace. A point in time is skipped if it is less than half a pace
-        away. If the pace is long because there are many nodes, an unscheduled heartbeat replaces the next one, which is then skipped:
-        otherwise the heartbeats that report ends would come on top of all others and exceed the capacity.
+        Each node has a point in time of its own within every pace, at which its heartbeat is due. A point in time is skipped if it is less
+        than half a pace away. If the pace is longer than the shortest pace, an unscheduled heartbeat replaces the next scheduled one: then
+        a point in time is skipped if it is less than a whole pace away. Otherwise the heartbeats that report ends would come on top of the
+        scheduled heartbeats and exceed the capacity.
 
         Example: 1,000 nodes with a pace of 1,000 ms are all answered at once. From 500 ms after the answers, one node sends its
         heartbeat in each millisecond. With a pace of 5,000 ms, a node that reports an end 1,000 ms before its point in time is due in 6,000
@@ -100,7 +101,9 @@ class Pace:
         return Outcome(None)
 
     def figures(self) -> list[Figure]:
-        """Return the metrics of the stretch and of the waiting time that controls it."""
+        """Return two metrics: the stretch, which is the factor by which load makes the pace longer, and the waiting time that controls the
+        stretch.
+        """
         return [
             gauge(
                 "pace_stretch",

@@ -14,10 +14,11 @@ from headrace_allocator.effects import Draw, Effect, Return, Want
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.operations import Operation, Returning
 
-#: If fewer jobs than this can be given out at once, more indexes are leased.
+#: If fewer jobs than this are ready to start, more indexes are leased.
 _LOW_BLOCK: Final = 128
-#: Divisor for operations of several trees: a tree leases more indexes if it has at most (number of indexes that no tree has) / `_LOW_PART`
-#: ready jobs. The fewer indexes are left, the fewer a tree keeps ready. So the last indexes go to trees that run them at once.
+#: Divisor for operations that run in several trees. A tree leases more indexes if it has few ready jobs: at most the number of indexes that
+#: no tree has, divided by `_LOW_PART`. The fewer indexes are left, the fewer a tree keeps ready. So the last indexes go to trees that run
+#: them at once.
 _LOW_PART: Final = 8
 #: Upper bound of the indexes that one lease adds: when another allocator takes over, all leased jobs that have not ended are unconfirmed
 #: for a while.
@@ -33,8 +34,8 @@ def next_lease(operation: Operation) -> Draw | None:
     slots = operation.slots
     if not operation.schedulable or operation.drawing:
         return None
-    # All indexes are leased for a gang, since it starts no job before, and for an operation with tasks, since perhaps only jobs of its
-    # last task fit.
+    # For a gang all indexes are leased, because it starts no job before it has all of them. For an operation with tasks all indexes are
+    # leased, because possibly only jobs of its last task fit.
     leases_all = operation.gang is not None or bool(operation.kinds)
     enough_ready = slots.ready_count >= _LOW_BLOCK and not leases_all
     if slots.free is None and (enough_ready or slots.block >= operation.spec.job_count):
@@ -48,8 +49,9 @@ def next_lease(operation: Operation) -> Draw | None:
 
 
 def wants(facts: Facts) -> list[Effect]:
-    """Return a request to other trees for jobs of operations that could start a job in this tree, but have no ready job and no index
-    to lease.
+    """Return a request that asks other trees to release jobs; an empty list if nothing is needed.
+
+    The request names the operations that could start a job in this tree, but have no ready job and no index to lease.
     """
     if facts.starts_paused or facts.superseded:
         return []

@@ -21,8 +21,8 @@ from headrace_allocator.facts.nodes import Node
 
 #: Number of nodes that are processed at once: the jobs of one node, some twenty, take half a millisecond.
 _AT_ONCE: Final = 5
-#: Upper bound of the pools with counts, since ephemeral pools come and go. If there are more, the pool whose first lost job is the oldest
-#: is forgotten.
+#: Upper bound of the pools with counts, because ephemeral pools come and go. At this bound, a new pool replaces the pool that was counted
+#: first.
 _MOST_POOLS: Final = 10_000
 
 
@@ -86,7 +86,7 @@ class LostNodes:
         return effects
 
     def mark_offline(self, node: Node) -> None:
-        """Take a node offline that was silent for too long: its resources leave the total."""
+        """Take a node offline because it was silent for too long: its resources leave the total."""
         self._facts.recovery.miss_no_more(node.record.node)
         if self._facts.set_offline(node):
             self._ranking.mark_all()
@@ -123,7 +123,10 @@ class LostNodes:
         self._lost[pool] += 1
 
     def kept_from(self, node: Node, machine: str, now: Moment) -> WrongState | None:
-        """Return a refusal to give a node's name to another machine, if jobs may still run on the machine that has the name; else None."""
+        """Return a refusal if another machine may not take the node's name yet, else None.
+
+        It may not take the name while jobs may still run on the machine that has it.
+        """
         name, facts = node.record.node, self._facts
         if node.may_change_machine(facts.timing, now) and not facts.recovery.awaits(name):
             return None

@@ -59,7 +59,7 @@ class DecisionsMade:
         self._note(AllocationPreempted(self._tree, operation.id, pool, node, allocation.id, job, record))
 
     def note_suspect(self, one: SuspectNode, now: Moment) -> None:
-        """Queue that a node became suspect, or is suspect no more."""
+        """Queue the message that a node became suspect, or that it is no longer suspect."""
         what = one.is_suspect, one.words[:LONGEST_FAILURE_WORDS], one.operations[:MOST_BLAMING]
         self._suspects.append(NodeSuspected(now.wall_ms, self._tree, one.node, *what))
 

@@ -1,7 +1,7 @@
-"""Watchdog over starts: find jobs that fit into free resources and that nothing holds back, but of which none starts.
+"""Watchdog over starts: find operations whose jobs fit into free resources and that nothing holds back, but whose jobs do not start.
 
-There should be no such jobs. Operations that want more are examined in turn, a few each second. An operation that nothing holds back is
-examined again until a job of it starts or something holds it back.
+There should be no such operations. Each second a few operations of the scheduling order are examined, all of them in turn. An operation
+that nothing holds back is examined again until a job of it starts or something holds it back.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Watchdog:
     """Finds stuck operations: nothing holds them back, and still none of their jobs has started for half a minute."""
 
     def __init__(self) -> None:
-        #: Operations that nothing holds back, each with the time since then (steady-clock seconds) and its numbers of allocations and
-        #: pending jobs at that time.
+        #: Operations that nothing holds back. Each has its numbers of allocations and of pending jobs, and the time since which nothing has
+        #: held it back and these numbers have not changed (steady-clock seconds).
         self._watched: dict[OperationId, tuple[float, tuple[int, int]]] = {}
         self._stuck: set[OperationId] = set()
         #: Operations that are still to be examined in this round.
@@ -44,7 +44,7 @@ class Watchdog:
         self._too_much_of = ""
 
     def on_tick(self, facts: Facts, order: LeastSatisfied, now: Moment) -> list[Alarm]:
-        """Examine some operations, and again the operations that nothing held back at the last tick.
+        """Examine some more operations, and examine once more the operations that nothing held back at the last tick.
 
         Return alarms for stuck operations and for amounts that are too large.
         """

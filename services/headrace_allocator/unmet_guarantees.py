@@ -1,7 +1,8 @@
 """Watch guarantees: find pools that stay below their strong guarantee although a pending job below them would fit into it.
 
 A pool starves for its guarantee once it has been below it for `min_share_preemption_timeout`. From then on preemption and reservations
-should serve it within a heartbeat or the length of a job. Each second some pools are examined, and again the pools that were found before.
+should serve it within a heartbeat or the length of a job. Each second some more pools are examined, and the pools that were found before
+are examined once more.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MOST_WATCHED: Final = 128
 
 
 class UnmetGuarantees:
-    """The pools that starve for their guarantee while jobs within the guarantee wait, and since when (steady-clock seconds)."""
+    """Finds pools that starve for their guarantee while jobs within the guarantee wait, and records since when (steady-clock seconds)."""
 
     def __init__(self) -> None:
         self._since: dict[PoolName, float] = {}
@@ -35,7 +36,7 @@ class UnmetGuarantees:
         self._alarmed = 0
 
     def on_tick(self, facts: Facts, order: LeastSatisfied, now: Moment) -> list[Alarm]:
-        """Examine some pools, and again the pools that were short before.
+        """Examine some more pools, and examine once more the pools that were short at the last tick.
 
         Return an alarm for each guarantee that has been unmet for too long.
         """

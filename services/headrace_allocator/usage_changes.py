@@ -27,7 +27,8 @@ class UsageChanges(msgspec.Struct, frozen=True):
 class UsageCollector:
     """Collects changed usage in slices, since very many operations may have changed at once.
 
-    Each operation is included as it is when its slice comes. If it changes after that, the next publication includes it again.
+    Each operation is included with the usage that it has when its slice is collected. If it changes after that, the next publication
+    includes it again.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -37,7 +38,7 @@ class UsageCollector:
         self._left = 0
 
     def slice(self, most: int) -> UsageChanges | None:
-        """Collect up to `most` operations. Return the changes since the last publication once all are collected, and None before."""
+        """Collect up to `most` operations. Return None until all are collected, and then the changes since the last publication."""
         facts = self._facts
         self._left = self._left or len(facts.touched)
         for name in list(islice(facts.touched, min(most, self._left))):
@@ -64,8 +65,10 @@ def usage_changed(facts: Facts) -> bool:
 
 
 def _nodes_of_tags(facts: Facts) -> tuple[list[UsageItem], list[str]]:
-    """Return an item for each set of tags whose nodes together have other resources than before, and the keys of the sets of tags that
-    no node has any more.
+    """Return what changed about nodes, by groups of nodes with the same tags.
+
+    The first result has an item for each group whose resources changed, the second the keys of the groups to which no node belongs any
+    more.
     """
     rooms = facts.tagged_rooms
     changed, rooms.changed = rooms.changed, {}

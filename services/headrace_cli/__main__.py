@@ -32,7 +32,10 @@ _TAB: Final = "complete"
 
 
 def _check_system(platform: str) -> None:
-    """End the process with one sentence if no command runs on this system, before a module is imported that does not exist there."""
+    """End the process with one sentence if no command runs on this system.
+
+    Call this before any module is imported that does not exist on other systems.
+    """
     if platform not in _CLIENT_SYSTEMS:
         from headrace.installation.systems import system_name
 
@@ -73,7 +76,8 @@ def main() -> None:
     at_rest = signal.signal(signal.SIGINT, _ON_INTERRUPT)
     try:
         status = _run(sys.argv[1:])
-        # Otherwise the interpreter would write the rest, and complain if the reader has exited.
+        # Write the remaining output here. Otherwise the interpreter would write it at exit, and would print an error if the reader has
+        # exited.
         sys.stdout.flush()
         sys.exit(status)
     except KeyboardInterrupt:

@@ -126,7 +126,8 @@ GROUPS: Final = {
 }
 COMMANDS: Final = {name: command for group in GROUPS.values() for name, command in group.items()}
 
-#: First lines of help for commands with a command of the user behind `--`, which cyclopts would call `[ARGS...]`.
+#: Usage lines for commands that run a command of the user, given behind `--`. Without these lines, cyclopts would show the user's command
+#: as `[ARGS...]`.
 _USAGES: Final = {
     "run": "Usage: headrace run [OPTIONS] -- COMMAND...",
     "shell": "Usage: headrace shell [OPTIONS] [-- COMMAND...]",
@@ -148,7 +149,8 @@ def _panel(error: CycloptsError) -> Panel:
     from headrace_cli.slurm_words import said_here
 
     if isinstance(error, UnknownOptionError):
-        # For an option of Slurm the explanation names its counterpart: the nearest name of an option of Headrace says nothing.
+        # If the word is an option of Slurm, the explanation names the counterpart in Headrace. The option of Headrace with the nearest name
+        # would not help.
         word = error.token.keyword or error.token.value
         return CycloptsPanel(f"Unknown option: {word}{'' if said_here(['run', word]) else _near_option(error, word)}")
     if isinstance(error, UnknownCommandError) and (words := error.unused_tokens) and said_here(words):
@@ -186,7 +188,7 @@ def _app(*, listing: bool) -> App:
     made = App(
         name="headrace",
         help="Share hosts between teams: pools own guarantees and weights, operations run their jobs in pools.",
-        # Parsing Markdown takes as long as the rest of the list of commands, and the lines of the list contain no Markdown.
+        # The list of commands is not parsed as Markdown. It contains none, and parsing would double the time that the list takes.
         help_format="rich" if listing else None,
         help_epilogue=_MARKED.sub(r"[bold]\1[/][markdown.code]\2[/]", EXIT_HELP) if listing else EXIT_HELP,
         version=__version__,
@@ -227,7 +229,7 @@ def _tell_more(error: CycloptsError, words: list[str]) -> None:
 
 
 def _check_system(words: list[str]) -> None:
-    """Raise `NeedsLinux` for a command that this system cannot run. Its help is shown everywhere."""
+    """Raise `NeedsLinux` for a command that this system cannot run. Its help is shown on every system, so `--help` raises nothing."""
     if sys.platform == "linux":
         return
     from headrace.installation.systems import require_linux

@@ -24,10 +24,10 @@ def preempt_and_stop_counting(facts: Facts, allocation: Allocation, record: Pree
 
 
 def settle_preemption(facts: Facts, allocation: Allocation, shown: PreemptionRecord | None) -> None:
-    """Bring an allocation in line with what its node reports of the allocation's preemption.
+    """Take over what the node reports about the preemption of an allocation.
 
-    If the node does not know of the preemption, the order is sent again, even if the allocation is closing: a closing allocation may let
-    its job run to the end.
+    If the node does not know of a preemption that was decided, the order is sent again. It is sent even if the allocation is closing: a
+    closing allocation may let its job run to the end.
     """
     if allocation.preemption is not None:
         allocation.take_back = _reason(allocation.preemption)

@@ -45,7 +45,7 @@ class Group(enum.IntEnum):
     PREEMPTIBLE = 2
 
 
-#: Looked up once: looking up an enum member costs as much as ten comparisons.
+#: Constants, because looking up an enum member costs as much as ten comparisons.
 _NON_PREEMPTIBLE: Final = Group.NON_PREEMPTIBLE
 _AGGRESSIVELY_PREEMPTIBLE: Final = Group.AGGRESSIVELY_PREEMPTIBLE
 _PREEMPTIBLE: Final = Group.PREEMPTIBLE
@@ -62,8 +62,8 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
     aggressive_threshold: float = 0.5
     #: Fraction of the fair share that is protected from starving operations.
     threshold: float = 1.0
-    #: The oldest allocations that together stay below this amount are protected, regardless of the fair share. A resource that is left
-    #: out is not bounded; `NOTHING` protects no allocation.
+    #: The oldest allocations that together stay below this amount are protected, regardless of the fair share. Resources that the amount
+    #: does not name are not compared. `NOTHING` means that there is no such amount.
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is right of the border, and so not protected.
     crossing_is_preemptible: bool = False
@@ -95,9 +95,10 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
         return border.protects(usage) or self.is_near(border, usage)
 
     def is_near(self, border: GroupBorder, usage: Resources) -> bool:
-        """True if a usage is protected although it equals the bound of the border, within `EPS`.
+        """True if a usage equals the bound of the border, within `EPS`, and is protected nevertheless.
 
-        It can be true only with `crossing_is_preemptible`, since `usage` then includes the usage of the allocation itself.
+        This is possible only with `crossing_is_preemptible`. Then `usage` includes the usage of the allocation itself, and an allocation
+        that ends at the bound does not cross it.
         """
         return self.crossing_is_preemptible and _near(border.bound, usage.share_of(self.total))
 
@@ -109,7 +110,8 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
     usage_threshold: tuple[int | None, ...] | None
     wholes: tuple[float, ...]
     needs_all: bool
-    #: Indexes of the resources of which more would help the operation; all resources if more of none would help.
+    #: Indexes of the resources in which a usage is compared with the bound: those of which the operation could use more. All resources, if
+    #: the operation could use more of none.
     decisive: tuple[int, ...]
 
     @staticmethod
@@ -126,11 +128,11 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
         )
 
     def protects(self, usage: Resources, slack: float = EPS) -> bool:
-        """True if a usage is below the bound by more than `slack`, or below the usage threshold. Any smaller usage is then protected too.
+        """True if a usage is protected: it is below the bound by more than `slack`, or below the usage threshold.
 
-        A usage is below the bound if it is below in every resource of which the operation could use more. If the operation could use
-        more of no resource, it is enough that the usage is below in one resource. A difference of at most `EPS` counts as rounding:
-        otherwise the last bit of a fair share would protect one more allocation.
+        If a usage is protected, every smaller usage is protected, too. A usage counts as below the bound if it is below in every resource
+        of which the operation could use more. If there is no such resource, it is enough that the usage is below in one resource. A
+        difference of at most `EPS` counts as rounding: otherwise the last bit of a fair share would protect one more allocation.
         """
         amounts, wholes, bound, needs_all = usage.as_tuple(), self.wholes, self.bound, self.needs_all
         is_below = needs_all
@@ -144,7 +146,7 @@ class GroupBorder(msgspec.Struct, frozen=True, gc=False):
 
 
 def _near(one: Share, other: Share) -> bool:
-    # This is a loop and not a generator because it runs for each operation that takes over a share.
+    # A loop is faster than a generator. The function runs for each operation that gets another share from a snapshot.
     for a, b in zip(one, other, strict=True):  # noqa: SIM110
         if abs(a - b) >= EPS:
             return False
@@ -170,10 +172,10 @@ class AllocationGroups:
         #: Positions of the allocations by the amount that they use, sorted. Most operations have jobs of one size only.
         self._by_usage: dict[Resources, list[Position]] = {}
         self._protection, self._is_nested = _UNTOLD, _UNTOLD.is_nested
-        #: Borders, each by the group to its right. They are computed when needed, since each snapshot changes those of thousands of
-        #: operations.
+        #: Borders, each by the group to its right. A border is computed when it is needed, because each snapshot changes the borders of
+        #: thousands of operations.
         self._borders: dict[Group, GroupBorder] = {}
-        #: For jobs of one size: number of allocations before the border `_kept_by`.
+        #: Number of allocations before the border `_kept_by`, if all allocations of the operation use the amount `_kept_size`.
         self._kept = 0
         self._kept_by: GroupBorder | None = None
         self._kept_size = ZERO
@@ -181,7 +183,7 @@ class AllocationGroups:
         self._is_next_kept = True
 
     def publish(self, protection: Protection) -> None:
-        """Take over the protection that a snapshot of shares gives the operation. The groups are cut by it from now on."""
+        """Take over the protection that a snapshot of shares gives the operation. From now on it determines the groups."""
         self._protection, self._is_nested, self._rest.preemptible_from = protection, protection.is_nested, None
         self._borders.clear()
 
@@ -204,7 +206,7 @@ class AllocationGroups:
     def may_be_preemptible(self, allocation: Allocation) -> bool:
         """False if normal preemption cannot take the allocation, no matter which other allocations are freed.
 
-        The border's position is remembered, since heartbeats ask for each allocation of a node.
+        The position of the second border is remembered, because heartbeats ask this for each allocation of a node.
         """
         return allocation.place >= self.first_preemptible() or allocation.usage == ZERO
 
@@ -268,9 +270,9 @@ class AllocationGroups:
         return _PREEMPTIBLE
 
     def is_excess(self, allocation: Allocation, freed: Collection[Allocation] = ()) -> bool:
-        """True if the other allocations, without the `freed` ones, already use all that is protected of the operation.
+        """True if the operation's other allocations, without the `freed` ones, already use everything that is protected for the operation.
 
-        Then the allocation would be preemptible if it were the newest.
+        In this case the allocation would be preemptible if it were the newest.
         """
         others = Resources.sum(usage * len(places) for usage, places in self._by_usage.items())
         others = others - allocation.usage - Resources.sum(one.usage for one in freed)
@@ -398,7 +400,7 @@ class AllocationGroups:
         while not border.protects(usage):
             if not protection.is_near(border, usage):
                 return False
-            # An allocation that only reaches the bound is left of the border exactly if the allocation before it is.
+            # The allocation ends at the bound, within `EPS`. It is left of the border if and only if the allocation before it is.
             previous = self._previous(place)
             if previous is None:
                 return True

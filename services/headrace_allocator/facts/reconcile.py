@@ -40,7 +40,8 @@ from headrace_allocator.facts.preempted import settle_preemption, undo_preemptio
 from headrace_allocator.gangs.gang import GangPhase
 from headrace_allocator.gangs.holds import restore_hold
 
-#: Results of jobs that were not interrupted for other operations, so that their run times show how long such jobs run.
+#: Results of jobs that were not interrupted for other operations. Only the run times of such jobs count for the mean length of an
+#: operation's jobs.
 _WHOLE_RUNS: Final = (JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT)
 
 
@@ -70,7 +71,7 @@ class Findings:
         self.sessions: list[SessionSpan] = []
         #: Session spans that the node may forget: the ledger has recorded them, or the node never had their jobs.
         self.forget_sessions: list[SessionSpan] = []
-        #: Operations that hold another amount than before, or have other jobs to give out.
+        #: Operations whose held resources changed, or whose jobs that can be given out changed.
         self.operations: set[OperationId] = set()
 
 
@@ -125,7 +126,7 @@ class _Reconciliation:
         return self._findings
 
     def _take_picture(self) -> None:
-        """Compare a node report that lists other allocations than booked, or lists them in another order."""
+        """Process a node report whose list of allocations differs from the booked list, or has another order."""
         allocations = self._node.allocations
         shown = 0
         # If an allocation is listed twice, the last report counts. If both were counted in `shown`, a missing allocation would not be
@@ -191,10 +192,13 @@ class _Reconciliation:
                 self._book_end(end, holder)
 
     def _with_own_records(self, end: JobEnd, holder: Allocation | None) -> JobEnd:
-        """Return an end with what the allocator knows better than the node: how the allocation was started, and a raised memory."""
+        """Return the end, completed by what the allocator knows better than the node: the start record of the allocation, and the memory of
+        the job if it was raised.
+        """
         operation, start = self._facts.operations.get(end.operation), end.start
         if holder is not None and holder.start is not None:
-            # The end may lack the record, because the runner is of an older version or did not see the job end.
+            # The end that the node reports may lack the start record: the runner may be of an older version, or may not have seen the end
+            # of the job.
             start = holder.start
         is_raised = holder is not None and operation is not None and operation.slots.memory_steps.get(end.index)
         memory = holder.resources.memory if holder is not None and is_raised else 0
@@ -213,8 +217,9 @@ class _Reconciliation:
     def _is_unconfirmed(self, end: JobEnd) -> bool:
         """True if the job is unconfirmed, so that any node may hold it and this node's end counts.
 
-        If another node must hold the job, the end is recorded as a foreign claim. It is only late, and no claim, in three cases: the
-        operation is over, the attempt is over, or the allocation is being taken back because another allocation holds the job.
+        If the job must be on another node, the end is recorded as a foreign claim. In three cases the end is only late, and no claim is
+        recorded: the operation is over, the attempt is over, or the allocation is being taken back because another allocation holds the
+        job.
         """
         operation = self._facts.operations.get(end.operation)
         if operation is None or has_ended(operation.slots, end.index, end.attempt):
@@ -273,8 +278,8 @@ class _Reconciliation:
                 self._give_back(allocation, list(allocation.slots.values()))
                 self._remove(allocation)
         for take_back in sent.take_back if not obeyed else ():
-            # The start for which the allocation was preempted did not happen either. If an earlier incarnation obeyed, the allocation is
-            # closing or gone.
+            # The order was not obeyed, so the start for which the allocation was preempted did not happen either. If an earlier incarnation
+            # of the agent did obey the order, the allocation is closing or gone, and its preemption stays.
             allocation = self._node.allocations.get(take_back.allocation)
             if allocation is None or allocation.preemption is None or self._is_going(allocation):
                 continue
@@ -377,8 +382,9 @@ class _Reconciliation:
     def _adopt(self, report: AllocationReport, *, is_orphan: bool) -> Allocation:
         """Book an allocation that is not in the books: an earlier allocator started it, or its operation is over.
 
-        It counts for its operation if the node may hold one of its jobs. In the node's first report of this term it also counts if its
-        jobs are over. Any other allocation counts for no operation: otherwise a faulty node could use up an operation's fair share.
+        The allocation counts for its operation if the node may hold one of the allocation's jobs. In the node's first report of this term,
+        the allocation also counts if its jobs are over. Any other allocation counts for no operation: otherwise a faulty node could use up
+        an operation's fair share.
         """
         operation = self._facts.operations.get(report.operation)
         slots, node = shown_slots(report), self._node.record.node
@@ -404,8 +410,8 @@ class _Reconciliation:
         if operation is None or operation.ending or not may_hold:
             allocation.take_back = TakeBackReason.OPERATION_ENDED
         if report.state is AllocationState.CLOSING and report.preemption is None and self._lacks_records:
-            # The report is full of preemption records. So most likely this closing allocation was preempted, too, and other operations got
-            # its resources.
+            # The report has no space for more preemption records. So most likely this closing allocation was preempted too, although its
+            # record is missing, and other operations got its resources.
             self._facts.set_usage(allocation, ZERO)
         return allocation
 
@@ -453,8 +459,9 @@ class _Reconciliation:
             self._touch(operation.id)
 
     def _lose_slots(self, allocation: Allocation, slots: Iterable[JobSlot], ran: RunningJob | None) -> None:
-        """End the jobs of these slots as lost, because the node no longer shows them. `ran` is the job that the node showed in the
-        allocation before.
+        """End the jobs of these slots as lost, because the node no longer shows them.
+
+        `ran` is the job that ran in the allocation according to the node's previous report.
         """
         began = JobSlot(ran.index, ran.attempt) if ran is not None and ran.started_at_ms else None
         lost = []
@@ -479,7 +486,9 @@ class _Reconciliation:
 def _size_of(operation: Operation | None, report: AllocationReport) -> Resources:
     """Return the size of an allocation that is not in the books: the size of its jobs, or the size in the report if no job is known.
 
-    The memory of a job that was raised may have been capped differently when it started, so the report may say less.
+    If the operation has jobs whose memory was raised after they ran out of memory, the size in the report is used, but at least the normal
+    size and at most the raised size. It can be smaller than the raised size: when the job started, the raise may have been capped by
+    another limit.
     """
     if operation is None:
         return report.resources

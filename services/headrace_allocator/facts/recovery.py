@@ -34,7 +34,7 @@ class Recovery:
         self._enrolled = 0
         #: Nodes that may run unknown jobs.
         self._unheard: set[NodeName] = set()
-        #: Nodes in `_unheard` without whose reports usage is not complete.
+        #: Nodes in `_unheard` whose usage is still awaited. Usage is complete once no such node is left.
         self._missing: set[NodeName] = set()
 
     def begin(self, enrolled: Iterable[NodeName]) -> None:

@@ -36,7 +36,8 @@ class Reservations:
 
     def __init__(self) -> None:
         self.of: dict[OperationId, dict[NodeName, Reservation]] = {}
-        #: Operations whose own state lets a node be reserved for them. The operation that has waited longest comes first.
+        #: Operations that want a reserved node, judged by their own state (`wants_node`). The operation that has waited longest comes
+        #: first.
         self.wanting: dict[OperationId, None] = {}
         self._ended: Counter[ReservationEnd] = Counter()
 
@@ -46,16 +47,14 @@ class Reservations:
         reservation.node.reserved = reservation
 
     def move(self, reservation: Reservation, node: Node, expected_s: float, now_s: float) -> None:
-        """Reserve another node instead of the present one. The time at which the reservation ends at the latest stays."""
+        """Move a reservation to another node. The latest time at which the reservation ends does not change."""
         self.end_at(reservation.node, ReservationEnd.MOVED)
         reservation.node, reservation.expected_s, reservation.since_s = node, expected_s, now_s
         reservation.moves, reservation.lent_until_s = reservation.moves + 1, 0.0
         self.enter(reservation)
 
     def note(self, operation: OperationId, *, wants_node: bool) -> None:
-        """List the operation among those that want a node if its own state lets a node be reserved for it, else remove it from the
-        list.
-        """
+        """Add the operation to `wanting`, the operations that want a reserved node, or remove it if `wants_node` is false."""
         if wants_node:
             self.wanting.setdefault(operation)
         else:

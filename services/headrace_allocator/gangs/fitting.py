@@ -72,7 +72,7 @@ def jobs_at_once(facts: Facts, spec: OperationSpec) -> JobsAtOnce | None:
 
 
 def bounds_of_gangs(facts: Facts) -> tuple[int, ...]:
-    """Return numbers that change whenever nodes or limits may bound gangs differently."""
+    """Return version numbers of everything that bounds gangs: while none of the numbers changes, no bound changes."""
     return facts.shapes.changes, facts.pools.limits_changes, facts.pools.rules, int(facts.recovery.complete)
 
 

@@ -76,13 +76,15 @@ class Gang:
         self.at_once: JobsAtOnce | None = None
         #: Number of times in a row that the gang found too few resources in time.
         self.pauses = 0
-        #: Preemption priority under `preempt_gangs_whole`. The operation of the gang itself then has no priority, so that no heartbeat
-        #: preempts for it.
+        #: Preemption priority of the gang in a tree with `preempt_gangs_whole`. The operation's own priority is `NONE` in such a tree, so
+        #: that no heartbeat preempts for a single job of the gang.
         self.priority = PreemptionPriority.NONE
         #: Steady-clock seconds of the last search for resources that preemption could free for the gang.
         self.tried_s: float | None = None
 
     def next_pause_s(self) -> float:
-        """Return the seconds until resources are gathered for the gang again. Call it once for each pause, since each pause is longer."""
+        """Begin a pause, and return its length: the seconds until resources are gathered for the gang again. Each call returns a longer
+        pause.
+        """
         self.pauses += 1
         return min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self.pauses - 1, 10))

@@ -4,8 +4,8 @@ Resources are held for one gang at a time, for at most `gang_hold_s`. If the gan
 held for as long as these reservations last. Its jobs start once all have an allocation and each of their nodes has sent a heartbeat that
 shows enough free resources. If a job is missing after that, all other jobs are taken back. Each message settles the gangs that it changed.
 
-After a turn in which a gang found too few resources, the turn goes to gangs of the pool whose last such turn was the longest ago.
-Otherwise one pool could take all turns.
+After a turn in which a gang found too few resources, other pools go first: the next turn goes to a gang of the pool whose last such turn is
+the longest ago. Otherwise one pool could take all turns.
 """
 
 from __future__ import annotations
@@ -201,7 +201,9 @@ class GangStarts:
         self._enter(operation, GangPhase.STARTING, now.steady_s + _START_S)
 
     def _release_spare_nodes(self, operation: Operation) -> None:
-        """Keep one reservation for each job of a gang without resources. The reservations that are expected to take longest are ended."""
+        """Keep as many reservations as the gang has jobs without resources. End the other reservations: those with the longest expected
+        wait.
+        """
         book = self._facts.reservations
         there = sorted(book.of.get(operation.id, {}).values(), key=lambda one: one.expected_s)
         for reservation in there[operation.slots.ready_count :]:
@@ -261,7 +263,7 @@ class GangStarts:
                 self._enter(each, GangPhase.YIELDING, now.steady_s + _YIELD_S)
 
     def _enter(self, operation: Operation, phase: GangPhase, until_s: float | None = None) -> None:
-        """Enter a phase, which may end the turn of the gang or begin it."""
+        """Put a gang into a phase. Its turn begins when it enters `GATHERING`, and ends when it leaves `GATHERING`."""
         gangs, name = self._facts.gangs, operation.id
         if gangs.gathering == name:
             gangs.gathering = None
@@ -276,8 +278,9 @@ class GangStarts:
         self._ranking.refresh(operation)
 
     def _next_in_turn(self) -> Iterator[OperationId]:
-        """Yield one gang that may gather resources now, so that its nodes are asked for heartbeats. On these heartbeats the gang that
-        is owed most gets the turn.
+        """Yield at most one gang that may gather resources now.
+
+        The nodes that it could use are nudged. On their heartbeats, the gang that is owed most gets the turn; this may be another gang.
         """
         some = islice(self._facts.gangs.of.items(), _MOST_LOOKED_AT)
         yield from islice((name for name, each in some if self._may_take_its_turn(each)), 1)

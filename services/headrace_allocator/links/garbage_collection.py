@@ -12,11 +12,11 @@ _EVERY: Final = 4
 
 
 class YoungObjects:
-    """Runs the garbage collector on the objects made since its last run, once in a number of messages.
+    """Runs the garbage collector once in a number of messages, on the objects that were made since its last run.
 
-    By itself the collector runs once the objects that were made exceed the objects that were freed by a certain number. Code that replaces
-    objects frees as many as it makes, so runs were rare: a single run found tens of thousands of new objects, and no message was answered
-    meanwhile.
+    By itself the collector runs when the number of objects made exceeds the number of objects freed by a threshold. Code that replaces
+    objects frees as many as it makes, so the collector ran rarely. A single run then had to examine tens of thousands of new objects, and
+    no message was answered meanwhile.
 
     After a run, the objects that are still in use are frozen: no later run examines them. Reference counting still frees them once nothing
     refers to them. Heartbeats make no cycles that outlive a run, so examining old objects would find nothing, and would delay messages.

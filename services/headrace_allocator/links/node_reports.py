@@ -19,8 +19,8 @@ from headrace.wire.heartbeat import MOST_REPORTS, AllocationReport, Heartbeat
 #: Upper bound of the bytes kept for all nodes together. The decoded objects take ten times as much: 150 MB for 10,000 nodes with 20
 #: allocations each.
 _MOST_KEPT_BYTES: Final = 32 * 1024 * 1024
-#: Upper bound of the successive allocation reports of the previous heartbeat that may be gone. If more are gone, the reports after the gap
-#: are decoded.
+#: Upper bound of the successive reports of the previous heartbeat that are passed over in search of a report with the same bytes: their
+#: allocations may be gone. If more allocations are gone, the reports after them are decoded again.
 _MOST_GONE: Final = 4
 _NO_REPORTS: Final = msgspec.Raw(b"\x90")
 _Reports: Any = Annotated[list[msgspec.Raw], msgspec.Meta(max_length=MOST_REPORTS)]

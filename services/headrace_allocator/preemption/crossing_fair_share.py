@@ -4,9 +4,9 @@ By the published rules this allocation is protected, however far its usage goes 
 pool from a guarantee that is hardly larger than one of these jobs. With the option `preempt_at_bound_for_owed_jobs`, a stage that found
 no other victim also considers this allocation.
 
-Two rules keep two operations from preempting each other in turn. The operation that starts stays within its fair share. The operation
-that loses the allocation has more than its fair share, and so has each pool that is above the losing operation and not above the
-other. So each such preemption reduces the usage beyond fair shares.
+Two rules keep two operations from preempting each other in turn. The operation that starts stays within its fair share. The operation that
+loses the allocation has more than its fair share, and so has each pool above it that is not also above the starting operation. So each such
+preemption reduces the usage beyond fair shares.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from headrace_allocator.decision.view import Overlay
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-#: Upper bound of the operations for which one stage tests whether the allocations that cross a bound free enough resources for a job.
+#: Upper bound of the operations that one stage tests. The test finds out whether the allocations that cross a bound free enough resources
+#: for a job of the operation.
 MOST_ASKED: Final = 8
 
 
@@ -30,7 +31,9 @@ def may_be_taken_at_bound(overlay: Overlay) -> bool:
 
 
 def crosses_bound(overlay: Overlay, allocation: Allocation) -> bool:
-    """True if an allocation crosses the bound of its operation's fair share, when the allocations freed so far no longer count."""
+    """True if an allocation crosses the bound of its operation's fair share. The usage of allocations that were freed so far does not
+    count.
+    """
     operation = overlay.view.operations[allocation.operation]
     return operation.cut_groups(overlay.view.pools).crosses(allocation, overlay.freed_of(operation))
 

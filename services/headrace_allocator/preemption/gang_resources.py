@@ -34,7 +34,7 @@ from headrace_allocator.preemption.victims import candidates, keep_order
 
 #: Number of nodes that are examined on one tick; 100 take some milliseconds.
 _NODES_A_TICK: Final = 100
-#: Number of gangs among which one tick chooses the next one; 100 take some milliseconds.
+#: Upper bound of the gangs from which one tick chooses the next gang to search for; 100 take some milliseconds.
 _MOST_GANGS: Final = 100
 #: Upper bound of the gangs that are preempted as a whole for one starving gang.
 _MOST_GOING: Final = 8

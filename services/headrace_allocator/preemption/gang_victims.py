@@ -80,9 +80,9 @@ def start_in_room_of_gang(
 
 
 def _shortages(gang: Operation, starter: Operation, pools: PoolStates, held: Resources) -> Iterator[float]:
-    """Yield each shortage in the gang's dominant resource, as a fraction of the cluster: fair share minus usage.
+    """Yield the shortages of the operation `starter` and of the pools above it: fair share minus usage, as a fraction of the cluster.
 
-    Only starving elements count: the operation, and the pools above it that do not contain the gang.
+    Shortages are measured in the gang's dominant resource. Only starving elements count, and only pools that do not contain the gang.
     """
     at, total = _dominant(gang), pools.total
     if starter.share is not None and _starves(starter.share):

@@ -26,7 +26,10 @@ _NEARLY: Final = 1e-4
 
 
 def shield_of(overlay: Overlay, operation: Operation, least: Group) -> Operation | PoolState | None:
-    """Return the lowest element that shields its allocations: the operation or a pool above it that starves or is not satisfied enough."""
+    """Return the lowest element that shields the operation's allocations; None if no element does.
+
+    The operation, or a pool above it, shields the allocations if it starves or is not satisfied enough.
+    """
     elements: list[Operation | PoolState] = [operation, *overlay.view.pools.pool(operation.spec.pool).path()]
     for element in elements:
         if _blocks(overlay, element, least):
@@ -71,9 +74,9 @@ def start(
 ) -> tuple[Placement | None, list[Allocation]]:
     """Start one job in the resources that are free on the node or could be freed for it.
 
-    All `free` allocations could be preempted for the job, and those `held` allocations whose shielding pool is above the job's operation.
-    Return the start, and the held allocations that may be preempted for it. What may be preempted also counts as free under the limits of
-    pools; there is no tolerance.
+    All `free` allocations could be preempted for the job. A `held` allocation could be preempted if the pool that shields it is above the
+    job's operation. The limits of pools apply without their overcommit tolerance, and the usage of `free` allocations counts as free under
+    them. Return the start, and the held allocations that may be preempted for it.
     """
     going: dict[PoolName, Resources] = {}
     for one in free:

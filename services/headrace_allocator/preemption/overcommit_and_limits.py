@@ -51,7 +51,10 @@ def victims_of_overcommit(overlay: Overlay, groups: Mapping[Allocation, Group]) 
 
 
 def victims_above_limits(overlay: Overlay, kept: list[Allocation]) -> Iterator[Allocation]:
-    """Free and yield allocations that are above a limit, from the end of the keep order, until no limit is exceeded."""
+    """Free and yield allocations that are above a limit, until no limit is exceeded.
+
+    `kept` is in the order of `keep_order`. Victims are taken from its end, so the allocations to keep longest are examined last.
+    """
     if not _some_limit_is_passed(overlay, kept):
         return
     while kept:

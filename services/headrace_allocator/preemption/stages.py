@@ -85,7 +85,7 @@ class StageOutcome(msgspec.Struct, frozen=True):
     room: Resources
     #: Resources that were freed for the start but that it does not need.
     unused: Resources
-    #: By shielded pool, the usage that could be preempted only for operations below this pool, under the older victim rules.
+    #: By pool that shields allocations: the usage that could be preempted only for operations below this pool (older victim rules).
     held: dict[PoolName, Resources]
     #: Number of allocations whose jobs are too young to be preempted.
     exempt: int = 0
@@ -141,13 +141,13 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
 def run_stages(overlay: Overlay, *, may_start: bool = True) -> Iterator[StageOutcome]:
     """Run the stages until one starts a job. The normal stage also repairs violated limits, even if no operation starves or may start."""
     order = overlay.view.order
-    # A class keeps its number for reuse after its last operation has left, so classes of the priority may exist although no operation
-    # starves.
+    # A class keeps its number for reuse after its last operation has left. So `of_priority` alone may name classes without an operation;
+    # `order.root.classes` names only classes with pending jobs.
     starving = [
         stage for stage in STAGES if may_start and order.classes.of_priority(stage.priority) & order.root.classes
     ]
     if not (starving or needs_repair(overlay)):
-        # A run that could change nothing is reported, too, since it counts as a run of the stages.
+        # The stages could change nothing here. An outcome is reported nevertheless, because this counts as a run of the stages.
         yield StageOutcome(_NORMAL, False, None, [], 0, ZERO, overlay.room, ZERO, {})
         return
     # Under the older rules there is no tolerance. Instead, usage that may be preempted counts as free under a limit.
@@ -167,8 +167,8 @@ def run_stages(overlay: Overlay, *, may_start: bool = True) -> Iterator[StageOut
 def _run_for_few_nodes(overlay: Overlay, starving: Iterable[PreemptiveStage]) -> Iterator[StageOutcome]:
     """Start one job of an operation that can run on some nodes only, by preempting excess allocations of other operations.
 
-    It does not matter on which nodes the other operations have their newest allocations. This stage comes last and repairs nothing. It
-    yields an outcome only if it starts a job.
+    An excess allocation may be preempted here even if its operation has newer allocations on other nodes. This stage comes last and repairs
+    nothing. It yields an outcome only if it starts a job.
     """
     view = overlay.view
     waiting = view.order.root.classes & view.order.classes.filtered
@@ -250,7 +250,9 @@ def _run(overlay: Overlay, stage: PreemptiveStage, *, tried_to_start: bool) -> S
 def _start(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
-    """Return the start of a stage, the allocations of a gang that is preempted for it, and further candidates for this start only."""
+    """Start a job in a stage. Return the start, the allocations of a gang that is preempted for it, and allocations that are candidates
+    only for this start.
+    """
     if overlay.view.pools.options.victim_rules is VictimRules.LEGACY:
         placement, more = legacy_victims.start(overlay, stage.priority, stage.name, found.free, found.held)
     else:
@@ -268,9 +270,9 @@ def _start(
 def _start_at_bound(
     overlay: Overlay, stage: PreemptiveStage, found: Candidates, discount: Resources
 ) -> tuple[Placement | None, list[Allocation], list[Allocation]]:
-    """Return the start of a stage as `_start` does, with allocations that cross a bound as further candidates.
+    """Start a job as `_start` does, with the allocations that cross a bound as further candidates.
 
-    The operation that starts must be owed the whole job.
+    The operation of the job must be owed the whole job.
     """
     room, for_each = overlay.room + discount, dict[OperationId, list[Allocation]]()
 

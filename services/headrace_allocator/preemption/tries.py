@@ -1,4 +1,4 @@
-"""Preemptive tries: the last result of a preemptive stage on its node, to explain why an operation got nothing there."""
+"""Preemptive tries: the result of the last run of a preemptive stage on a node, to explain why an operation got nothing there."""
 
 from __future__ import annotations
 

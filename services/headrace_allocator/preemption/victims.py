@@ -49,7 +49,7 @@ class Preemption(msgspec.Struct, frozen=True):
     group: Group
     #: The operation that gets the freed resources; None if no start needs the preemption.
     beneficiary: Operation | None = None
-    #: True if the beneficiary starves itself; false if only a pool above it starves.
+    #: True if the beneficiary itself starves; false if only a pool above the beneficiary starves.
     properly: bool = False
     #: Milliseconds from the signal to the kill; None for the timeout of the operation.
     timeout_ms: int | None = None
@@ -83,9 +83,10 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 def candidates(overlay: Overlay, least: Group) -> Candidates:
-    """Find the allocations of the node that a stage may preempt: of at least group `least`, and of operations that may lose allocations.
+    """Find the allocations of the node that a stage may preempt: their operations may lose allocations, and their group is `least` or more
+    preemptible.
 
-    Allocations of gangs that are preempted as a whole are listed apart.
+    Two kinds of allocations are listed apart: those of gangs that are preempted as a whole, and those that cross a bound.
     """
     # The loop makes few calls, since it runs for each allocation on the node.
     found = Candidates([], {}, {}, {})
@@ -138,10 +139,10 @@ def candidates(overlay: Overlay, least: Group) -> Candidates:
 
 
 def excess_candidates(overlay: Overlay) -> Candidates:
-    """Find the allocations on the node by which operations exceed what is protected of them.
+    """Find the allocations on the node that belong to the excess of their operations, that is, to the usage beyond what is protected.
 
-    The usual candidates are the newest allocations of an operation, and these may all be on other nodes. An operation that can run on few
-    nodes could then preempt nothing there. So here any allocation of the excess counts, the newest or not. No operation loses more than
+    Usually only the newest allocations of an operation are candidates, and these may all be on other nodes. An operation that can run on
+    few nodes could then preempt nothing there. So here any allocation can be a candidate, the newest or not. No operation loses more than
     its excess.
     """
     found = Candidates([], {}, {}, {})
@@ -178,7 +179,7 @@ def _is_there(overlay: Overlay, operation: Operation, allocation: Allocation) ->
 def pool_allows_preemption(overlay: Overlay, options: EffectiveOptions) -> bool:
     """True if the pool allows preemption from the operation.
 
-    For a pool that only observes preemption, true while an observed decision is made.
+    A pool that only observes preemption allows it while an observed decision is made.
     """
     if options.preemption is not _OBSERVE:
         return options.preemption is _ON
@@ -187,8 +188,9 @@ def pool_allows_preemption(overlay: Overlay, options: EffectiveOptions) -> bool:
 
 
 def shielded_by(overlay: Overlay, operation: Operation, least: Group) -> Operation | PoolState | None:
-    """Return what shields all allocations of an operation from a stage: the operation itself, or a pool above it. None if there is no
-    shield.
+    """Return the element that shields all allocations of an operation from a stage: the operation itself, or a pool above it.
+
+    Return None if no element shields them.
     """
     options = overlay.view.pools.options
     if options.victim_rules is VictimRules.LEGACY:
@@ -223,7 +225,7 @@ def victims_until_it_fits(overlay: Overlay, kept: list[Allocation]) -> Iterator[
 
 
 def spare_needless(overlay: Overlay, victims: list[Allocation]) -> list[Allocation]:
-    """Keep each victim that need not be freed for the node to fit, the earliest start first. Return the allocations that are kept."""
+    """Keep each victim that still fits on the node, the earliest start first, and return the kept allocations."""
     spared = []
     for victim in sorted(victims, key=_began_ms):
         if overlay.room.dominates(victim.usage):

@@ -16,10 +16,11 @@ from headrace_allocator.facts.operations import Operation
 
 
 def expected_wait_s(facts: Facts, node: Node, operation: Operation, unknown_s: float) -> float | None:
-    """Return the seconds until a job of an operation fits on a node if nothing else starts there. None: it never fits.
+    """Return the seconds until a job of an operation fits on a node if nothing else starts there. None means that it never fits.
 
-    The length of a job is unknown until a job of its operation has ended; until then a job counts as `unknown_s` seconds long. No job is
-    expected to run beyond its time limit and the time until its kill. Cost: a look at each allocation of the node.
+    The length of a job is not known until a job of its operation has ended. Until then, the job is expected to run for `unknown_s` more
+    seconds, or for as long again as it has run already if that is longer. A job with a time limit is expected to be killed at the latest
+    when its limit and its interruption timeout are over. This function examines each allocation of the node.
     """
     size = operation.spec.resources.or_more(facts.pools.min_spare)
     free = node.free
@@ -49,7 +50,7 @@ def _left_s(facts: Facts, node: Node, allocation: Allocation, starving: Operatio
     if exempt_ms is not None:
         return exempt_ms / 1000
     ran_s = 0.0 if allocation.job is None else allocation.job.ran_ms(node.boottime_ms) / 1000
-    # A job that has run for longer than the mean is expected to run for that excess once more.
+    # If a job has run longer than the mean, it is expected to run for the excess time once more.
     mean_s, is_unknown = operation.mean_job_ms / 1000, math.isinf(operation.mean_job_ms)
     left_s = max(unknown_s, ran_s) if is_unknown else abs(mean_s - ran_s)
     limit_ms = operation.spec.time_limit_ms

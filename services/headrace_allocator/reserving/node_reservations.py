@@ -6,8 +6,8 @@ reservation moves if another node is clearly better. It moves only a few times, 
 Reservations are not saved: after a restart nodes are chosen anew.
 
 Nodes are reserved for a gang in its turn, one for each job that has no resources yet, if the gang or a pool above it is owed all its jobs.
-The first reserved nodes begin the turn. A gang may get them if it starves, or if it comes first in the order for free resources that are
-too small for its job. These reservations do not move, and end with the turn.
+The turn begins when the first nodes are reserved. This is possible if the gang starves, or if it is next in the scheduling order for free
+resources that are too small for its job. These reservations do not move, and end with the turn.
 
 Cost: each heartbeat examines up to `_MOST_LOOKS` operations and the allocations of its own node. Each tick examines up to `_MOST_NEW`
 operations and the nodes that they may use. It also examines the pools of all operations that have a reserved node or look for one.
@@ -68,7 +68,8 @@ class _Looking(msgspec.Struct):
     """An operation that looks for nodes."""
 
     since_s: float
-    #: The nodes where its jobs are expected to fit soonest so far, each with the time at which one fits (steady-clock seconds).
+    #: The best nodes found so far, where a job of the operation is expected to fit soonest. Each has the expected time (steady-clock
+    #: seconds).
     best: dict[NodeName, float] = {}
 
     def offer(self, node: NodeName, expected_s: float, most: int) -> None:
@@ -92,8 +93,8 @@ class NodeReservations:
         self._some_gang_is_due = False
         #: Steady-clock seconds until which nothing is reserved for an operation whose reservation timed out.
         self._paused: dict[OperationId, float] = {}
-        #: For each pool, the resources promised below it: the next job of each operation that has a reserved node or looks for one, and all
-        #: jobs without resources of each such gang.
+        #: For each pool, the resources promised to operations below it that have a reserved node or look for one. An operation is promised
+        #: the resources of its next job; a gang is promised those of all its jobs that have no resources yet.
         self._promised: dict[PoolState, Resources] = {}
 
     def hear(self, node: Node, pace_ms: int, now: Moment) -> None:
@@ -283,7 +284,8 @@ class NodeReservations:
             self._some_gang_is_due = True
 
     def _look_for_gang_passed_over(self, node: Node, now: Moment) -> None:
-        """Let a gang look for nodes if it comes first for the free resources of a node, but its job does not fit into them.
+        """Let a gang look for nodes if it is next in the scheduling order for the free resources of a node, but its job does not fit into
+        them.
 
         Without a reservation other operations would always get these resources.
         """
@@ -310,7 +312,7 @@ class NodeReservations:
         return all(node.is_reserved_for_another(operation, job) for node in fitting)
 
     def _has_its_turn(self, operation: Operation) -> bool:
-        """True if the operation starves. Otherwise true only for the first waiting operation of a FIFO pool."""
+        """True if the operation may look for a node now: it starves, or it is the first waiting operation of a FIFO pool."""
         if is_starving(operation):
             return True
         pool, order = self._facts.pools.pool(operation.spec.pool), self._ranking.order

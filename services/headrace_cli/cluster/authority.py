@@ -47,9 +47,9 @@ _FORMER_ADMISSION: Final = "admission.former"
 #: Time of a revocation, in seconds since 1970 (the year 2242). The key is never accepted again, whatever the clock
 #: showed when its JWT was signed.
 _FOREVER_S: Final = 2**33
-#: Seconds by which an account JWT with other signing keys is dated ahead, so that it is later than any that admission
-#: has signed. The server keeps the latest account JWT. If that JWT were signed by a key that no longer counts, no
-#: client could connect.
+#: If the signing keys of the account have changed, the new account JWT is dated this many seconds ahead. So it is later than every account
+#: JWT that admission has signed, and the server keeps the latest account JWT. If the server kept a JWT signed by a key that no longer
+#: counts, no client could connect.
 _AHEAD_S: Final = 3_600
 
 
@@ -68,7 +68,10 @@ class Proofs(Protocol):
         ...
 
     def account_authority(self) -> AccountAuthority | None:
-        """Return the keys with which admission lets hosts join. None with passwords, because hosts cannot join then. Raises OSError."""
+        """Return the keys with which admission lets hosts join. Raises OSError.
+
+        Return None for a cluster with passwords, because hosts cannot join such a cluster with a token.
+        """
         ...
 
     def finish(self) -> None:
@@ -138,8 +141,8 @@ class Operator:
         )
 
     def finish(self) -> None:
-        # While this file exists, an interrupted `cluster rekey --end-old` can be repeated. Without this, servers whose configuration was
-        # not written would continue to accept the former keys.
+        # While the file of admission's former credential exists, an interrupted `cluster rekey --end-old` can be repeated. If it could not
+        # be repeated, servers whose configuration was not written would continue to accept the former keys.
         if not self._former_of(_OPERATOR_SIGNING):
             (self._folder / _FORMER_ADMISSION).unlink(missing_ok=True)
 

@@ -59,7 +59,7 @@ def write_certificates(folder: Path, names: list[str], now: datetime.datetime) -
 
 
 def new_certificates(address: str) -> dict[str, str]:
-    """Return `ca.pem`, `server.pem` and `server.key` for a server at this address; both certificates are valid without an end.
+    """Return `ca.pem`, `server.pem` and `server.key` for a server at this address. The two certificates never expire.
 
     The authority's key is stored nowhere, so that it can never sign another certificate. Raises `BadInput` for an
     invalid address.

@@ -232,7 +232,7 @@ def _installation(folder: Path, only: str, account: str, unit_folder: Path) -> i
 
 
 def _say_written(folder: Path, options: ClusterOptions, known: Sequence[str], following: Iterable[str]) -> None:
-    """Print which nodes are admitted and who administers, then the lines that follow."""
+    """Print which nodes are admitted and who administers the cluster, and then the lines `following`."""
     screen = Screen()
     screen.out.print(f"{folder}: credentials of the services, of people, and of {counted(len(known), 'node')}", *known)
     say_administrators(screen, options, folder)

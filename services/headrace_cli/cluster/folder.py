@@ -1,10 +1,14 @@
 """The folder of a cluster, in which each party has its own folder with its credential and settings.
 
-`nats/nats.conf`, `provisioner/credential`, `admission/`, `fair_share/`, `integral/`, `allocator/` (`credential`,
-`settings.toml`), `admission/authority.json` with the keys for letting hosts join, if the cluster has an operator,
-`notify/` and `export/` for consumers, `nodes/<node>/credential` for agents beside the services, and `client/` for
-administrators (`credential`, `endpoint.json`). `client/nodes/<node>/` is to be copied to a host,
-`client/people/<person>/` is to be given to a person, and `client/cluster.json` contains the options.
+* `nats/nats.conf`: the configuration of the server. Of several servers, each has a folder of its own name.
+* `provisioner/credential`: the credential of the provisioner.
+* `admission/`, `fair_share/`, `integral/`, `allocator/`: `credential` and `settings.toml` of each service.
+* `admission/authority.json`: the keys for letting hosts join, if the cluster has an operator.
+* `nodes/<node>/credential`: the credential of an agent beside the services.
+* `notify/`, `export/`: `credential` of each consumer, if there is one.
+* `client/`: `credential` and `endpoint.json` for administrators, and `cluster.json` with the options.
+* `client/nodes/<node>/`: the folder to copy to a host.
+* `client/people/<person>/`: the folder to give to a person.
 """
 
 from __future__ import annotations
@@ -57,8 +61,8 @@ class ClusterOptions(msgspec.Struct, frozen=True):
     #: Loopback address and port of the server's monitoring; empty: monitoring is off.
     health: str = ""
     servers: Sequence[str] = ("nats",)
-    #: Administrators in the settings of the services, separated by commas. Folders of earlier releases lack this field,
-    #: and everybody administers.
+    #: Administrators in the settings of the services, separated by commas. Folders of earlier releases lack this field: then everybody is
+    #: an administrator.
     administrators: str = EVERYBODY
 
     @property

@@ -35,7 +35,7 @@ from headrace_cli.cluster.units import ClusterProcess, ProcessKind, cluster_unit
 from headrace_cli.cluster.watched_server import LISTEN
 from headrace_cli.up.commands import find_nats_server
 
-#: Start of the command line of a server whose signs of life a watcher gives.
+#: Start of the command line of a server with a watcher beside it. The watcher gives the signs of life of the server.
 _WATCHED: Final = (sys.executable, "-m", "headrace_cli.cluster.watched_server")
 #: Folders that systemd replaces by empty private folders for these units. The folder of a cluster must not be there, because
 #: the processes could not see it.
@@ -211,7 +211,7 @@ def _check_files(process: ClusterProcess, folder: Path) -> None:
 
 
 def _check_address(configuration: str) -> None:
-    """Check that a server can listen at its address, which another server may use. Raises `CannotInstall`."""
+    """Check that a server can listen at its address. Raises `CannotInstall` if it cannot, for example if another server listens there."""
     for host, port in LISTEN.findall(configuration):
         address = host.strip("[]")
         try:

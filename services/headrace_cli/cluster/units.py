@@ -14,7 +14,7 @@ from headrace_cli.cluster.consumers import VARIABLES_FILE
 
 #: Account of all processes unless another is named.
 SERVICES_ACCOUNT: Final = "headrace"
-#: Name of the server of a cluster with one server, and of its folder.
+#: Name of the server, and of its folder, in a cluster with only one server.
 _ONLY_SERVER: Final = "nats"
 
 _UNIT: Final = """\
@@ -54,7 +54,8 @@ TemporaryFileSystem={cluster}:ro
 [Install]
 WantedBy=multi-user.target
 """
-#: Seconds without a sign of life after which systemd restarts a process. A computation of a large cluster may block the loop for some.
+#: Seconds without a sign of life after which systemd restarts a process. A computation for a large cluster may block the event loop for
+#: some seconds.
 _WATCHDOG_S: Final = 60
 _RELOAD: Final = "ExecReload=/bin/kill -HUP $MAINPID\n"
 

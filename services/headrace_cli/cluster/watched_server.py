@@ -27,10 +27,11 @@ LISTEN: Final = re.compile(r'^listen: "(.*):([0-9]+)"$', re.MULTILINE)
 _HANDSHAKE_FIRST: Final = "handshake_first: true"
 #: First bytes that a server sends to each client.
 _GREETING: Final = b"INFO "
-#: Seconds for a greeting, and between two looks at a server that has not greeted yet.
+#: Longest time to wait for a greeting, in seconds.
 _GREETING_S: Final = 5.0
+#: Seconds between two attempts to get the first greeting of a server.
 _LOOK_S: Final = 0.1
-#: Addresses at which a server listens on all interfaces, with an address of this host at which it then answers.
+#: Addresses that stand for all interfaces. For each, an address at which this host reaches a server that listens on all interfaces.
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 
 
@@ -74,7 +75,7 @@ def watch(address: ClientAddress | None, notifier: Notifier, server: int) -> Non
             where = f"at port {address.port}" if address else "at an address that is not watched"
             notifier.ready(f"serves clients {where}")
         elif is_greeted or not notifier.is_ready:
-            # A server that reads a large store at its start may take its time.
+            # A server that has not greeted yet counts as alive: reading a large store at its start may take a long time.
             notifier.alive()
         _wait(notifier.period_s if notifier.is_ready else _LOOK_S, server)
 

@@ -77,7 +77,10 @@ def provision(
 
 
 def _bounds(age: str | None, room: str | None) -> RecordBounds:
-    """Return the limits of age and size for records of pools: those on the command line, else those of new streams. Raises `BadInput`."""
+    """Return the limits of age and size for records of pools. A limit that is not given on the command line is the limit of new streams.
+
+    Raises `BadInput`.
+    """
     usual = RecordBounds()
     return RecordBounds(
         parse_duration_ms(age, place="--history-age") / 1000 if age else usual.max_age_s,

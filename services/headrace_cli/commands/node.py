@@ -30,7 +30,7 @@ from headrace_cli.show.times import parse_timestamp_ms, timestamp
 
 app = App(name="node", help="List nodes, let hosts join, drain nodes, and remove them.")
 
-#: Number of slots of a node whose token names other amounts but no slots: the largest that an agent offers.
+#: Number of slots that a node may offer if its token names other amounts but no slots. An agent never offers more slots.
 _MOST_SLOTS: Final = "1000"
 _NOT_ENCRYPTED: Final = "the connection of this host will not be encrypted, and the host cannot verify the server"
 

@@ -15,7 +15,7 @@ from headrace_cli.show.amounts import amounts, short_name
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import timestamp
 
-#: Resources that a node limits, in short and in long words, by the kind of limits that its agent reports.
+#: The resources that a node limits for its jobs, as a short and as a long text, by the kind of limits that its agent reports.
 _LIMITS: Final = {
     "cgroup2": ("memory, cpu", "memory and cpu of all processes of a job together"),
     "rlimit": (
@@ -42,7 +42,7 @@ def node_table(nodes: Sequence[NodeView]) -> Table:
     resources = [
         name for name in ("cpu", "memory", "gpu", "user_slots") if any(getattr(node.total, name) for node in nodes)
     ]
-    # The column is left out if all nodes keep jobs to the amounts that they asked for.
+    # The column `limits` is left out if all nodes limit their jobs to the requested amounts.
     limits = ["limits"] if any(node.limits not in ("", "cgroup2") for node in nodes) else []
     made = table(
         "node",
@@ -74,7 +74,9 @@ def drain_words(drain: Drain, *, with_name: bool = False) -> str:
 
 
 def node_state(node: NodeView) -> Text:
-    """Return the state of a node, with its drain, the reason why it gets no jobs and its trouble, if any."""
+    """Return the state of a node, followed by its drain, the reason why it gets no jobs, the reason why it is held back, and its trouble.
+    Parts that the node does not have are left out.
+    """
     state = Text(node.state, style=_STYLES.get(node.state, ""))
     if node.drain is not None:
         to_come = "" if node.state == "drained" else "drained "

@@ -66,7 +66,9 @@ class PreemptionAlarms:
         ]
 
     def figures(self) -> list[Figure]:
-        """Return the metrics of repeated preemptions, and whether preemption is suspended because the shares are too old."""
+        """Return the metrics of repeated preemptions, and a metric that says whether preemption is suspended because the shares are too
+        old.
+        """
         return [
             counter(
                 "preempted_again",

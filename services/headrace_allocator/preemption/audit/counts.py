@@ -15,8 +15,8 @@ from headrace.wire.preemption import PreemptionCount, PreemptionReason
 from headrace_allocator.facts.pool_tree import PoolStates
 from headrace_allocator.facts.preemption_groups import Group
 
-#: Upper bound of the pools with counts, since ephemeral pools come and go. If there are more, the pool whose first lost
-#: allocation is the oldest is forgotten.
+#: Upper bound of the pools with counts, because ephemeral pools come and go. At this bound, a new pool replaces the pool that was counted
+#: first.
 _MOST_POOLS: Final = 10_000
 _NAMES: Final = {group: group.name.lower() for group in Group}
 _UNUSED: Final = "{} that preemption freed beyond what the started jobs needed."

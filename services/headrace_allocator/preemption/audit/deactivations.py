@@ -30,11 +30,12 @@ class Deactivations(msgspec.Struct):
     resource_limits_exceeded: int = 0
     #: Classes of gangs that fit but wait because resources are held for another gang.
     gang_waits_for_a_turn: int = 0
-    #: Pending classes that the aggressive stage passed over, since their preemption priority is another one.
+    #: Pending classes that the aggressive stage passed over, because their preemption priority is not aggressive.
     is_not_eligible_for_aggressive_preemptive_scheduling: int = 0
-    #: Pending classes that the normal stage passed over, since their preemption priority is another one.
+    #: Pending classes that the normal stage passed over, because their preemption priority is not normal.
     is_not_eligible_for_normal_preemptive_scheduling: int = 0
-    #: Operations of which no job fitted, although the lowest need of each resource among their jobs did fit.
+    #: Operations of which no job fitted, although the free resources reached the smallest amount of each resource that any of their jobs
+    #: needs.
     schedule_allocation_failed: int = 0
     #: Pools below which the walk down the scheduling order found no operation.
     no_best_leaf_descendant: int = 0
@@ -47,7 +48,10 @@ class Deactivations(msgspec.Struct):
                 setattr(self, reason, getattr(self, reason) + count)
 
     def add_all_too_large(self, order: LeastSatisfied) -> None:
-        """Count all pending classes as too large, which is known without a decision, and count the classes that pool limits hold back."""
+        """Count all pending classes as too large, and count the classes that pool limits hold back.
+
+        Call this if it is known without a decision that no job fits.
+        """
         self.min_needed_resources_unsatisfied += len(order.root.counts)
         self.resource_limits_exceeded += order.shut_classes
 
@@ -71,8 +75,9 @@ _REASONS = Deactivations.__struct_fields__
 
 
 def of_regular_stages(overlay: Overlay) -> Deactivations:
-    """Count the classes that the regular stages passed over, after everything that could start has started. Cost: computing two sets
-    of classes.
+    """Count the classes that the regular stages passed over. Call this after everything that could start has started.
+
+    It computes two sets of classes.
     """
     order = overlay.view.order
     found = _of_room(overlay, order.root.classes, len(order.root.counts), overlay.room)

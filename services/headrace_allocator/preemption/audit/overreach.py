@@ -1,8 +1,8 @@
-"""Normal preemption that took too much: afterwards the operation that lost an allocation has less than it is owed, or a pool has less
-than its guarantee.
+"""Normal preemption that took too much: afterwards the operation that lost an allocation has less than it is owed, or a pool has less than
+its guarantee.
 
-The check does not share code with the choice of victims, so that it finds faults in those rules. The counts start at zero with each
-allocator process.
+The check does not share code with the choice of victims, so that it also finds faults in the rules of that choice. The counts start at zero
+with each allocator process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace_allocator.facts.preemption_groups import Group
 
 
 class Left(enum.StrEnum):
-    """A state in which normal preemption should leave no operation and no pool."""
+    """A state of an operation or a pool that normal preemption should not lead to."""
 
     OPERATION_BELOW_FAIR_SHARE = "operation_below_fair_share"
     #: Not always a fault: one operation of the pool may be above its fair share while another operation of the pool waits below its own.
@@ -40,7 +40,8 @@ class Overreach:
         """
         options = pools.options
         if options.preempt_at_bound_for_owed_jobs and group is not Group.PREEMPTIBLE:
-            # An allocation that crosses the bound is preempted as a whole, so that the usage may fall below the bound.
+            # With this option, an allocation that crosses the bound is preempted as a whole. So the usage may fall below the bound, and
+            # this is no fault.
             return
         if reason is not PreemptionReason.PREEMPTION or options.victim_rules is VictimRules.LEGACY:
             return
@@ -69,7 +70,11 @@ def _is_below_guarantee(pool: PoolState, pools: PoolStates) -> bool:
 
 
 def _is_below(usage: Share, least: Share | list[float], fair: Share, demand: Share) -> bool:
-    """True if the usage is below `least` in every resource of which more would help, or in any resource if more helps in none."""
+    """True if the usage is below `least`, or below the demand in resources where the demand is smaller than `least`.
+
+    The usage must be below in every resource in which the fair share is smaller than the demand. If there is no such resource, it is enough
+    that the usage is below in one resource.
+    """
     below = [min(some, wanted) - used > EPS for used, some, wanted in zip(usage, least, demand, strict=True)]
     helping = [is_below for is_below, owed, wanted in zip(below, fair, demand, strict=True) if owed < wanted]
     return all(helping) if helping else any(below)

@@ -56,7 +56,7 @@ class Claims:
         return any(self._paused_until_s.get(name, 0.0) <= now.steady_s for name in self._due)
 
     def handle_all(self, now: Moment) -> Iterator[NodeName | None]:
-        """Process the claims, one step for each node that is examined. Yield a node for which a plan was made, or None."""
+        """Process the claims. Each step examines one node, and yields the node for which a plan was made, or None."""
         now_s = now.steady_s
         self._paused_until_s = {name: until_s for name, until_s in self._paused_until_s.items() if until_s > now_s}
         waiting = [(smallest_first(due), name) for name, due in self._due.items() if name not in self._paused_until_s]
@@ -88,7 +88,7 @@ class Claims:
                         break
                     yield None
                 if search.best is None or not search.best.containers:
-                    # The next container of this size would find no victims either.
+                    # A search for the next container of this size would find no victims either.
                     break
                 victims = tuple(one.id for one in search.best.containers)
                 node, until_s = NodeName(search.best.node), self._paused_until_s[operation.id]

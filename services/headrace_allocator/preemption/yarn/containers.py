@@ -26,7 +26,9 @@ class Owner:
     may_lose: bool = True
 
     def may_fall_to(self, left: Resources, total: Resources) -> bool:
-        """True if preemption may leave the operation with `left`, because that is not below its fair share."""
+        """True if preemption may reduce the operation's resources to `left`: it may lose containers, and `left` is not below its fair
+        share.
+        """
         return self.may_lose and not is_below(left, self.fair_share, total, self.policy)
 
 

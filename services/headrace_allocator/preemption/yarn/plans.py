@@ -84,7 +84,7 @@ class Plans:
         return (plan for plans in self._of.values() for plan in plans)
 
     def _unmark(self, plan: Plan) -> None:
-        # Only this plan is examined: there may be thousands, and a heartbeat removes the plans of its node.
+        # Only the victims of this plan are examined. There may be thousands of plans, and each heartbeat removes the plans of its node.
         for one in plan.victims:
             left = self.taken(one.operation) - self._marked.pop(one)
             if left == ZERO:

@@ -43,7 +43,7 @@ class Branch(Generic[Id]):
 
     @property
     def sibling(self) -> ComparedChild:
-        """The branch in the form in which siblings are compared: without its demand."""
+        """The branch in the form in which it is compared with its siblings. This comparison ignores demand."""
         return ComparedChild(self.name, self.usage, ZERO, self.least, self.weight, self.began)
 
     @property
@@ -58,7 +58,7 @@ class Branch(Generic[Id]):
             branch.usage, branch = branch.usage - amount, branch.above
 
 
-#: A function that returns the operation's branch and the size of a container.
+#: A function that returns the branch of a container's operation and the size of the container, or None if the container is gone or ending.
 Find = Callable[[Id], "tuple[Branch[Id], Resources] | None"]
 
 
@@ -83,7 +83,9 @@ class Round(Generic[Id]):
         self._skips_content = skips_content
 
     def take_warned(self, branch: Branch[Id], size: Resources) -> bool:
-        """Take a container that was warned before from its branch. False if the amount of the round is already reached."""
+        """Take a container that was warned before from its branch. If the amount of the round is already reached, take nothing and return
+        False.
+        """
         if not self._is_some_left:
             return False
         branch.lose(size)
@@ -146,9 +148,9 @@ class WarnedContainers(Generic[Id]):
         self.listed: dict[Id, int] = {}
 
     def take(self, part: Round[Id], find: Find[Id], now_ms: int, wait_ms: int) -> Iterator[Id | None]:
-        """Run one round, one step for each container. Yield a container whose warning is older than `wait_ms`, or None.
+        """Run one round. Each step takes one container, and yields it if its warning is older than `wait_ms`, else None.
 
-        `find` returns where a container is, or None if it is gone or ending.
+        `find` returns the branch of a container and its size, or None if the container is gone or ending.
         """
         before, self.listed = self.listed, {}
         for one, warned_ms in before.items():

@@ -53,7 +53,7 @@ class Rounds:
         return self._began_s is None or now.steady_s - self._began_s >= interval_s
 
     def run(self, now: Moment) -> Iterator[NodeName | None]:
-        """Run one round, one step for each pool, operation and allocation. Yield a node for which a plan was made, or None."""
+        """Run one round. Each step examines one pool, operation or allocation, and yields the node for which it made a plan, or None."""
         self._began_s = now.steady_s
         options = self._facts.pools.options
         amount = ZERO
@@ -83,7 +83,10 @@ class Rounds:
                 yield None
 
     def _tree(self, branches: dict[OperationId, Branch[Allocation]]) -> Generator[None, None, Branch[Allocation]]:
-        """Build the branches of all pools and of all operations that hold something, one step for each. Return the root."""
+        """Build the branches of all pools and of all operations that hold something, and return the root.
+
+        Each step examines one pool or operation, and yields None.
+        """
         pools, facts = self._facts.pools, self._facts
         of_pool = {
             name: self._branch_of_pool(name, item, pools.pool(name).used) for name, item in list(pools.pools.items())

@@ -39,10 +39,11 @@ class Victims(NamedTuple, Generic[Id]):
 def missing_containers(
     requests: Iterable[tuple[Resources, int]], left: Resources, *, by_memory: bool = False
 ) -> list[Resources]:
-    """List the sizes of the containers to search for, from the requests of an operation and the amount `left` that it is due.
+    """List the sizes of the containers to search for.
 
-    Each request counts as often as its size fits into what is left. A resource that is not due does not count, and neither do slots. With
-    `by_memory` only memory counts, as in a queue that compares memory only, and as everywhere in YARN.
+    `requests` has the sizes and numbers of containers that an operation requests, and `left` is the amount that the operation is due. Each
+    request counts as often as its size fits into what is left of this amount. Slots do not count, and neither does a resource of which
+    nothing is due. With `by_memory` only memory counts: that suits a queue that compares memory only, and YARN does so in every queue.
     """
     found: list[Resources] = []
     for size, count in requests:
@@ -56,7 +57,7 @@ def missing_containers(
 
 
 def smallest_first(due: Resources) -> tuple[int, ...]:
-    """Return the sort key of claims. A claim that fits into another one comes before it."""
+    """Return the sort key of a claim. If one claim fits into another, the smaller claim comes first."""
     return due.as_tuple()
 
 

@@ -21,11 +21,11 @@ from headrace_cli.show.screen import Screen
 _TOO_LARGE: Final = "larger_than_every_node"
 #: Kinds of causes that persist when other jobs or operations end.
 _FOR_EVER: Final = frozenset({"gang_never_fits", "no_node_matches", _TOO_LARGE})
-#: Kinds of causes that also persist, if the limit is below what a single job needs.
+#: Kinds of causes that name a limit. They persist, too, if the limit is below what a single job needs.
 _LIMITS: Final = frozenset({"pool_limit_reached", "operation_limit_reached"})
 #: Kinds of causes from an allocator that has just started and does not know all nodes and limits yet.
 _NOT_KNOWN_YET: Final = frozenset({"limits_unknown", "still_recovering"})
-#: Seconds to wait for the allocator's verdict on a new operation. The start is reported without it after that.
+#: Seconds to wait for the allocator's verdict on a new operation. After that, the start is reported without the verdict.
 _MOST_WAIT_S: Final = 1.0
 _POLL_S: Final = 0.05
 
@@ -101,7 +101,7 @@ async def without_what_never_runs(
 
 
 async def _fit(client: Client, spec: OperationSpec, place: PlannedPlace) -> OperationFit | None:
-    """Return how the operation's jobs fit on the nodes. None if the allocator does not answer."""
+    """Return how the operation's jobs fit on the nodes, or None if the allocator does not answer."""
     try:
         return await client.starts.fit(spec, place.tree, place.nearest_existing)
     except (Refused, Unanswered):
@@ -109,7 +109,7 @@ async def _fit(client: Client, spec: OperationSpec, place: PlannedPlace) -> Oper
 
 
 async def _shares(client: Client, spec: OperationSpec, place: PlannedPlace, *, never_runs: bool) -> WhatIfAnswer | None:
-    """Return the shares with the operation started. None if fair_share does not answer."""
+    """Return the shares that would result if the operation started; None if fair_share does not answer."""
     try:
         return await client.starts.shares(spec, place, never_runs=never_runs)
     except (Refused, Unanswered):

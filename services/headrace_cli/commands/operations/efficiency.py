@@ -63,7 +63,7 @@ def efficiency(operation: str, /, *, common: Common | None = None) -> int:
 
 
 def efficiency_facts(view: OperationView, found: Efficiency) -> Table:
-    """Return what each job asked for next to what the completed runs used, and the suggestion."""
+    """Return a table of what each job asked for, what the completed runs used, and what is suggested."""
     facts = facts_table()
     facts.add_row("operation", view.operation)
     facts.add_row("state", state_words(view))
@@ -71,7 +71,7 @@ def efficiency_facts(view: OperationView, found: Efficiency) -> Table:
     for task, of_task in found.tasks.items():
         facts.add_row(f"task {task}", f"memory: {_memory_words(of_task)}")
         facts.add_row("", f"cores: {_cores_words(of_task)}")
-        # Tasks are in a file of `run --spec`, whose keys are the options.
+        # The suggestion is shown as keys: tasks are written in a file for `run --spec`, whose keys are the options without dashes.
         keys = ", ".join(each.removeprefix("--").replace(" ", ": ", 1) for each in of_task.suggestions)
         facts.add_row("", Text(f"suggestion: {keys or _suggestion_words(of_task)}"))
     if view.spec.tasks:
@@ -86,7 +86,7 @@ def efficiency_facts(view: OperationView, found: Efficiency) -> Table:
 
 
 def usage_table(view: OperationView) -> Table:
-    """Return a table with one line for each result of runs."""
+    """Return a table of what the runs used, with one line for each result, such as completed or failed."""
     made = table("runs that", "number", "measured", "run time", "cpu time", "mean cores", "peak memory", right=_NUMBERS)
     for result, number in _numbers_of_runs(view).items():
         used = view.used.get(result, RunUsage())

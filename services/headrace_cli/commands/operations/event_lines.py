@@ -178,7 +178,7 @@ def _step(step: OperationStep) -> str:
         return f"started by {step.user} in pool {step.pool}: {words}" + (f", {step.reason}" if step.reason else "")
     if step.pool:
         words += f" at pool {step.pool}"
-    # An operation is over as soon as its last job has ended, which is no news.
+    # The cause `released` is left out: it only says that the last job has ended, and then an operation is always over.
     words += f" ({step.cause.replace('_', ' ')})" if step.cause != StateCause.RELEASED else ""
     return words + (f": {step.reason}" if step.reason else "")
 

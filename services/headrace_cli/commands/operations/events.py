@@ -21,7 +21,8 @@ from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import parse_timestamp_ms
 
-#: Upper bound of the operations that are requested to learn which operations belong to the pool of `--pool`.
+#: Upper bound of the operations that are requested to find the events of a pool (`--pool`): an event names its operation, and not always
+#: the pool.
 _MOST_MEMBERS: Final = 10_000
 #: Number of past events that are remembered. A new event that is among them has been printed already and is left out.
 _MOST_TWICE: Final = 10_000
@@ -93,7 +94,7 @@ class _Events:
         self._held: list[Happening] | None = None
 
     async def print_past(self, since_ms: int, wanted: HappeningFilter, *, goes_on: bool) -> None:
-        """Print the past events. With `goes_on`, then print new events until cancelled, and no event twice."""
+        """Print the past events. With `goes_on`, print new events afterwards until cancelled. No event is printed twice."""
         last: deque[Happening] = deque(maxlen=_MOST_TWICE)
         async with anyio.create_task_group() as tasks:
             if goes_on:

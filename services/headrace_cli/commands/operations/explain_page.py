@@ -1,4 +1,4 @@
-"""The page of `headrace op explain`: why jobs wait in each tree, and the limits of the pools above and who holds their slots. Pure."""
+"""The page of `headrace op explain`: why jobs wait in each tree, limits of the pools above, and holders of their running slots. Pure."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _rows(here: ExplainedInTree, told: OperationExplanation) -> Iterator[Row]:
 def _pace(waiting: WaitingExplained) -> Iterator[Row]:
     """Yield when the last job will start if jobs keep ending at the present rate, and how often jobs were preempted.
 
-    No other time can be predicted.
+    The start of the last job is the only time that can be predicted.
     """
     if waiting.mean_job_ms is not None and waiting.running_jobs and waiting.pending_jobs:
         left = format_duration(waiting.mean_job_ms * waiting.pending_jobs // waiting.running_jobs)

@@ -67,10 +67,7 @@ def history(operation: str, /, *, limit: Whole = 1_000, common: Common | None = 
 
 
 async def _running(client: Client, operation: str) -> list[AllocationStarted]:
-    """Return the running jobs of an operation, as its allocators report them.
-
-    Empty if the operation is over or no allocator answers.
-    """
+    """Return the running jobs of an operation, as its allocators report them; an empty list if it is over or no allocator answers."""
     if (await client.get(operation)).state in FINAL_STATES:
         return []
     try:

@@ -154,7 +154,7 @@ async def _node_of_start(client: Client, screen: Screen, operation: Operation) -
 
 
 async def _why(operation: Operation, words: str) -> str:
-    """Return why the job does not run yet. `words` is the reason of admission; empty: the allocator knows it."""
+    """Return why the job does not run yet. `words` is the reason that admission gives; if it is empty, the allocator is asked."""
     if words:
         return words
     with suppress(Unanswered, Refused):
@@ -172,7 +172,7 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
 async def _tell_end(screen: Screen, operation: Operation, session: Session) -> None:
     """Say why the process did not start, or why it was ended. Nothing is said if it ended by itself.
 
-    A job that was preempted would start again with no person at its terminal. So an operation that goes on is aborted.
+    A job that was preempted would be retried, with no person at its terminal. So the operation is aborted if it is not over.
     """
     if session.end is None:
         screen.say("left the terminal", style="yellow")
@@ -189,14 +189,14 @@ async def _tell_end(screen: Screen, operation: Operation, session: Session) -> N
 
 
 async def _view_at_the_end(operation: Operation) -> OperationView:
-    """Return the view once the operation is over, or after a few seconds. If it is not over by then, its job is to run again."""
+    """Return the view once the operation is over, or after a few seconds. If the operation is not over by then, its job will be retried."""
     with anyio.move_on_after(_END_S):
         return await operation.wait()
     return await operation.view()
 
 
 def _job_number(_: object, tokens: Sequence[Token]) -> int:
-    """Parse the number of a job. Raises `BadInput`, since people leave it out when the operation has one job."""
+    """Parse the number of a job. Raises `BadInput` if it is not a number: people leave it out when the operation has only one job."""
     try:
         return int(tokens[0].value)
     except ValueError:

@@ -31,7 +31,7 @@ class JobWishes(NamedTuple):
 
     @staticmethod
     def read(*, jobs: bool, failed: bool, job: int | None, limit: int | None) -> JobWishes | None:
-        """Return the wishes, or None without `--jobs`. Raises `BadInput`."""
+        """Return the jobs that the options name, or None without `--jobs`. Raises `BadInput` if the options cannot be combined."""
         given = {"--failed": failed, "--job": job is not None, "--limit": limit is not None}
         without = [option for option, is_given in given.items() if is_given and not jobs]
         if without:

@@ -16,17 +16,17 @@ from headrace.wire.operation_spec import OperationSpec
 from headrace.wire.plain_values import plain
 from headrace_cli.show.screen import Screen
 
-#: Errors of writing, which do not name their file.
+#: Errors of writing to an open file. The exception of such an error does not name the file.
 _OF_WRITING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 async def print_output(
     screen: Screen, lines: AsyncIterator[LogLine], *, several: bool, both: bool = False, files: str = ""
 ) -> None:
-    """Print lines as they arrive. With `both`, a job's stdout and stderr go to this command's own, unless JSON is asked for.
+    """Print lines as they arrive. With `both`, a job's stderr is printed to the stderr of this command, unless JSON is asked for.
 
-    A file or a pipe gets exactly the bytes that the job wrote. With `several` jobs, the job's index precedes each line. `files` says at
-    the end which files have the output instead.
+    A file or a pipe gets exactly the bytes that the job wrote. With `several` jobs, the job's index precedes each line. `files` is a text
+    that is printed at the end: it names the files that have the output instead.
     """
     async for line in lines:
         if screen.json:
@@ -79,7 +79,7 @@ async def save_output(lines: AsyncIterator[LogLine], folder: Path) -> str:
         raise
     finally:
         if opened is not None:
-            # After a failed write closing fails in the same way.
+            # If a write failed, closing the file fails with the same error.
             with suppress(OSError):
                 opened.close()
     return f"{counted(len(seen), 'file')} in {folder}"

@@ -1,4 +1,4 @@
-"""Settings of an operation as words: `weight=2 pool=research` of `op set`, `NAME=VALUE` of `run --env`. Pure."""
+"""Parse settings of an operation: `weight=2 pool=research` of `headrace op set`, and `NAME=VALUE` of `headrace run --env`. Pure."""
 
 from __future__ import annotations
 

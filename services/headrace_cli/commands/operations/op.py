@@ -365,7 +365,7 @@ def logs(
 
 
 def _log_wishes(attempt: int | None, *, stdout: bool, stderr: bool) -> LogWishes:
-    """Return which output is read. Raises `BadInput`."""
+    """Return the arguments of `Client.logs` that select an attempt and its streams. Raises `BadInput` if the options cannot be combined."""
     if stdout and stderr:
         raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
     wishes: LogWishes = {"stderr": stderr, "both": not stdout and not stderr}
@@ -394,7 +394,7 @@ def wait(
         Ctrl-C aborts the operation that is waited for.
     """
 
-    # Progress bars take longer to import than a list takes to print.
+    # Imported here because importing progress bars takes longer than printing a list of operations.
     from headrace_cli.commands.operations.progress import follow as follow_to_end
 
     async def work(client: Client, screen: Screen) -> int:
