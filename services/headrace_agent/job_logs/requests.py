@@ -10,7 +10,7 @@ from typing import Final
 import anyio.to_thread
 
 from headrace.bus import Bus, BusError
-from headrace.errors import BadInput, shortened
+from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace.runtime.clock import Clock
 from headrace.runtime.endpoints import Caller
@@ -93,7 +93,7 @@ class JobLogs:
         try:
             return await anyio.to_thread.run_sync(partial(self._read, request, known))
         except BadInput as error:
-            return BadRequest(place=error.place, value=shortened(str(error.value)), expected=error.expected)
+            return BadRequest.of(error)
         except OSError as error:
             return NotReady(why=f"the log cannot be read: {error.strerror}")
 

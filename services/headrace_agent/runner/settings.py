@@ -57,7 +57,7 @@ def parse(arguments: Sequence[str]) -> Settings:
             raise BadInput("option", option, "one of " + ", ".join(fields))
         if not equals:
             if not rest:
-                raise BadInput(option, "", "a value")
+                raise BadInput.because(option, "the value is missing")
             value = rest.pop(0)
         figures[fields[option]] = value
     try:

@@ -53,10 +53,11 @@ class ClusterInstallation(msgspec.Struct, frozen=True):
         """Return the units, the server's first. Raises `BadInput`, also if several servers are to run on this host."""
         names = [each.name for each in self.processes]
         if sum(each.is_server for each in self.processes) > 1:
-            expected = (
-                "the processes of this host, with at most one of the servers, since each server has a host of its own"
+            fault = (
+                f"{', '.join(names)} include more than one server, but each server has a host of its own. "
+                "Name the processes of this host"
             )
-            raise BadInput("--only", ",".join(names), expected)
+            raise BadInput.because("--only", fault)
         servers = [each.unit_name for each in _processes(self.cluster) if each.is_server]
         return [cluster_unit(each, self.cluster, self.account, servers) for each in self.processes]
 
@@ -135,8 +136,8 @@ def _is_installed(installation: ClusterInstallation, process: ClusterProcess) ->
     text, name = installed_text(installation.unit_folder, process.unit_name), process.unit_name
     if text is not None and not runs_folder(text, installation.cluster / process.name):
         raise CannotInstall(
-            f"{installation.unit_folder / name} does not run {installation.cluster / process.name}: it stays as it is. If nothing "
-            f"needs it any more, `systemctl disable --now {name}`, and remove the file"
+            f"{installation.unit_folder / name} does not run {installation.cluster / process.name} and was not changed. If nothing "
+            f"needs this unit any more, run `systemctl disable --now {name}` and remove the file"
         )
     return text is not None
 
@@ -166,10 +167,10 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
     except (KeyError, ValueError):
         raise CannotInstall(
             f"this host has no account {name}: make it with "
-            f"`useradd --system --no-create-home --shell /usr/sbin/nologin {name}`, or name another account by `--account`"
+            f"`useradd --system --no-create-home --shell /usr/sbin/nologin {name}`, or name another account with `--account`"
         ) from None
     if owner.pw_uid == 0:
-        raise CannotInstall(f"account {name} is the superuser's: name an account without rights by `--account`")
+        raise CannotInstall(f"account {name} is the superuser. Name an account without privileges with `--account`")
     if ":" in str(cluster) or any(cluster.is_relative_to(each) for each in _PRIVATE):
         folders = ", ".join(map(str, _PRIVATE))
         raise BadInput("FOLDER", str(cluster), f"a folder without «:» in its path that is not below one of {folders}")
@@ -185,8 +186,8 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
         text = (folder / file).read_text(encoding="utf-8")
         if json.dumps(str(folder / named)) not in text:
             raise CannotInstall(
-                f"{folder / file} names files in another folder: move the folder of the cluster to the path at which "
-                "`headrace cluster init` made it, or run `headrace cluster init` again with the folder that it has now"
+                f"{folder / file} names files in another folder. Move the cluster folder back to the path at which "
+                "`headrace cluster init` made it, or run `headrace cluster init` again with its present path"
             )
         check_reach(name, folder)
         if process.is_server and not is_true("is-active", process.unit_name):

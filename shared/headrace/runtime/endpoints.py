@@ -288,7 +288,7 @@ class Endpoints:
         """
         if isinstance(error, BadInput):
             self.report_malformed(caller.name, caller.subject, str(error))
-            return BadRequest(error.place, _shorten(str(error.value)), error.expected)
+            return BadRequest.of(error)
         self.failed += 1
         if self._throttle.due(f"failed {served} {type(error).__name__}"):
             logger().error("request failed", sender=caller.name, subject=caller.subject, exception=error)
