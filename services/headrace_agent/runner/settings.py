@@ -63,7 +63,7 @@ def parse(arguments: Sequence[str]) -> Settings:
     try:
         settings = msgspec.convert(figures, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise BadInput("command line", " ".join(arguments), str(error)) from None
+        raise BadInput.because("command line", f"the options cannot be used: {error}") from None
     for name in ("state", "logs", "cgroup"):
         path = figures.get(name, "")
         if path and not path.startswith("/"):

@@ -185,7 +185,9 @@ class Endpoints:
         self.report_malformed(caller.name, message.subject, str(error))
         if not message.reply_to:
             return None
-        return encode(BadRequest(place="message", value=_shorten(str(error)), expected=_kind_name(kind)))
+        return encode(
+            BadRequest.because("message", f"the message is not a valid {_kind_name(kind)}: {_shorten(str(error))}")
+        )
 
     def _in_turn(self, handler: _Handler[T]) -> _Handler[T]:
         async def handle(request: T, caller: Caller) -> msgspec.Struct | bytes | None:
