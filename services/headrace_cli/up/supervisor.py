@@ -127,7 +127,7 @@ def _usable_port(port: int, option: str, taken: int = 0) -> int:
     port = port or free_port()
     if port == taken or not port_is_free(port, option):
         raise InUse(
-            f"port {port} on 127.0.0.1 is taken; nothing was changed. Choose another port with {option} ; 0 means any free port"
+            f"port {port} on 127.0.0.1 is taken; nothing was changed. Choose another port with {option}; 0 means any free port"
         )
     return port
 
