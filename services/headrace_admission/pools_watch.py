@@ -125,7 +125,7 @@ class PoolsWatch:
         try:
             user = user_name(user)
         except BadInput as error:
-            return BadRequest("user", user, error.expected)
+            return BadRequest.of(error.at("user"))
         return await self.wait_for_pool(books, request.min_revision, tree, spec.pool or PoolName(user))
 
     async def catch_up(self, timeout_s: float) -> bool:
@@ -158,7 +158,10 @@ class PoolsWatch:
             self._writes = await self._runtime.users.writes(subjects.POOLS_BUCKET)
         except PermissionRefused:
             # The server is of the previous release. Then each start in an unknown pool asks the bucket.
-            logger().info("writes to the bucket of pools not received", bucket=subjects.POOLS_BUCKET)
+            logger().info(
+                "the server does not send writes to the pools bucket; each start in an unknown pool reads the bucket",
+                bucket=subjects.POOLS_BUCKET,
+            )
         else:
             self._may_lack_until_s = -math.inf
 

@@ -350,7 +350,10 @@ class AgentEngine:
         self._leases_passed += 1
         over_ms = (sent_ns - known.until_boottime_ns) // NS_PER_MS
         fields: dict[str, str | int] = {"over_for_ms": over_ms, "jobs": len(self.held.by_job)}
-        return [LogRecord("warning", "lease was over; the jobs of this node may run elsewhere", fields), told]
+        return [
+            LogRecord("warning", "the lease of the node ended; its jobs may run elsewhere at the same time", fields),
+            told,
+        ]
 
     def _lost_ns(self) -> int | None:
         """Return the CLOCK_BOOTTIME in nanoseconds at which the jobs of an unresponsive runner count as lost, or None.

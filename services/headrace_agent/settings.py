@@ -156,15 +156,13 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
         """
         named = set(_listed(self.tags))
         if wrong := named.intersection(RUNTIME_TAGS.values()):
-            raise BadInput(
-                "tags", min(wrong), "tags without it: the agent adds the tag of its container runtime by itself"
-            )
+            raise BadInput("tags", min(wrong), "no tag of a container runtime: the agent adds this tag by itself")
         found = sorted({*named, containers.tag} if containers is not None else named)
         for tag in found:
             if len(tag) > LONGEST_TAG:
-                raise BadInput("tags", tag[:20] + "…", f"tags of at most {LONGEST_TAG} characters")
+                raise BadInput("tags", tag[:20] + "…", f"a tag of at most {LONGEST_TAG} characters")
         if len(found) > MOST_TAGS:
-            raise BadInput("tags", f"{len(found)} tags", f"at most {MOST_TAGS} tags")
+            raise BadInput.because("tags", f"the node has {len(found)} tags; at most {MOST_TAGS} are allowed")
         return found
 
     def host_gpus(self) -> HostGpus:

@@ -83,7 +83,9 @@ def own_readiness() -> Readiness:
 def checked_interval_s(interval_s: float) -> float:
     """Return the value of `--interval`, in seconds. Raises `BadInput` if it is outside 0.1 to 86,400."""
     if not _SHORTEST_INTERVAL_S <= interval_s <= _LONGEST_INTERVAL_S:
-        raise BadInput("--interval", interval_s, f"seconds, from {_SHORTEST_INTERVAL_S} to {_LONGEST_INTERVAL_S}")
+        raise BadInput(
+            "--interval", interval_s, f"a number of seconds from {_SHORTEST_INTERVAL_S} to {_LONGEST_INTERVAL_S}"
+        )
     return interval_s
 
 

@@ -208,12 +208,14 @@ class IntegralEngine:
                 "version", str(request.version), f"a version after {request.previous}, with a term of at least 1"
             )
         if request.previous.term != request.version.term and request.dt_us:
-            return BadRequest("dt_us", str(request.dt_us), "0 in the first advance of a term")
+            return BadRequest("dt_us", str(request.dt_us), "0, because this is the first advance of a term")
         if len({flow.pool for flow in request.pools}) != len(request.pools):
-            return BadRequest("pools", "a pool twice", "each pool once")
+            return BadRequest.because("pools", "a pool is named twice")
         for place, flow in enumerate(request.pools):
             if flow.guarantee_type not in _KINDS:
-                return BadRequest(f"pools.{flow.pool}.guarantee_type", flow.guarantee_type, ", ".join(_KINDS))
+                return BadRequest(
+                    f"pools.{flow.pool}.guarantee_type", flow.guarantee_type, f"one of {', '.join(_KINDS)}"
+                )
             if flow.parent >= place:
                 return BadRequest(f"pools.{flow.pool}.parent", str(flow.parent), f"a position before its own, {place}")
         return None

@@ -192,7 +192,7 @@ def _address(text: str) -> tuple[str, int]:
     """Return the host and the port of `--listen`. Raises `BadInput`."""
     host, _, port = text.rpartition(":")
     if not host or not port.isascii() or not port.isdigit():
-        raise BadInput("--listen", text, "ADDRESS:PORT, such as 0.0.0.0:8040; port 0: any free one")
+        raise BadInput("--listen", text, "ADDRESS:PORT, such as 0.0.0.0:8040; port 0 means any free port")
     return host.strip("[]"), int(port)
 
 
@@ -200,7 +200,9 @@ def _check_certificate(options: Options) -> None:
     """Raise `BadInput` if the certificate and its key cannot be used."""
     for name, file in (("--certificate", options.certificate), ("--key", options.key)):
         if not file:
-            raise BadInput(name, file, "a file in PEM: tokens are sent to this address, so it is served with TLS")
+            raise BadInput.because(
+                name, "no file is named. Tokens are sent to this address, so TLS is needed. Name a file in PEM"
+            )
     try:
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(options.certificate, options.key)
     except (OSError, ValueError) as error:

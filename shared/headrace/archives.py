@@ -47,15 +47,22 @@ def pack(paths: Sequence[Path], place: str = "--upload") -> Packed:
     sizes = {name: path.lstat().st_size for name, path in found.items() if path.is_file() and not path.is_symlink()}
     content_bytes = sum(sizes.values())
     if len(found) > MOST_FILES:
-        raise BadInput(place, f"{len(found)} files and folders", f"at most {MOST_FILES}")
+        raise BadInput.because(
+            place, f"{len(found)} files and folders are to be sent; at most {MOST_FILES} are allowed"
+        )
     if content_bytes > LARGEST_CONTENT_BYTES:
-        raise BadInput(place, _told(content_bytes, sizes), f"at most {_bytes(LARGEST_CONTENT_BYTES)}, unpacked")
+        raise BadInput.because(
+            place,
+            f"the files are too large: {_told(content_bytes, sizes)}; at most {_bytes(LARGEST_CONTENT_BYTES)} are allowed, unpacked",
+        )
     target = _Bounded()
     try:
         _write(found, target, place)
     except _TooLarge:
-        most = f"files that pack to at most {_bytes(LARGEST_ARCHIVE_BYTES)}"
-        raise BadInput(place, _told(content_bytes, sizes), most) from None
+        raise BadInput.because(
+            place,
+            f"the files are too large: {_told(content_bytes, sizes)}; packed they may have at most {_bytes(LARGEST_ARCHIVE_BYTES)}",
+        ) from None
     data = target.getvalue()
     return Packed(Archive(hashlib.sha256(data).hexdigest(), len(data), len(found)), data)
 
@@ -80,9 +87,11 @@ def _found(paths: Sequence[Path], place: str) -> dict[str, Path]:
         for name, path in pairs:
             other = found.setdefault(name, path)
             if other != path and not (other.is_dir() and path.is_dir()):
-                raise BadInput(place, str(path), f"names that differ: {other} would be stored as {name} as well")
+                raise BadInput.because(place, f"{other} and {path} would both be stored as {name}. Rename one of them")
             if len(found) > MOST_FILES:
-                raise BadInput(place, f"more than {MOST_FILES} files and folders", f"at most {MOST_FILES}")
+                raise BadInput.because(
+                    place, f"more than {MOST_FILES} files and folders are to be sent; at most {MOST_FILES} are allowed"
+                )
     if not found:
         raise BadInput(place, ", ".join(map(str, paths)), "a file, or a folder that is not empty")
     return found
@@ -116,7 +125,7 @@ def _write(found: Mapping[str, Path], target: _Bounded, place: str) -> None:
 def _add(archive: tarfile.TarFile, name: str, path: Path, place: str) -> None:
     status = path.lstat()
     if defect := defect_of_name(name):
-        raise BadInput(place, shortened(str(path)), f"names that a node can have: {defect}")
+        raise BadInput(place, shortened(str(path)), f"a name that a node can have: {defect}")
     member = tarfile.TarInfo(name)
     member.mode = 0o755 if status.st_mode & stat.S_IXUSR else 0o644
     if stat.S_ISDIR(status.st_mode):
@@ -125,14 +134,14 @@ def _add(archive: tarfile.TarFile, name: str, path: Path, place: str) -> None:
     elif stat.S_ISLNK(status.st_mode):
         member.type, member.mode, member.linkname = tarfile.SYMTYPE, 0o777, os.readlink(path)
         if defect := defect_of_link(name, member.linkname):
-            raise BadInput(place, f"{path} -> {member.linkname}", f"links that stay inside the folder: {defect}")
+            raise BadInput(place, f"{path} -> {member.linkname}", f"a link that stays inside the folder: {defect}")
         archive.addfile(member)
     elif stat.S_ISREG(status.st_mode):
         with path.open("rb") as file:
             member.size = os.fstat(file.fileno()).st_size
             archive.addfile(member, file)
     else:
-        raise BadInput(place, str(path), "files, folders and symbolic links")
+        raise BadInput(place, str(path), "a file, a folder or a symbolic link")
 
 
 def _told(content_bytes: int, sizes: Mapping[str, int]) -> str:

@@ -7,6 +7,7 @@ the bus an error is sent as a tagged Struct (`headrace.wire.refusals`), never as
 from __future__ import annotations
 
 import inspect
+from typing import Self
 
 _LONGEST_SHOWN = 300
 
@@ -20,16 +21,27 @@ class HeadraceError(Exception):
 
 
 class BadInput(HeadraceError):
-    """A value given from outside cannot be used.
+    """Input from outside cannot be used.
 
-    `place` names the source of the value (an option, a key, a line), `value` is the value, and `expected` says what is accepted.
+    `place` names the source of the input (a command, an option, a key, a line). If a value is wrong, `value` is the value, and
+    `expected` says what is accepted. If no value is wrong, use `because`; then only `fault` is set.
     """
 
-    def __init__(self, place: str, value: object, expected: str) -> None:
+    def __init__(self, place: str, value: object, expected: str, fault: str = "") -> None:
         self.place = place
         self.value = value
         self.expected = expected
-        super().__init__(f"{place}: {shortened(repr(value))} cannot be used; {said_of(expected)}")
+        self.fault = fault
+        super().__init__(f"{place}: {fault or wrong_value(shortened(repr(value)), expected)}")
+
+    @classmethod
+    def because(cls, place: str, fault: str) -> Self:
+        """Return the error for input in which no value is wrong. `fault` says in sentences what is wrong and what to do next."""
+        return cls(place, "", "", fault)
+
+    def at(self, place: str) -> Self:
+        """Return the same error with another place."""
+        return type(self)(place, self.value, self.expected, self.fault)
 
 
 class UnknownKey(BadInput):
@@ -39,6 +51,11 @@ class UnknownKey(BadInput):
 def shortened(text: str) -> str:
     """Return the text, cut to a length that a person can read."""
     return text if len(text) <= _LONGEST_SHOWN else text[: _LONGEST_SHOWN - 1] + "…"
+
+
+def wrong_value(value: str, expected: str) -> str:
+    """Return the message about a wrong value, without its place."""
+    return f"{value} cannot be used; {said_of(expected)}"
 
 
 def said_of(expected: str) -> str:

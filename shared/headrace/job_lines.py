@@ -26,5 +26,7 @@ def check_lines(argv: Sequence[str], lines: Iterable[str]) -> None:
     own_bytes = sum(len(word.encode()) for word in argv)
     length = own_bytes + sum(word.count(_BRACES) for word in argv) * (line_bytes - len(_BRACES))
     if line_bytes and length > LONGEST_COMMAND_BYTES:
-        value = f"a line of {line_bytes} bytes, which makes the command {length} bytes long"
-        raise BadInput("lines", value, f"at most {LONGEST_COMMAND_BYTES} bytes in a command with its line")
+        raise BadInput.because(
+            "lines",
+            f"a line of {line_bytes} bytes makes the command {length} bytes long; at most {LONGEST_COMMAND_BYTES} are allowed",
+        )

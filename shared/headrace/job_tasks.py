@@ -19,8 +19,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _ONE_KIND_ONLY: Final = {
     "is_gang": "no gang: the jobs of an operation with tasks start one by one",
     "terminal": "no terminal: an operation with a terminal has one job",
-    "lines": "no lines: an operation with tasks has none",
-    "after_each": "no operation whose jobs the jobs follow: an operation with tasks waits for whole operations, with `after`",
+    "lines": "no lines: an operation with tasks has no lines",
+    "after_each": "no `after_each`: an operation with tasks can wait only for whole operations, with `after`",
 }
 
 
@@ -28,11 +28,15 @@ def _check_indexes(spec: OperationSpec) -> None:
     """Check that the tasks of an operation that names its indexes say where they begin, and that no other task does. Raises `BadInput`."""
     named = parse_indexes(spec.indexes, place="spec.indexes") if spec.indexes else None
     if named is not None and len(named) != spec.job_count:
-        raise BadInput("spec.indexes", f"{len(named)} indexes", f"as many as there are jobs, {spec.job_count}")
+        raise BadInput.because(
+            "spec.indexes", f"there are {len(named)} indexes for {spec.job_count} jobs. Name one index for each job"
+        )
     for number, (task, indexes) in enumerate(zip(spec.tasks, ranges_of(spec.tasks), strict=True)):
         first, place = task.first_index, f"spec.tasks.{number}.first_index"
         if (first is None) != (named is None):
-            raise BadInput(place, first, "a first index of each task if `indexes` is given, and of no task otherwise")
+            raise BadInput.because(
+                place, "each task needs `first_index` if the operation has `indexes`; otherwise no task may have it"
+            )
         if first is not None and named is not None and min(map(named.of_job, (indexes[0], indexes[-1]))) < first:
             raise BadInput(place, first, f"at most {named.of_job(indexes[0])}, the index of the task's first job")
 
@@ -41,7 +45,9 @@ def with_tasks(spec: OperationSpec, tasks: Sequence[Task]) -> OperationSpec:
     """Return the spec with jobs of several kinds in place of its command, its number of jobs and their size. Raises `BadInput`."""
     job_count = sum(task.job_count for task in tasks)
     if job_count > LARGEST_JOB_COUNT:
-        raise BadInput("spec.tasks", f"{job_count} jobs", f"at most {LARGEST_JOB_COUNT} jobs of all tasks together")
+        raise BadInput.because(
+            "spec.tasks", f"all tasks together have {job_count} jobs; at most {LARGEST_JOB_COUNT} are allowed"
+        )
     return msgspec.structs.replace(spec, argv=[SEVERAL_TASKS], job_count=job_count, resources=ZERO, tasks=[*tasks])
 
 
@@ -51,7 +57,7 @@ def check_size(size: Resources, place: str) -> None:
         raise BadInput(f"{place}.user_slots", size.user_slots, "at least 1")
     if not any(size.as_tuple()[1:]):
         names = ", ".join(RESOURCE_NAMES[1:])
-        raise BadInput(place, "none", f"an amount of at least one of {names} for each job")
+        raise BadInput.because(place, f"a job needs an amount of at least one of {names}")
 
 
 def check_tasks(spec: OperationSpec) -> None:
@@ -63,10 +69,12 @@ def check_tasks(spec: OperationSpec) -> None:
     for number, task in enumerate(spec.tasks):
         place = f"spec.tasks.{number}"
         if not _NAME.fullmatch(task.name):
-            accepted = f"letters, digits, `_`, `.` and `-`, first a letter or a digit; at most {LONGEST_TASK_NAME}"
+            accepted = (
+                f"at most {LONGEST_TASK_NAME} letters, digits, `_`, `.` and `-`, beginning with a letter or a digit"
+            )
             raise BadInput(f"{place}.name", task.name, accepted)
         if task.name in names:
-            raise BadInput(f"{place}.name", task.name, "each name once")
+            raise BadInput(f"{place}.name", task.name, "a name that no other task has")
         names.add(task.name)
         check_size(task.resources, f"{place}.resources")
     _check_indexes(spec)

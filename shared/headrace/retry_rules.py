@@ -32,8 +32,8 @@ _ACCEPTED_MEMORY: Final = "a factor from x1.1 to x100, or an amount with its uni
 #: Fields that an operation whose jobs get more memory cannot have, each with what is accepted.
 _ONE_SIZE_ONLY: Final = {
     "is_gang": "no gang: the jobs of a gang have one size",
-    "tasks": "no tasks: the sizes of an operation are those of its tasks, or those of its retries",
-    "after_each": "no operation whose jobs the jobs follow: use `after`",
+    "tasks": "no tasks: with memory_on_oom all jobs begin with one size",
+    "after_each": "no `after_each`: use `after`",
 }
 
 
@@ -144,7 +144,10 @@ def check_memory_on_oom(spec: OperationSpec) -> None:
     if trees := [*spec.pool_trees, *spec.tentative_pool_trees][1:]:
         raise BadInput("spec.pool_trees", shortened(", ".join(trees)), "one tree for an operation with memory_on_oom")
     if not spec.resources.memory:
-        raise BadInput("spec.resources.memory", 0, "memory for each job: jobs without a request have no limit to raise")
+        raise BadInput.because(
+            "spec.resources.memory",
+            "memory_on_oom raises the memory of a job, but these jobs request no memory. Request memory for each job",
+        )
     if rule.memory and rule.memory <= spec.resources.memory:
         raise BadInput("spec.memory_on_oom", spec.memory_on_oom, "more memory than the jobs have at first")
     if spec.no_retry_on and parse_failures(spec.no_retry_on).out_of_memory:

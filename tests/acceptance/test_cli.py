@@ -145,7 +145,9 @@ def test_logs_are_followed_to_the_end(up: Up) -> None:
     assert up.run("op", "logs", operation, "--stdout").stderr == ""
     assert up.run("op", "logs", operation, "--job", "0", "--stderr").stdout == "bad\n"
     up.run("op", "logs", operation, "--stdout", "--stderr", expect=2)
-    assert "expected 0, its only job" in up.run("op", "logs", operation, "--job", "1", expect=4).stderr
+    assert (
+        "expected 0, the only job of this operation" in up.run("op", "logs", operation, "--job", "1", expect=4).stderr
+    )
 
 
 def test_several_operations_are_suspended_resumed_and_waited_for_in_one_command(up: Up) -> None:
@@ -347,11 +349,11 @@ def test_a_reader_that_goes_away_before_the_last_lines_is_no_error() -> None:
         (("run", "--cpu", "many", "--", "true"), "--cpu"),
         (("run", "--pool", "Not Legal", "--", "true"), "pool name"),
         (("run", "--jobs", "0", "--", "true"), "--jobs"),
-        (("pool", "set", "x"), "at least one attribute"),
+        (("pool", "set", "x"), "no attribute is given. Name at least one"),
         (("tree", "set", "max_operation_count=100"), "headrace tree set default max_operation_count=100"),
         (("op", "get", "UPPER"), "operation id"),
         (("up", "--node", "a:cpu"), "--node"),
-        (("up", "--wait", "--leave-running"), "either --wait or --leave-running"),
+        (("up", "--wait", "--leave-running"), "--wait and --leave-running cannot be combined"),
     ],
 )
 def test_an_unusable_command_line_is_told_what_would_do(up: Up, words: tuple[str, ...], hint: str) -> None:

@@ -63,7 +63,9 @@ def test_the_jobs_that_failed_run_again_with_their_index_and_their_line(up: Up, 
     third = up.run("op", "rerun", second).stdout.strip()
     up.run("op", "wait", third)
     assert up.run("op", "logs", third).stdout == "0: 1 bob\n1: 3 dora\n"
-    assert "a job that is not completed" in up.run("op", "rerun", third, "--failed", expect=2).stderr
+    assert (
+        "has no job to repeat: all its jobs are completed" in up.run("op", "rerun", third, "--failed", expect=2).stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_the_jobs_that_failed_run_again_with_their_index_and_their_line(up: Up, 
         (["--indexes", "3-1"], "--indexes: '3-1'"),
         (["--indexes", "1-3", "--jobs", "2"], "--jobs"),
         (["--max-running", "0"], "--max-running"),
-        (["--each-line", "/dev/null"], "at least one line"),
+        (["--each-line", "/dev/null"], "/dev/null has no lines"),
     ],
 )
 def test_what_does_not_go_together_is_refused(up: Up, words: list[str], told: str) -> None:
@@ -82,10 +84,10 @@ def test_what_does_not_go_together_is_refused(up: Up, words: list[str], told: st
 def test_an_index_without_a_line_is_refused(up: Up, tmp_path: Path) -> None:
     (tmp_path / "two").write_text("a\nb\n")
     words = ("--each-line", str(tmp_path / "two"), "--indexes", "0,2")
-    assert "a line for each index, up to 2" in up.run("run", *words, "--", "true", expect=4).stderr
+    assert "but indexes up to 2. Each index needs a line" in up.run("run", *words, "--", "true", expect=4).stderr
 
 
 def test_a_line_that_makes_the_command_too_long_is_refused(up: Up, tmp_path: Path) -> None:
     (tmp_path / "long").write_text("x" * 40_000)
     said = up.run("run", "--each-line", str(tmp_path / "long"), "--", "true", "{}" * 20_000, expect=4).stderr
-    assert "a line of 40000 bytes, which makes the command 800000004 bytes long" in said
+    assert "a line of 40000 bytes makes the command 800000004 bytes long" in said

@@ -96,7 +96,7 @@ def test_a_misspelt_pool_is_told_with_the_one_that_was_meant(up: Up) -> None:
         (("op", "set", "operation-1", "wieght=3"), "did you mean weight?"),
         (("op", "set", "operation-1", "weight=heavy"), "a number"),
         (("op", "set", "operation-1", "pool"), "pool=NAME"),
-        (("op", "list", "--state", "waiting"), "try --in-state waiting"),
+        (("op", "list", "--state", "waiting"), "use --in-state waiting"),
     ],
 )
 def test_an_unusable_change_is_told_before_anybody_is_asked(up: Up, words: tuple[str, ...], hint: str) -> None:

@@ -133,7 +133,7 @@ def test_of_several_jobs_an_attempt_is_asked_for_with_its_job(up: Up) -> None:
     operation = finished(up, "--jobs", "2", "--", "sh", "-c", "echo $HEADRACE_JOB_INDEX")
 
     assert up.run("op", "logs", operation, "--attempt", "1", "--job", "1").stdout == "1\n"
-    assert "a job as well, 0 to 1" in up.run("op", "logs", operation, "--attempt", "1", expect=2).stderr
+    assert "Name a job as well, from 0 to 1" in up.run("op", "logs", operation, "--attempt", "1", expect=2).stderr
 
 
 def test_whoever_waits_is_shown_the_end_of_both_outputs_of_a_job_that_failed(up: Up) -> None:

@@ -103,8 +103,8 @@ def test_attributes_are_set_by_name_by_part_and_by_alias(up: Up) -> None:
         (("wieght=1",), "did you mean weight?", 2),
         (("max_running=3",), "did you mean max_running_operation_count?", 2),
         (("weight",), "key=value", 2),
-        (("max_running_operation_count=3", "max_operation_count=2"), "3 on /box", 4),
-        (("config_preset=gone",), "no preset: the tree has none", 4),
+        (("max_running_operation_count=3", "max_operation_count=2"), "/box has 3, more than its", 4),
+        (("config_preset=gone",), "there is no preset gone: the tree has no presets", 4),
     ],
 )
 def test_what_is_wrong_is_told_before_or_when_it_is_asked(
@@ -132,8 +132,8 @@ def test_a_dry_run_shows_figures_and_broken_rules_and_changes_nothing(up: Up, tm
     for said in (bad.stderr, refused.stderr):
         assert "3 rules are broken" in said
         assert "pools.a.weight: 0 cannot be used" in said
-        assert "fifo on /top, the parent of a" in said
-        assert "2 on /top/a cannot be used; expected no such guarantee, since /top has none of cpu" in said
+        assert "/top is a fifo pool, but has the child pools a" in said
+        assert "/top/a has a guarantee of 2 cpu, but its parent /top has no guarantee of cpu" in said
     assert exported(up) == before
     up.run("pool", "remove", "top")
 
@@ -212,7 +212,8 @@ def test_trees_are_made_listed_changed_and_removed(up: Up) -> None:
     assert "leaving" not in exported(up)
     assert "did you mean gpu?" in up.run("tree", "get", "gup", expect=4).stderr
     assert (
-        "at least the 200000 ms" in up.run("tree", "set", "gpu", "fair_share_starvation_timeout=200s", expect=4).stderr
+        "is less than fair_share_starvation_timeout, 200000 ms"
+        in up.run("tree", "set", "gpu", "fair_share_starvation_timeout=200s", expect=4).stderr
     )
     assert "is a tree with 1 pools" in up.run("tree", "remove", "gpu", expect=4).stderr
     up.run("tree", "remove", "gpu", "--recursive")

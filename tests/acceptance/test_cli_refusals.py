@@ -110,7 +110,7 @@ REFUSED = [
     (("run", "--time-limit", "5", "--", "true"), "a length of time with a unit, such as 30s"),
     (
         ("op", "set", "some-operation", "time_limit=5h"),
-        "expected operation_time_limit: the time limit of jobs is fixed",
+        "jobs keep the time limit with which they were started. Use operation_time_limit",
     ),
     (("pool", "create", "p", "--guarantee", "cpu=8,memory=16"), "a number with a unit, such as 512M"),
     (("pool", "set", "p", "resource_limits/memory=8"), "a number with a unit, such as 512M"),
@@ -125,10 +125,13 @@ REFUSED = [
     (("service", "figures", "alocator"), "no role begins with 'alocator': did you mean allocator.default?"),
     (("op", "exec", "some-operation", "--", "hostname"), "expected the number of a job before `--`"),
     (("service", "figures", "agnet"), "no role begins with 'agnet': did you mean agent?"),
-    (("run", "--env", "A=1", "B=2", "--", "true"), "for a variable of the jobs, --env B=2, once for each"),
+    (("run", "--env", "A=1", "B=2", "--", "true"), "To set a variable for the jobs, use --env B=2"),
     (("run", "--env", "A B=1", "--", "true"), "without blanks in the name"),
-    (("run", "--", "echo a | wc"), "expected separate words, or sh -c 'echo a | wc': no shell reads the command"),
-    (("run", "--cpu", "0", "--", "true"), "--cpu: '0' cannot be used; expected cores, memory or GPUs"),
+    (
+        ("run", "--", "echo a | wc"),
+        "expected separate words, or sh -c 'echo a | wc', because no shell reads the command",
+    ),
+    (("run", "--cpu", "0", "--", "true"), "--cpu: a job needs cores, memory or GPUs"),
     (("run", "--retry-on", "1,SIGNOPE", "--", "true"), "--retry-on: 'SIGNOPE' cannot be used; expected exit codes"),
     (("op", "list", "--in-state", "PD"), "--in-state: 'PD' cannot be used; expected one of waiting, starting"),
     (
@@ -159,7 +162,7 @@ def test_a_script_of_this_folder_and_a_folder_that_is_gone_are_refused_before_an
     leave = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
     command = ["sh", "-c", leave, "sh", sys.executable, "-m", "headrace_cli", "run", "--", "true"]
     done = subprocess.run(command, cwd=tmp_path, env=up.environment, text=True, capture_output=True, check=False)
-    assert (done.returncode, "the folder where you are was removed" in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, "the current folder was removed" in done.stderr) == (2, True), done.stderr
 
 
 def test_pools_are_imported_from_standard_input(up: Up) -> None:

@@ -162,8 +162,10 @@ def test_a_watched_list_is_a_document_a_line(up: Up) -> None:
 
 
 def test_an_interval_that_is_none_is_refused(up: Up) -> None:
-    assert "seconds, from 0.1 to 86400" in up.run("node", "list", "--watch", "--interval", "0", expect=2).stderr
-    assert "seconds, from 0.1 to 86400" in up.run("top", "--interval", "nan", expect=2).stderr
+    assert (
+        "a number of seconds from 0.1 to 86400" in up.run("node", "list", "--watch", "--interval", "0", expect=2).stderr
+    )
+    assert "a number of seconds from 0.1 to 86400" in up.run("top", "--interval", "nan", expect=2).stderr
 
 
 def test_a_tree_that_there_is_not_is_refused(up: Up) -> None:

@@ -75,20 +75,20 @@ def test_jobs_and_nodes_are_supposed(up: Up) -> None:
     assert "1 node fewer of" in nodes.stderr
     assert "2 → 8" in nodes.stdout
     assert "2 → 0" in gone.stdout
-    assert "at most what the nodes" in too_many.stderr
+    assert "each are more than the nodes" in too_many.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--live",), "a supposed change"),
+        (("--live",), "no supposed change is given"),
         (("--live", "research"), "POOL.ATTRIBUTE=VALUE"),
         (("--live", "research.wieght=3"), "weight"),
         (("research.weight=3",), "--live"),
         (("--jobs", "research:2"), "--live"),
         (("--live", "--jobs", "research"), "POOL:COUNT"),
         (("--live", "--nodes", "two"), "+COUNT or -COUNT"),
-        (("--live", "--nodes", "-alpah"), "a node that is online, did you mean alpha?"),
+        (("--live", "--nodes", "-alpah"), "no node alpah is online; did you mean alpha?"),
     ],
 )
 def test_mistakes_are_told_with_what_was_expected(up: Up, words: tuple[str, ...], said: str) -> None:

@@ -156,7 +156,7 @@ def test_a_site_file_goes_with_an_allocation_file_only_and_a_tree_must_be_there(
     (up.state / "pools.yaml").write_text("pools: {}")
 
     done = up.run("pool", "import", "pools.yaml", "--yarn-site", "yarn-site.xml", expect=2)
-    assert "--yarn-site: 'yarn-site.xml' cannot be used; expected a fair-scheduler.xml to import with it" in done.stderr
+    assert "Only a fair-scheduler.xml can be imported together with yarn-site.xml" in done.stderr
     assert up.run("pool", "import", "fair-scheduler.xml", "--tree", "nowhere", expect=None).returncode in (3, 4)
 
 

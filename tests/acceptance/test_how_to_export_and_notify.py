@@ -71,7 +71,7 @@ def test_a_pool_that_starves_and_a_node_that_is_lost_are_notified_once() -> None
         for _ in range(2):
             with up.begin("notify", "rules.yaml", "--interval", "0.2") as notifier:
                 assert notifier.stderr is not None
-                assert "Ctrl-C ends it" in notifier.stderr.readline()
+                assert "press Ctrl-C to stop" in notifier.stderr.readline()
                 while len(notified) < 2:
                     notified += json.loads(hook.next().body)["notifications"]
                 # The second run finds the same pool and node, and says nothing.

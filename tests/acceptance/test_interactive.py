@@ -206,7 +206,7 @@ def test_ctrl_c_while_the_job_waits_aborts_the_operation(up: Up) -> None:
     with Typed(up, "shell", "--pool", "a", "--cpu", "1000", "--id", "never-starts") as shell:
         shell.until(b"waiting for the job to start")
         shell.type(b"\x03")
-        shell.until(b"is aborted: its job had not started")
+        shell.until(b"is aborted, because its job had not started")
 
         assert shell.status() == Exit.INTERRUPTED
 

@@ -168,7 +168,7 @@ def test_a_person_who_was_let_in_logs_in_runs_and_is_shut_out(tmp_path: Path, op
     assert (own["user"], own["spec"]["pool"]) == ("ada", "ada")
     assert "eve, the name in the credential" in foreign.stderr
     assert "refuses the connection" in shut_out.stderr
-    assert "there is none" in forgotten.stderr
+    assert "there is no login" in forgotten.stderr
     assert list(team.home.rglob("credential")) == []
 
 
@@ -214,7 +214,7 @@ def test_a_trial_is_refused_to_whoever_may_not_do_the_thing_itself(tmp_path: Pat
         supposed = team.run("plan", "--live", "closed.weight=3", status=Exit.REFUSED)
         operations = json.loads(team.run("op", "list", "--json").stdout)["operations"]
 
-    assert "an empty log" in by_administrator.stderr
+    assert "the log is empty" in by_administrator.stderr
     assert "ada may not run operations in pool closed; this needs the right `use`" in tried.stderr
     assert tried.stderr == started.stderr
     assert (

@@ -74,7 +74,7 @@ async def a_program_starts_tasks(up: Up) -> None:
     tell = ["sh", "-c", "echo $HEADRACE_TASK $HEADRACE_TASK_INDEX of $HEADRACE_TASK_JOB_COUNT $A"]
     async with headrace.connect(state=up.state) as client:
         tasks = [task("one", tell, cpu=2, memory="32M"), task("more", tell, jobs=2, environment={"A": "a"})]
-        with pytest.raises(BadInput, match="no command besides tasks"):
+        with pytest.raises(BadInput, match="a command and tasks cannot be combined"):
             await client.run(tell, tasks=tasks)
         operation = await client.run(tasks=tasks)
         await operation.wait()

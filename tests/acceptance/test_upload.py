@@ -175,7 +175,7 @@ def test_what_cannot_be_sent_is_said_before_anything_starts(up: Up, tmp_path: Pa
     missing = up.run("run", "--upload", str(tmp_path / "no-such"), "--", "true", expect=2)
 
     assert "65 MiB in 1 files, the largest large 65 MiB" in too_large.stderr
-    assert "files that pack to at most 64 MiB" in too_large.stderr
+    assert "packed they may have at most 64 MiB" in too_large.stderr
     assert "no-such" in missing.stderr
 
 

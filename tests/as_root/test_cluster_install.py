@@ -180,7 +180,7 @@ def test_units_of_another_cluster_and_of_somebody_else_stay(host: Host) -> None:
     host.systemctl.told()
 
     for only, name in (("nats,admission", "nats"), ("integral", "integral")):
-        said = f"{name}.service does not run {host.cluster}/{name}: it stays"
+        said = f"{name}.service does not run {host.cluster}/{name} and was not changed"
         with pytest.raises(CannotInstall, match=said):
             host.install(only)
         with pytest.raises(CannotInstall, match=said):
@@ -229,7 +229,7 @@ def test_uninstall_stops_the_server_last_and_keeps_the_folder(host: Host, capsys
     ("more", "said"),
     [
         ({"account": "no-such"}, "no account no-such: make it with `useradd --system .* no-such`"),
-        ({"account": "root"}, "account root is the superuser's"),
+        ({"account": "root"}, "account root is the superuser"),
         ({"unit_folder": "/nowhere"}, "no unit can be written to /nowhere: No such file"),
     ],
 )

@@ -70,8 +70,10 @@ def test_the_page_makes_a_host_a_node_that_systemd_runs_and_takes_it_out_again(
     without_users = [word for word in join if word not in ("--users", "same")]
     try:
         assert f"# {host.units}/{AGENT}\n" in host.run(*join, "--dry-run", token=token)
-        assert "--users: '' cannot be used" in host.run(*without_users, token=token, status=2)
-        assert "--no-start: '(with --install)' cannot be used" in host.run(*join, "--no-start", token=token, status=2)
+        assert "--users: no account for jobs is named" in host.run(*without_users, token=token, status=2)
+        assert "--no-start: --no-start and --install cannot be combined" in host.run(
+            *join, "--no-start", token=token, status=2
+        )
         assert (list(host.units.iterdir()), host.state.exists()) == ([], False)
 
         said = host.run(*join, token=token)

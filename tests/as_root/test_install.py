@@ -111,7 +111,7 @@ def test_an_agent_that_joined_anew_is_restarted_for_its_new_credential(host: Hos
 def test_settings_that_leave_the_folder_to_the_home_of_a_person_are_refused(host: Host) -> None:
     host.config.write_text('[agent]\nnode = "host-17"\nusers = "same"\n')
 
-    assert f"{host.config}: [agent] state_folder: '' cannot be used" in host.install(status=2)
+    assert f"{host.config}: [agent] state_folder: the setting is missing" in host.install(status=2)
 
 
 def test_a_runner_with_jobs_is_not_restarted_and_that_is_said(host: Host) -> None:
@@ -162,9 +162,9 @@ def test_a_folder_in_which_another_account_ran_jobs_is_refused(host: Host) -> No
 @pytest.mark.parametrize(
     ("setting", "words", "status", "said"),
     [
-        ("", (), 2, "[agent] users: '' cannot be used; expected `same`, PERSON=ACCOUNT,… or `agent`"),
+        ("", (), 2, "[agent] users: no account for jobs is named. Use `same`, PERSON=ACCOUNT,… or `agent`"),
         ('users = "ada"', (), 2, "users: 'ada' cannot be used"),
-        ('users = "same"', ("--account", "nobody"), 2, "no value together with `--account`: all jobs run as nobody"),
+        ('users = "same"', ("--account", "nobody"), 2, "cannot be combined with `--account`: all jobs run as nobody"),
         ("", ("--account", "no-such"), 4, "this host has no account no-such"),
         ("", ("--account", "root"), 4, "account root is the superuser's"),
         ('users = "same"', ("--unit-folder", "/nowhere"), 4, "no unit can be written to /nowhere: No such file"),

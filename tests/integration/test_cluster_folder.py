@@ -96,7 +96,7 @@ def test_a_revoked_key_ends_its_connection_and_stays_revoked(tmp_path: Path) -> 
 
 def test_only_a_cluster_with_an_operator_has_something_to_push(tmp_path: Path) -> None:
     init(tmp_path, url="nats://127.0.0.1:1")
-    with pytest.raises(BadInput, match="without an operator"):
+    with pytest.raises(BadInput, match="has no operator"):
         push(tmp_path)
 
 

@@ -39,11 +39,11 @@ def test_join_shows_the_units_that_it_would_write_and_asks_nobody(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--account", "nobody"), "--account, --unit-folder, --dry-run: '(no --install)' cannot be used"),
-        (("--dry-run",), "--account, --unit-folder, --dry-run: '(no --install)' cannot be used"),
+        (("--account", "nobody"), "--account, --unit-folder, --dry-run: these options need --install"),
+        (("--dry-run",), "--account, --unit-folder, --dry-run: these options need --install"),
         (
             ("--install", "--no-start"),
-            "--no-start: '(with --install)' cannot be used; expected either --install or --no-start",
+            "--no-start: --no-start and --install cannot be combined",
         ),
     ],
 )
@@ -59,6 +59,8 @@ def test_uninstalling_where_nothing_is_installed_changes_nothing_and_says_so(tmp
 def test_settings_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "settings.toml").write_text('[agent]\nnode = "A b"\n')
 
-    assert f"{tmp_path}/none: 'No such file" in agent("install", "--config", str(tmp_path / "none"), status=2)
+    assert f"{tmp_path}/none: the settings file cannot be read: No such file" in agent(
+        "install", "--config", str(tmp_path / "none"), status=2
+    )
     dry = ("install", "--dry-run", "--config", str(tmp_path / "settings.toml"))
     assert "node name: 'A b' cannot be used" in agent(*dry, status=2)

@@ -45,7 +45,7 @@ async def until_it_runs(it: World) -> Forked:
     """A command that has stored from when on it notifies."""
     running = it.begin("notify", "rules.yaml")
     assert running.stderr is not None
-    assert "Ctrl-C ends it" in await wait(running.stderr.readline)
+    assert "press Ctrl-C to stop" in await wait(running.stderr.readline)
     return running
 
 

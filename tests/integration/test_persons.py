@@ -246,7 +246,7 @@ async def test_rules_of_a_tree_place_whoever_names_no_pool_within_their_rights(t
     assert [level.parent for level in explained.levels if level.pool == "people$anna"] == ["people"]
     assert "ben may not run operations in pool people$ben" in refused[0]
     assert "placement_rules[3]: user cannot be used" in refused[1]
-    assert "pool: none cannot be used" in refused[2]
+    assert "pool: no placement rule chooses a pool" in refused[2]
     assert "there is no pool 'anothr'" in refused[3]
 
 

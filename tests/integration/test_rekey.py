@@ -116,22 +116,22 @@ def test_keys_are_ended_before_they_are_replaced_again_and_only_once(tmp_path: P
     def seeds() -> list[str]:
         return [path.read_text() for path in sorted((tmp_path / "authority").glob("*signing.seed"))]
 
-    with pytest.raises(BadInput, match=r"authority.*a cluster made with"):
+    with pytest.raises(BadInput, match="no cluster with an operator"):
         rekey(tmp_path)
     init(tmp_path, url="nats://10.0.0.1:4222", operator=True)
     before = seeds()
-    with pytest.raises(BadInput, match="former keys; `headrace cluster rekey` replaces"):
+    with pytest.raises(BadInput, match="no former keys to revoke"):
         rekey(tmp_path, end_old=True)
     rekey(tmp_path)
     replaced = seeds()
-    with pytest.raises(BadInput, match="`headrace cluster rekey --end-old` revokes them"):
+    with pytest.raises(BadInput, match="Run `headrace cluster rekey --end-old` first"):
         rekey(tmp_path)
     assert seeds() == replaced
     assert [one.split()[0] == two.split()[0] for one, two in zip(before, replaced, strict=True)] == [False, False]
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "authority").iterdir()} == {0}
     rekey(tmp_path, end_old=True)
     assert [seed.strip() for seed in seeds()] == [seed.split()[0] for seed in replaced]
-    with pytest.raises(BadInput, match="former keys; `headrace cluster rekey` replaces"):
+    with pytest.raises(BadInput, match="no former keys to revoke"):
         rekey(tmp_path, end_old=True)
 
 

@@ -149,8 +149,8 @@ def test_always_a_plan_reads_what_was_exported(tree: PoolTree, as_json: bool) ->
         # A tree that breaks rules has not been exported.
         broken = (
             "in fifo pool",
-            "whose guarantee_type is relaxed",
-            "expected no integral guarantee below",
+            "but its guarantee_type is relaxed",
+            "Only one of them may have an integral guarantee",
             "too large a",
         )
         assume(not any(words in str(unusable) for words in broken))

@@ -39,7 +39,7 @@ FAULTS: Final = (
     "service failed",
     "broken invariant",
     "Traceback",
-    "what if failed",
+    "what-if request failed",
     "Task exception",
 )
 

@@ -176,7 +176,7 @@ def test_a_lease_that_was_over_while_jobs_ran_is_counted_and_said() -> None:
     desk.turn()
     desk.turn()
 
-    [line] = [note for note in desk.all(LogRecord) if note.event.startswith("lease was over")]
+    [line] = [note for note in desk.all(LogRecord) if note.event.startswith("the lease of the node ended")]
     figures = {figure.name: figure.value for figure in desk.engine.figures()}
     assert (line.level, line.fields["jobs"], figures["leases_passed"]) == ("warning", 1, 1)
 

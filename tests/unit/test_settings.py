@@ -63,9 +63,9 @@ def test_the_table_of_a_service_wins_over_the_common_one_and_a_variable_over_bot
         ("[brewery]\nkettles = [1]\n", "kettles"),
         ('[brewery]\nrest_ms = "soon"\n', r"\[brewery\] rest_ms: 'soon'.*30s"),
         ("brewery = 3\n", r"a table \[brewery\]"),
-        ("[brewery\n", "a TOML file"),
-        (f"[brewery]\nkettles = {'9' * 5_000}\n", "a TOML file"),
-        ("[brewery]\nkettles = 1\nkettles = 2\n", "a TOML file"),
+        ("[brewery\n", "is not valid TOML"),
+        (f"[brewery]\nkettles = {'9' * 5_000}\n", "is not valid TOML"),
+        ("[brewery]\nkettles = 1\nkettles = 2\n", "is not valid TOML"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named_with_its_place(tmp_path: Path, text: str, words: str) -> None:
@@ -102,10 +102,10 @@ def test_every_path_in_a_file_is_taken_from_the_folder_of_the_file_wherever_the_
 
 
 def test_a_file_that_is_not_there_or_no_text_is_said(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="a readable settings file"):
+    with pytest.raises(BadInput, match="the settings file cannot be read"):
         load(Brewery, "brewery", tmp_path / "missing", {})
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BadInput, match="a TOML file"):
+    with pytest.raises(BadInput, match="the settings file is not valid TOML"):
         load(Brewery, "brewery", tmp_path / "bytes", {})
 
 

@@ -192,5 +192,5 @@ def _record_in(key: str, value: bytes) -> ConsumptionRecord:
     try:
         return unpack(value)
     except BadRecord as error:
-        logger().error("record of consumption cannot be read; it begins anew", key=key, error=str(error))
+        logger().error("record of consumption cannot be read; a new record is begun", key=key, error=str(error))
         return NO_RECORD

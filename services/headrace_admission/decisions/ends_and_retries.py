@@ -240,7 +240,9 @@ def abort_without_command(transaction: Transaction) -> None:
     # without their command.
     operations = sorted((state.live[name] for name in state.without_command), key=lambda each: not each.is_held_back)
     most = state.configuration.everywhere.largest_replayed_bytes
-    reason = f"admission did not load its command from the log: live operations take more than {most} bytes"
+    reason = (
+        f"admission did not load the command of the operation from the log: live operations take more than {most} bytes"
+    )
     for operation in operations:
         end_operation(transaction, operation, StateCause.ABORTED_BY_USER, reason)
     state.without_command.clear()

@@ -53,7 +53,7 @@ def _new(book: GroupBook, name: str, by: Person, now_ms: int) -> Group | Refusal
     try:
         made = group_name(name)
     except BadInput as error:
-        return BadRequest("group", name, error.expected)
+        return BadRequest.of(error.at("group"))
     if made in book.by_name:
         return Exists("group", name)
     if len(book.by_name) >= MOST_GROUPS:
@@ -69,10 +69,15 @@ def _with(book: GroupBook, group: Group, members: list[str], now_ms: int) -> Gro
         except BadInput as error:
             return BadRequest("member", name, f"the name of a user, {error.expected}")
         if book.count_of(name) >= MOST_GROUPS_OF_A_PERSON:
-            return BadRequest("member", name, f"a person in fewer than {MOST_GROUPS_OF_A_PERSON} groups")
+            return BadRequest.because(
+                "member",
+                f"{name} is a member of {MOST_GROUPS_OF_A_PERSON} groups already, the most that are allowed for a person",
+            )
     together = group.members | dict.fromkeys(added, now_ms)
     if len(together) > MOST_MEMBERS:
-        return BadRequest("members", f"{len(together)} members", f"at most {MOST_MEMBERS} members of a group")
+        return BadRequest.because(
+            "members", f"the group would have {len(together)} members; at most {MOST_MEMBERS} are allowed"
+        )
     return replace(group, members=together)
 
 

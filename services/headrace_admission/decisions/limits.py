@@ -134,7 +134,7 @@ def unfit_pool(
 ) -> Refusal | None:
     """Return the refusal of a pool that can never accept the operation, whatever runs there now; None if the pool can."""
     if asked == ROOT_POOL:
-        return BadRequest("pool", asked, "a pool below the root; no operation runs in the root itself")
+        return BadRequest("pool", asked, "a pool below the root, because no operation runs in the root itself")
     if not book.exists(asked):
         if not is_name_for_users(asked):
             return BadRequest("pool name", asked, NAME_RULE)

@@ -104,13 +104,12 @@ def _rejection(
     may_ask = any(rule.name is RuleName.SPECIFIED for rule in rules)
     if asked and may_ask and not book.exists(asked) and not rejected.lacks_groups:
         return NotFound("pool", asked, near=near(asked, book.rules.pools))
-    listed = f"its placement rules are {', '.join(rule.text() for rule in rules)}"
+    listed = f"The placement rules of tree {tree} are {', '.join(rule.text() for rule in rules)}"
     if rejected.lacks_groups and rejected.rule is not None:
-        why = f"`{rejected.rule.text()}` needs a group, and {person.name} is in no group"
-        return BadRequest(
-            "pool", asked or "none", f"a pool that a placement rule of tree {tree} accepts before it: {why}; {listed}"
-        )
-    return BadRequest("pool", asked or "none", f"a pool that a placement rule of tree {tree} accepts; {listed}")
+        why = f"the placement rule `{rejected.rule.text()}` needs a group, but {person.name} is in no group"
+        return BadRequest.because("pool", f"{why}. Name a pool that an earlier rule accepts. {listed}")
+    what = f"accepts pool {asked}" if asked else "chooses a pool for this operation"
+    return BadRequest.because("pool", f"no placement rule {what}. {listed}")
 
 
 def no_sessions(configured: Mapping[TreeName, TreeRules], trees: Iterable[TreeName]) -> BadRequest | None:
@@ -118,8 +117,8 @@ def no_sessions(configured: Mapping[TreeName, TreeRules], trees: Iterable[TreeNa
     for tree in trees:
         rules = configured.get(tree)
         if rules is not None and not rules.enable_interactive:
-            return BadRequest(
-                "tree", tree, "a tree that allows sessions with jobs: its option enable_interactive is off"
+            return BadRequest.because(
+                "tree", f"tree {tree} allows no sessions with jobs: its option enable_interactive is off"
             )
     return None
 
@@ -132,7 +131,9 @@ def _badly_named(
         if tree not in configured:
             return NotFound("tree", tree, near=near(tree, configured))
     if spec.tentative_pool_trees and not spec.pool_trees:
-        return BadRequest("spec.pool_trees", "none", "at least one regular tree besides the tentative trees")
+        return BadRequest.because(
+            "spec.pool_trees", "only tentative trees are named. Name at least one regular tree as well"
+        )
     closed = no_sessions(configured, regular) if spec.terminal else None
     if closed is not None:
         return closed
@@ -142,7 +143,7 @@ def _badly_named(
     several = [*regular, *spec.tentative_pool_trees]
     if spec.is_gang and spec.job_count > 1 and len(several) > 1:
         return BadRequest(
-            "spec.pool_trees", ", ".join(several), "one tree: all jobs of a gang start together in one tree"
+            "spec.pool_trees", ", ".join(several), "one tree, because all jobs of a gang start together in one tree"
         )
     for tree in spec.tentative_pool_trees:
         if tree not in configured and not spec.ignore_missing_tentative_trees:

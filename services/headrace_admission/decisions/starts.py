@@ -150,7 +150,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
         check_tasks(spec)
         check_memory_on_oom(spec)
     except BadInput as error:
-        return BadRequest(error.place, shortened(str(error.value)), error.expected)
+        return BadRequest.of(error)
     if spec.max_unpreemptible_allocation_count:
         value, expected = str(spec.max_unpreemptible_allocation_count), "0, or no value"
         return BadRequest("spec.max_unpreemptible_allocation_count", value, expected)
@@ -163,7 +163,7 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     try:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
-        return BadRequest("spec.scheduling_tag_filter", shortened(str(error.value)), error.expected)
+        return BadRequest.of(error.at("spec.scheduling_tag_filter"))
     wrong = _unusable_jobs(spec) or _unusable_retries(spec)
     if wrong is not None:
         return wrong
@@ -174,7 +174,9 @@ def unusable_request(request: StartOperation) -> BadRequest | None:
     size = size_bytes(spec)
     if size > LARGEST_SPEC_BYTES:
         parts = "command, environment, lines and indexes"
-        return BadRequest("spec", f"{size} bytes", f"at most {LARGEST_SPEC_BYTES} bytes for {parts} together")
+        return BadRequest.because(
+            "spec", f"{parts} have {size} bytes together; at most {LARGEST_SPEC_BYTES} are allowed"
+        )
     return None
 
 
@@ -186,54 +188,58 @@ def _unusable_jobs(spec: OperationSpec) -> BadRequest | None:
     for name in ("output", "error", "stdin") if spec.terminal else ():
         if getattr(spec, name):
             return BadRequest(
-                f"spec.{name}", shortened(getattr(spec, name)), "no file: the terminal of the job is used"
+                "spec." + name, shortened(getattr(spec, name)), "no file, because the job uses the terminal"
             )
     if spec.terminal and spec.job_count > 1:
-        return BadRequest("spec.job_count", str(spec.job_count), "1: an operation with a terminal has one job")
+        return BadRequest.because("spec.job_count", f"an operation with a terminal has one job, not {spec.job_count}")
     if spec.terminal and spec.image:
-        return BadRequest(
+        return BadRequest.because(
             "spec.image",
-            shortened(spec.image),
-            (
-                "no image: a job with a terminal runs without a container; start a job in the image by `headrace run`, and a shell beside "
-                "it by `headrace op exec`"
-            ),
+            "a job with a terminal runs without a container. Start a job in the image by "
+            "`headrace run`, and a shell beside the job by `headrace op exec`",
         )
     highest = spec.job_count - 1
     if spec.indexes:
         try:
             indexes = parse_indexes(spec.indexes)
         except BadInput as error:
-            return BadRequest("spec.indexes", shortened(str(error.value)), error.expected)
+            return BadRequest.of(error.at("spec.indexes"))
         if len(indexes) != spec.job_count:
-            return BadRequest("spec.indexes", f"{len(indexes)} indexes", f"as many as there are jobs, {spec.job_count}")
+            return BadRequest.because(
+                "spec.indexes",
+                f"there are {len(indexes)} indexes for {spec.job_count} jobs. Name one index for each job",
+            )
         highest = indexes.highest()
     if spec.lines and len(spec.lines) <= highest:
-        return BadRequest("spec.lines", f"{len(spec.lines)} lines", f"a line for each index, up to {highest}")
+        return BadRequest.because(
+            "spec.lines", f"there are {len(spec.lines)} lines, but indexes up to {highest}. Each index needs a line"
+        )
     try:
         check_lines(spec.argv, spec.lines)
     except BadInput as error:
-        return BadRequest("spec.lines", str(error.value), error.expected)
+        return BadRequest.of(error.at("spec.lines"))
     if "\0" in "".join((*spec.lines, spec.output, spec.error, spec.stdin)):
-        return BadRequest("spec", "a NUL character", "lines and file names without NUL characters")
+        return BadRequest.because("spec", "a line or a file name contains a NUL character")
     try:
         if spec.image:
             parse_image(spec.image, place="spec.image")
     except BadInput as error:
-        return BadRequest(error.place, str(error.value), error.expected)
+        return BadRequest.of(error)
     return None
 
 
 def _unusable_retries(spec: OperationSpec) -> BadRequest | None:
     """Return the refusal of a spec if `retry_on` or `no_retry_on` cannot be read, or if both are given; else None."""
     if spec.retry_on and spec.no_retry_on:
-        return BadRequest("spec.no_retry_on", shortened(spec.no_retry_on), "retry_on or no_retry_on, not both")
+        return BadRequest.because(
+            "spec.no_retry_on", "the lists of failures to retry and of failures not to retry cannot be combined"
+        )
     for place, text in (("spec.retry_on", spec.retry_on), ("spec.no_retry_on", spec.no_retry_on)):
         try:
             if text:
                 parse_failures(text)
         except BadInput as error:
-            return BadRequest(place, shortened(str(error.value)), error.expected)
+            return BadRequest.of(error.at(place))
     return None
 
 

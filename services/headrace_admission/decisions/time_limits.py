@@ -69,9 +69,11 @@ def too_long(
     """Return the refusal of a time limit in a pool, with the level whose maximum it exceeds, or None. None as a limit means no limit."""
     for level, rules in _levels(book, pool, name):
         if rules.max_ms is not None and (limit_ms is None or limit_ms > rules.max_ms):
-            value = "no limit" if limit_ms is None else exact_duration(limit_ms)
             where = f"tree {tree}" if level == ROOT_POOL else f"pool {level} in tree {tree}"
-            return BadRequest(name, value, f"at most {exact_duration(rules.max_ms)}, max_{name} of {where}")
+            most = f"at most {exact_duration(rules.max_ms)}, max_{name} of {where}"
+            if limit_ms is None:
+                return BadRequest.because(name, f"the limit is missing. Set {most}")
+            return BadRequest(name, exact_duration(limit_ms), most)
     return None
 
 

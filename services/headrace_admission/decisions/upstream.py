@@ -61,16 +61,16 @@ def refused_upstream(state: State, request: StartOperation, user: str) -> Refusa
     for upstream in request.spec.after:
         name = upstream.operation
         if name == request.operation:
-            return BadRequest("spec.after", name, "another operation: an operation cannot wait for itself")
+            return BadRequest.because("spec.after", f"operation {name} cannot wait for itself")
         if name in seen:
-            return BadRequest("spec.after", f"{name} twice", "each operation once")
+            return BadRequest.because("spec.after", f"operation {name} is named twice")
         if name not in state.operations:
             return queries.not_found(state, name)
         seen.add(name)
     awaited, more = state.upstream.awaited_of_user[user], sum(name in state.live for name in seen)
     if more and awaited + more > MOST_AWAITED_OF_A_USER:
-        waits, most = f"waiting for {awaited} ends of operations", f"waiting for at most {MOST_AWAITED_OF_A_USER} ends"
-        return WrongState("user", user, waits, f"{most}, the {more} of this operation included")
+        waits = f"waiting for {awaited} ends of operations, and this operation would wait for {more}"
+        return WrongState("user", user, waits, f"at most {MOST_AWAITED_OF_A_USER} together")
     return _refused_jobs(state, request, user, seen) if request.spec.after_each is not None else None
 
 
@@ -120,7 +120,7 @@ def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[Op
     spec, place, name = request.spec, "spec.after_each", request.spec.after_each
     assert name is not None, "called only if there is one"
     if name == request.operation or name in seen:
-        return BadRequest(place, name, "another operation, which `after` does not name")
+        return BadRequest(place, name, "an operation other than this one that `after` does not name")
     if name not in state.operations:
         return queries.not_found(state, name)
     upstream = state.operations[name]
@@ -129,7 +129,9 @@ def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[Op
             "spec.job_count", str(spec.job_count), f"at most {upstream.spec.job_count}, as many as {name} has"
         )
     if spec.is_gang and spec.job_count > 1:
-        return BadRequest(place, name, "no gang: all jobs of a gang start together")
+        return BadRequest.because(
+            place, f"the jobs of a gang start together and cannot follow the jobs of {name}. Use `after`"
+        )
     if len([*spec.pool_trees, *spec.tentative_pool_trees]) > 1:
         return BadRequest(
             "spec.pool_trees", ", ".join(spec.pool_trees), f"one tree for an operation that names {place}"
@@ -138,5 +140,5 @@ def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[Op
     foreign = sum(state.live[each].user != upstream.user for each in followers)
     if len(followers) >= MOST_FOLLOWERS or (user != upstream.user and foreign >= MOST_FOREIGN_FOLLOWERS):
         most = f"fewer than {MOST_FOLLOWERS}, of which fewer than {MOST_FOREIGN_FOLLOWERS} of other users"
-        return WrongState("operation", name, "followed job by job by as many operations as allowed", most)
+        return WrongState("operation", name, f"followed job by job by {len(followers)} operations", most)
     return None

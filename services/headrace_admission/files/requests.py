@@ -90,7 +90,7 @@ class FileRequests:
         return BadRequest(
             "spec.files",
             archive.sha256,
-            "an archive that was uploaded before the start, as `headrace run --upload` does",
+            "the hash of an archive that was uploaded before the start. `headrace run --upload` uploads files",
         )
 
     def refusal_of_sending(self, archive: Archive | None, user: str) -> Refusal | None:

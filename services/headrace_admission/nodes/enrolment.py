@@ -97,7 +97,7 @@ class GivingUp:
             if await is_gone(self._bus, record.tree, self._silence, self._clock):
                 return GivenUpNode(record.node, 0)
             return NotReady(
-                f"the allocator of its tree {record.tree} does not answer, so jobs may run on the node until its lease ends"
+                f"the allocator of tree {record.tree} does not answer, so jobs may run on the node until the lease of the node ends"
             )
         return decode_answer(answer, GivenUpNode)
 
@@ -143,7 +143,7 @@ async def change_node(
     try:
         node_name(request.node)
     except BadInput as error:
-        return BadRequest(error.place, request.node, error.expected)
+        return BadRequest.of(error)
     while True:
         entry = await nodes.get(request.node)
         record = record_in(entry)

@@ -48,7 +48,7 @@ class Joining:
         try:
             node, tree, key = node_name(request.node), tree_name(request.tree), user_key(request.key)
         except BadInput as error:
-            return BadRequest(error.place, str(error.value), error.expected)
+            return BadRequest.of(error)
         refusal = _why_not(record_in(await self._nodes.get(node)), tree)
         if refusal is not None:
             return refusal
@@ -68,7 +68,7 @@ class Joining:
             key = user_key(request.key)
             is_proven = is_signed(proof_of(token_key), request.proof, key)
         except BadInput as error:
-            return BadRequest(error.place, str(error.value), error.expected)
+            return BadRequest.of(error)
         if not is_proven:
             # Without the proof, a host could name the key of another party. If this node were then shut out, the key of the other party
             # would be revoked.

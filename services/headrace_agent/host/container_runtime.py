@@ -44,7 +44,10 @@ def find_runtime(wanted: str, root: Path = Path("/")) -> tuple[ContainerRuntime 
     if wanted in (AUTO, APPTAINER) and apptainer:
         return ContainerRuntime(APPTAINER, apptainer), ""
     if podman and not crun and wanted in (AUTO, PODMAN):
-        return None, "podman is there, but not crun, which it needs to keep a container in the cgroup of its job"
+        return (
+            None,
+            "podman is installed, but crun is not; podman needs crun to keep a container in the cgroup of its job",
+        )
     return None, f"there is no {wanted} in PATH" if wanted in (PODMAN, APPTAINER) else ""
 
 

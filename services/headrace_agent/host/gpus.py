@@ -98,11 +98,11 @@ def offered_gpus(found: HostGpus, names: Iterable[str], count: int | None) -> Ho
     chosen = tuple(aliases.get(name, name) for name in wanted) or found.offered
     for name in chosen:
         if not _NAME.match(name) or len(name) > LONGEST_GPU_NAME:
-            raise BadInput("gpus", name, f"names of at most {LONGEST_GPU_NAME} letters, digits and . _ : / -")
+            raise BadInput("gpus", name, f"a name of at most {LONGEST_GPU_NAME} letters, digits and . _ : / -")
         if chosen.count(name) > 1:
-            raise BadInput("gpus", ",".join(wanted), f"each device once; {name} is named twice")
+            raise BadInput.because("gpus", f"device {name} is named twice")
     if len(chosen) > MOST_GPUS:
-        raise BadInput("gpus", f"{len(chosen)} devices", f"at most {MOST_GPUS}")
+        raise BadInput.because("gpus", f"{len(chosen)} devices are named; a node has at most {MOST_GPUS}")
     if count is not None and count > len(chosen):
         known = f"at most {len(chosen)}, the number of known devices" + (f" ({', '.join(chosen)})" if chosen else "")
         raise BadInput(

@@ -42,7 +42,7 @@ class HealthCommand:
         After the timeout the command and its children are killed, and it counts as failed. So does a command that cannot be started.
         """
         if self._killed is not None and _is_there(self._killed):
-            return f"health_command (pid {self._killed.pid}) did not end within {self._time}, and was killed but does not end"
+            return f"health_command (pid {self._killed.pid}) did not end within {self._time} and was killed, but its process still exists"
         self._killed = None
         try:
             process = self._start()

@@ -62,11 +62,13 @@ def check(place: InstallLocation, users: UsersSetting, users_place: str, folder:
     check_root("install")
     if place.account:
         if users:
-            raise BadInput(users_place, users, f"no value together with `--account`: all jobs run as {place.account}")
+            raise BadInput.because(
+                users_place, f"accounts of users cannot be combined with `--account`: all jobs run as {place.account}"
+            )
         check_reach(account_named(place.account).name, folder)
     elif not users:
-        expected = f"`{SAME}`, PERSON=ACCOUNT,… or `{AGENT}`, for jobs of an agent that is root; or `--account NAME` for agent and jobs"
-        raise BadInput(users_place, "", expected)
+        fault = f"no account for jobs is named. Use `{SAME}`, PERSON=ACCOUNT,… or `{AGENT}`, or `--account NAME` for the agent and its jobs"
+        raise BadInput.because(users_place, fault)
     else:
         parse_accounts(users)
     check_unit_folder(place.unit_folder)
@@ -78,10 +80,9 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
     Raises the errors of `check`, `StateInUse` if an agent runs there outside of the units, and OSError.
     """
     if not settings.state_folder:
-        raise BadInput(
+        raise BadInput.because(
             f"{config}: [agent] state_folder",
-            "",
-            "the state folder of the node: under systemd there is no home folder to take it from",
+            "the setting is missing. Name a folder for the state of the node: a service of systemd has no home folder",
         )
     state = Path(settings.state())
     check(place, settings.users, f"{config}: [agent] users", state)

@@ -11,7 +11,7 @@ import anyio
 import anyio.to_thread
 
 from headrace.bus import Bus, BusError
-from headrace.errors import BadInput, shortened
+from headrace.errors import BadInput
 from headrace.ids import OperationId
 from headrace.runtime.clock import Clock
 from headrace.runtime.endpoints import Caller
@@ -115,7 +115,7 @@ class JobLogs:
             await self._rate.wait(len(answer.data) if isinstance(answer, LogChunk) else 0)
             return answer
         except BadInput as error:
-            return BadRequest(place=error.place, value=shortened(str(error.value)), expected=error.expected)
+            return BadRequest.of(error)
         except OSError as error:
             return NotReady(why=f"the log cannot be read: {error.strerror}")
 

@@ -57,13 +57,13 @@ def parse(arguments: Sequence[str]) -> Settings:
             raise BadInput("option", option, "one of " + ", ".join(fields))
         if not equals:
             if not rest:
-                raise BadInput(option, "", "a value")
+                raise BadInput.because(option, "the value is missing")
             value = rest.pop(0)
         figures[fields[option]] = value
     try:
         settings = msgspec.convert(figures, Settings, strict=False)
     except msgspec.ValidationError as error:
-        raise BadInput("command line", " ".join(arguments), str(error)) from None
+        raise BadInput.because("command line", f"the options cannot be used: {error}") from None
     for name in ("state", "logs", "cgroup"):
         path = figures.get(name, "")
         if path and not path.startswith("/"):

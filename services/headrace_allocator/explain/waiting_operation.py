@@ -99,7 +99,7 @@ def _check_filter(spec: OperationSpec) -> None:
     try:
         parse_formula(spec.scheduling_tag_filter)
     except BadInput as error:
-        raise BadInput("spec.scheduling_tag_filter", error.value, error.expected) from None
+        raise error.at("spec.scheduling_tag_filter") from None
 
 
 def _cause(reason: why.Reason, operation: Operation) -> Cause:

@@ -260,9 +260,11 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     why.OperationIsSuspended: "`headrace op resume {operation}`",
     why.OperationNotRunning: "if it is pending, wait for a running slot; an operation that is ending starts no more jobs",
     why.DemandCovered: "wait for the next update of shares",
-    why.FairShareReached: "give it a larger fair share (more weight, less demand of others), or start it with `--preemption-mode normal`",
+    why.FairShareReached: "give the operation a larger fair share (more weight, or less demand of other operations), "
+    "or start it with `--preemption-mode normal`",
     why.FifoCountReached: "wait until an operation ahead of it ends, or raise max_schedulable_element_count_in_fifo_pool",
-    why.GangWaits: "start a gang of fewer or smaller jobs, add nodes, or give it a larger fair share, so that all of its jobs fit at once",
+    why.GangWaits: "start a gang of fewer or smaller jobs, add nodes, or give the operation a larger fair share, "
+    "so that all of its jobs fit at once",
     why.GangOwedTooLittle: "give pool {pool} more weight or a guarantee, or start a gang of fewer or smaller jobs",
     why.GangNeverFits: "add nodes or larger nodes, or start a gang of fewer or smaller jobs",
     why.JobSizeRefused: "move the operation to another pool, or start it with jobs of another size",
@@ -272,13 +274,14 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     "`headrace node remove` forgets a host that is off for good",
     why.LimitsUnknown: "wait for the first snapshot of fair_share; `headrace service list` shows whether fair_share has a leader",
     why.PreemptionPaused: "`headrace resume preemption`",
-    why.PlacesKept: "set `preemption=on` for them with `headrace pool set` or `headrace tree set`",
-    why.PlacesExempt: "wait for that time, or set a shorter preemption_exempt_time with `headrace pool set` or `headrace tree set`",
+    why.PlacesKept: "set `preemption=on` for these pools with `headrace pool set` or `headrace tree set`",
+    why.PlacesExempt: "wait until the jobs have run that long, or set a shorter preemption_exempt_time "
+    "with `headrace pool set` or `headrace tree set`",
     why.PlacesProtected: "{rule}",
-    why.RoomBeingMade: "wait for the end of the preempted job; it comes at its interruption timeout at the latest",
+    why.RoomBeingMade: "wait for the end of the preempted job, at the latest at its interruption timeout",
     why.NodeReserved: "wait until jobs on that node end",
     why.RoomReserved: "wait until those operations start a job or their reservations end",
-    why.NodeHeldBack: "look at that host; a completed job or `headrace node undrain {node}` clears it",
+    why.NodeHeldBack: "look at the host; a completed job or `headrace node undrain {node}` clears it",
     why.NodeAvoided: "read why the jobs fail there: `headrace op get {operation} --jobs`; `headrace node undrain {node}` clears it",
     why.RoomUnheard: "wait for a heartbeat; `headrace node list` shows which agents are silent; a silent node is offline after its timeout",
     why.SharesOld: "wait for a snapshot of fair_share; `headrace service list` shows whether fair_share has a leader",
@@ -291,10 +294,10 @@ _CURES: Final[dict[type[why.Reason], str]] = {
     "give pool {pool} more weight or a guarantee",
     why.LargerThanEveryNode: "add a larger node, or start an operation with smaller jobs",
     why.NoRoomOnAnyNode: "wait until jobs on a node end, or are preempted while it starves; "
-    "`headrace pool explain {pool}` says who has the resources",
-    why.BlockBeingDrawn: "wait until the log confirms it",
+    "`headrace pool explain {pool}` shows which operations have the resources",
+    why.BlockBeingDrawn: "wait until the log confirms the lease of more jobs",
     why.NoShareYet: "wait for the next snapshot of fair_share; `headrace service list` shows whether fair_share has a leader",
-    why.NoShare: "give it a fair share: more weight, a guarantee, or less demand of other operations",
+    why.NoShare: "give the operation a fair share: more weight, a guarantee, or less demand of other operations",
     why.PoolOverFairShare: "wait until those pools have their fair share, or give pool {pool} more weight or a guarantee",
     why.OverFairShare: "wait until those operations have their fair share, or give this operation more weight",
 }
@@ -322,7 +325,7 @@ def cure_of(reason: why.Reason, spec: OperationSpec, operation: OperationId) -> 
             return "start a gang of fewer or smaller jobs; limits of an operation, such as `--max-cpu`, are fixed at its start"
         return f"raise the limit with `headrace pool set {typed(reason.limit_of)}`, or start a gang of fewer or smaller jobs"
     if isinstance(reason, why.NoRoomOnAnyNode) and spec.is_gang:
-        return f"wait until jobs on nodes end; `headrace pool explain {typed(spec.pool)}` says who has the resources"
+        return f"wait until jobs on nodes end; `headrace pool explain {typed(spec.pool)}` shows which operations have the resources"
     if isinstance(reason, why.NoShare) and reason.gang_wants is not None:
         explain = f"`headrace pool explain {typed(spec.pool)}`"
         return f"start a smaller gang, give its pool a guarantee, or have other operations want less: {explain}"

@@ -47,7 +47,7 @@ _CURES: Final = {
     KeptBy.WHOLE_GANG: f"wait until these gangs end, or {_MORE_FOR_IT}",
     KeptBy.STARVING: "wait until they no longer starve, or `headrace tree set allow_preemption_from_starving_operations=true`",
     KeptBy.LEGACY_RULES: "wait until jobs that end elsewhere give them more, or `headrace tree set victim_rules=current`",
-    KeptBy.EXEMPT: "wait for that time, or set a shorter preemption_exempt_time with `headrace pool set {pool}`",
+    KeptBy.EXEMPT: "wait until the jobs have run that long, or set a shorter preemption_exempt_time with `headrace pool set {pool}`",
 }
 
 

@@ -61,9 +61,9 @@ class AtOnce(Units):
     def refuse_nonsense(self, *, no_start: bool) -> None:
         """Check that the options can be combined. Raises `BadInput`."""
         if not self.install and self != AtOnce(users=self.users):
-            raise BadInput("--account, --unit-folder, --dry-run", "(no --install)", "--install together with them")
+            raise BadInput.because("--account, --unit-folder, --dry-run", "these options need --install")
         if self.install and no_start:
-            raise BadInput("--no-start", "(with --install)", "either --install or --no-start")
+            raise BadInput.because("--no-start", "--no-start and --install cannot be combined")
 
 
 @app.command
@@ -210,8 +210,9 @@ def _run_installer(verb: str, *words: str) -> NoReturn:
 
 def _text(token: str, file: Path | None) -> str:
     if bool(token) == (file is not None):
-        raise BadInput(
-            "--token", "(both)" if token else "(nothing)", "one of --token TOKEN, --token - and --token-file FILE"
+        raise BadInput.because(
+            "--token, --token-file",
+            f"{'two tokens are' if token else 'no token is'} given. Use one of --token TOKEN, --token - and --token-file FILE",
         )
     if file is not None:
         return read_bounded(file, SMALL_FILE_BYTES, "--token-file").decode("ascii", errors="replace")

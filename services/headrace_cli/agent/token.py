@@ -47,7 +47,9 @@ def read_token(text: str) -> JoinToken:
         data = text.removeprefix(_PREFIX)
         return msgspec.msgpack.decode(base64.urlsafe_b64decode(data + "=" * (-len(data) % 4)), type=JoinToken)
     except (ValueError, binascii.Error, msgspec.DecodeError):
-        raise BadInput("token", "(secret)", "the complete output of `headrace node token`") from None
+        raise BadInput.because(
+            "token", "the token is incomplete or damaged. Pass the complete output of `headrace node token`"
+        ) from None
 
 
 def new_user_key() -> SigningKey:

@@ -153,11 +153,11 @@ class Operator:
         """
         kinds = {_OPERATOR_SIGNING: KeyKind.OPERATOR, _ACCOUNT_SIGNING: KeyKind.ACCOUNT}
         if all(self._former_of(name) for name in kinds):
-            expected = (
-                "no former keys; `headrace cluster rekey --end-old` revokes them first. If replacing them was interrupted, "
-                "`headrace cluster init` with its options finishes it"
+            fault = (
+                "the former keys have not been revoked. Run `headrace cluster rekey --end-old` first. If an earlier "
+                "`headrace cluster rekey` was interrupted, run `headrace cluster init` with the options of the cluster to finish it"
             )
-            raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "former keys", expected)
+            raise BadInput.because(str(self._folder), fault)
         # Continue an interrupted replacement: skip the keys that were already replaced.
         for name in (name for name in kinds if not self._former_of(name)):
             former = self._key(self._folder / name, kinds[name]).public
@@ -168,8 +168,10 @@ class Operator:
     def end_former_keys(self) -> None:
         """Revoke the replaced keys and every credential that they signed. Raises OSError, and `BadInput` if no key was replaced."""
         if not self._has_former():
-            expected = "former keys; `headrace cluster rekey` replaces the present keys first"
-            raise BadInput(str(self._folder / _ACCOUNT_SIGNING), "no former keys", expected)
+            raise BadInput.because(
+                str(self._folder),
+                "there are no former keys to revoke. Run `headrace cluster rekey` first, which replaces the present keys",
+            )
         for name in (_OPERATOR_SIGNING, _ACCOUNT_SIGNING):
             seed = (self._folder / name).read_text(encoding="utf-8").split()[0]
             replace_durably(self._folder / name, seed + "\n")
@@ -195,7 +197,9 @@ class Operator:
         try:
             return file.read_text(encoding="utf-8").strip()
         except FileNotFoundError:
-            raise BadInput(str(file), "(nothing)", "the account JWT that `headrace cluster init` wrote") from None
+            raise BadInput.because(
+                str(file), "the file with the account JWT is missing. `headrace cluster init` wrote it"
+            ) from None
 
     def _issue_system(self, file: str, name: str, *more: Callable[[str], str]) -> KeyCredential:
         """Return the credential of a user in the server's system account, who may look up and update the account JWT, and
@@ -244,8 +248,9 @@ class Operator:
         except FileNotFoundError:
             return {}
         except msgspec.DecodeError as error:
-            raise BadInput(
-                str(file), str(error), "names with public keys, as `headrace cluster init` wrote them"
+            raise BadInput.because(
+                str(file),
+                f"the list of public keys cannot be read ({error}). Restore the file as `headrace cluster init` wrote it",
             ) from None
 
     def _issue(
@@ -265,7 +270,10 @@ class Operator:
             replace_durably(file, _new_key(kind).seed + "\n")
         key = SigningKey.from_seed((file.read_text(encoding="utf-8").split() or [""])[0])
         if key.kind is not kind:
-            raise BadInput(str(file), f"the seed of {key.kind.name.lower()}", f"the seed of {kind.name.lower()}")
+            raise BadInput.because(
+                str(file),
+                f"the key in this file is of kind {key.kind.name.lower()}; it must be of kind {kind.name.lower()}",
+            )
         return key
 
     def _word(self, file: Path, issuer: SigningKey, claims: Mapping[str, object], *, ahead_s: int = 0) -> str:

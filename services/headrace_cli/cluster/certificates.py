@@ -100,13 +100,12 @@ def _authority(folder: Path, now: datetime.datetime) -> tuple[ec.EllipticCurvePr
             key = serialization.load_pem_private_key(key_file.read_bytes(), password=None)
             authority = x509.load_pem_x509_certificate(file.read_bytes())
         except (ValueError, TypeError, FileNotFoundError):
-            raise BadInput(
+            raise BadInput.because(
                 str(folder),
-                "(an authority)",
-                f"{_AUTHORITY_KEY} and {AUTHORITY_FILE} as `headrace tls init` wrote them",
+                f"the certificate authority is missing or damaged. `headrace tls init` writes it as {_AUTHORITY_KEY} and {AUTHORITY_FILE}",
             ) from None
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != authority.public_key():
-            raise BadInput(str(key_file), "(secret)", f"the key of {file}")
+            raise BadInput.because(str(key_file), f"this key does not belong to the certificate in {file}")
         return key, authority
     key, authority = _new_authority(_Validity(now - _BEHIND, now + _AUTHORITY_TIME))
     replace_durably(key_file, _key_text(key))

@@ -99,7 +99,10 @@ class ClusterFolder:
         except FileNotFoundError:
             return None
         except msgspec.DecodeError as error:
-            raise BadInput(str(file), str(error), "the options of `headrace cluster init`, as it wrote them") from None
+            raise BadInput.because(
+                str(file),
+                f"the options of the cluster cannot be read ({error}). Restore the file as `headrace cluster init` wrote it",
+            ) from None
 
     def administrators(self, named: str) -> str:
         """Return the administrators: the users and groups in `named` and the holder of `client/credential`, or everybody.
@@ -169,7 +172,10 @@ class ClusterFolder:
         names = [NodeName(folder.name) for folder in known]
         for name in map(node_name, names):
             if names.count(name) > 1:
-                raise BadInput("node", name, f"a name that is in only one of {handed_out} and {inside}")
+                raise BadInput.because(
+                    "node",
+                    f"node {name} has a folder in both {handed_out} and {inside}. Keep only one of these folders",
+                )
         for folder in known:
             settings = {"common": {"nats_url": url, "tree": _TREE}}
             self._write_node(folder, authority, settings if folder.parent == handed_out else None)
@@ -186,13 +192,16 @@ class ClusterFolder:
             users[ADMINISTRATOR] = self._path / "client"
         for name, folder in users.items():
             if name in people or self.person(name).exists():
-                raise BadInput("name of a person", name, f"another name: {folder} uses this one")
+                raise BadInput("name of a person", name, f"a name that {folder} does not use")
 
     def rekey(self, *, end_old: bool) -> None:
         """Replace the keys with which admission lets hosts join; with `end_old`, revoke the former keys. Raises OSError, `BadInput`."""
         options = self.options()
         if options is None or not self.authority.exists():
-            raise BadInput(str(self.authority), "(nothing)", "a cluster made with `headrace cluster init … --operator`")
+            raise BadInput.because(
+                str(self._path),
+                "there is no cluster with an operator in this folder. `headrace cluster init … --operator` makes one",
+            )
         operator = self.operator()
         if end_old:
             operator.end_former_keys()
@@ -223,7 +232,7 @@ class ClusterFolder:
         if tls is None and not (source / AUTHORITY_FILE).exists():
             return ""
         if not all(each.startswith("tls://") for each in parse_server_urls(url, place="--url")):
-            raise BadInput("--url", url, f"addresses with tls://, because there is {source / AUTHORITY_FILE}")
+            raise BadInput("--url", url, f"addresses with tls://, because the file {source / AUTHORITY_FILE} exists")
         texts = {name: (source / name).read_text(encoding="ascii") for name in (*SERVER_FILES, AUTHORITY_FILE)}
         authority, shown = texts[AUTHORITY_FILE], texts[SERVER_FILES[0]]
         # The server must present its authority's certificate too: joining hosts know only the SHA-256 of that certificate.

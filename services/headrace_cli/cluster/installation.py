@@ -54,10 +54,11 @@ class ClusterInstallation(msgspec.Struct, frozen=True):
         """Return the units, the server's first. Raises `BadInput`, also if several servers are to run on this host."""
         names = [each.name for each in self.processes]
         if sum(each.is_server for each in self.processes) > 1:
-            expected = (
-                "the processes of this host, with at most one of the servers, since each server has a host of its own"
+            fault = (
+                f"{', '.join(names)} include more than one server, but each server has a host of its own. "
+                "Name the processes of this host"
             )
-            raise BadInput("--only", ",".join(names), expected)
+            raise BadInput.because("--only", fault)
         servers = [each.unit_name for each in _processes(self.cluster) if each.is_server]
         return [cluster_unit(each, self.cluster, self.account, servers) for each in self.processes]
 
@@ -140,8 +141,8 @@ def _is_installed(installation: ClusterInstallation, process: ClusterProcess) ->
     text, name = installed_text(installation.unit_folder, process.unit_name), process.unit_name
     if text is not None and not runs_folder(text, installation.cluster / process.name):
         raise CannotInstall(
-            f"{installation.unit_folder / name} does not run {installation.cluster / process.name}: it stays as it is. If nothing "
-            f"needs it any more, `systemctl disable --now {name}`, and remove the file"
+            f"{installation.unit_folder / name} does not run {installation.cluster / process.name} and was not changed. If nothing "
+            f"needs this unit any more, run `systemctl disable --now {name}` and remove the file"
         )
     return text is not None
 
@@ -171,10 +172,10 @@ def _check(installation: ClusterInstallation) -> pwd.struct_passwd:
     except (KeyError, ValueError):
         raise CannotInstall(
             f"this host has no account {name}: make it with "
-            f"`useradd --system --no-create-home --shell /usr/sbin/nologin {name}`, or name another account by `--account`"
+            f"`useradd --system --no-create-home --shell /usr/sbin/nologin {name}`, or name another account with `--account`"
         ) from None
     if owner.pw_uid == 0:
-        raise CannotInstall(f"account {name} is the superuser's: name an account without rights by `--account`")
+        raise CannotInstall(f"account {name} is the superuser. Name an account without privileges with `--account`")
     if ":" in str(cluster) or any(cluster.is_relative_to(each) for each in _PRIVATE):
         folders = ", ".join(map(str, _PRIVATE))
         raise BadInput("FOLDER", str(cluster), f"a folder without «:» in its path that is not below one of {folders}")
@@ -198,15 +199,15 @@ def _check_files(process: ClusterProcess, folder: Path) -> None:
     if process.kind is ProcessKind.CONSUMER:
         if process.name == Consumer.NOTIFY and not (folder / RULES_FILE).exists():
             raise CannotInstall(
-                f"{folder / RULES_FILE} is missing: put the rules there that `headrace notify RULES --check` accepts, or name the "
-                "processes without notify by `--only`"
+                f"{folder / RULES_FILE} is missing. Put the rules of notify there (`headrace notify RULES --check` checks them), or "
+                "name the other processes with `--only`"
             )
         return
     file, named = (SERVER_FILE, STORE_FOLDER) if process.is_server else (SETTINGS_FILE, CREDENTIAL_FILE)
     if json.dumps(str(folder / named)) not in (folder / file).read_text(encoding="utf-8"):
         raise CannotInstall(
-            f"{folder / file} names files in another folder: move the folder of the cluster to the path at which "
-            "`headrace cluster init` made it, or run `headrace cluster init` again with the folder that it has now"
+            f"{folder / file} names files in another folder. Move the cluster folder back to the path at which "
+            "`headrace cluster init` made it, or run `headrace cluster init` again with its present path"
         )
 
 

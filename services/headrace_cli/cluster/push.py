@@ -17,7 +17,10 @@ async def tell_server(path: Path) -> None:
     """Send the server the account JWT with the revoked keys. Raises `BadInput`, `ClientError`, `BusError`."""
     folder = ClusterFolder(path)
     if not folder.authority.is_dir():
-        raise BadInput(str(path), "a cluster without an operator", "one made with `headrace cluster init … --operator`")
+        raise BadInput.because(
+            str(path),
+            "this cluster has no operator, so its server has no account JWT. `headrace cluster init … --operator` adds an operator",
+        )
     operator = folder.operator()
     place = find_place(state=path / "client", credential_file=folder.authority / CREDENTIAL_FILE)
     async with open_bus(place, "headrace cluster push", OPERATOR_INBOX) as bus:

@@ -146,7 +146,7 @@ def delete(name: str, /, *, common: Common | None = None) -> int:
 
 def _some(users: tuple[str, ...], more: str = "") -> tuple[str, ...]:
     if not users:
-        raise BadInput("users", "", f"at least one user{more}")
+        raise BadInput.because("users", f"no user is named. Name at least one user{more}")
     return users
 
 

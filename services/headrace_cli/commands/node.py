@@ -206,7 +206,7 @@ def drain(
         their end.
     """
     if not nodes:
-        raise BadInput("node drain", "", "at least one node, such as host-17")
+        raise BadInput.because("node drain", "no node is named. Name at least one, such as host-17")
     now_ms = SystemClock().wall_ms()
     from_ms = parse_timestamp_ms(at, place="--at", now_ms=now_ms, is_future=True) if at else 0
     begin_ms = max(now_ms, from_ms)
@@ -233,7 +233,7 @@ def undrain(*nodes: str, common: Common | None = None) -> int:
         The nodes.
     """
     if not nodes:
-        raise BadInput("node undrain", "", "at least one node, such as host-17")
+        raise BadInput.because("node undrain", "no node is named. Name at least one, such as host-17")
     return _change(nodes, NodeChange.UNDRAIN, "jobs may start on it again", common)
 
 

@@ -170,8 +170,9 @@ def set_(
         raise BadInput("tree set", name, f"the name of a tree first, such as `headrace tree set default {name}`")
     options = assignments(assigned, TREE_ATTRIBUTES, unset or [])
     if not options:
-        raise BadInput(
-            "tree set", name, "at least one option, such as max_operation_count=1000; `headrace tree options` lists all"
+        raise BadInput.because(
+            f"tree set {name}",
+            "no option is given. Name at least one, such as max_operation_count=1000; `headrace tree options` lists them all",
         )
     checked(options, TREE_ATTRIBUTES)
 

@@ -91,7 +91,7 @@ def web(
             if is_first:
                 screen.print_raw(f"API    curl -H @{listening.header_file} {listening.api}/operations")
                 screen.say(
-                    f"as {listening.user}, tree {listening.tree}; each address lets one browser in; Ctrl-C ends it"
+                    f"as {listening.user}, tree {listening.tree}; each address admits one browser; press Ctrl-C to stop"
                 )
         is_first = False
 

@@ -83,7 +83,9 @@ class _Exporting:
         """Say what was exported."""
         screen.say(f"{self.count} operations exported to {self.target}", whole=True)
         if self.incomplete:
-            screen.say(f"{self.incomplete} of them began before the log that is kept: only their ends are known")
+            screen.say(
+                f"{self.incomplete} of these operations began before the first entry of the log: only their ends are known"
+            )
 
 
 @app.command
@@ -153,21 +155,24 @@ def _check(target: str, where: Where, format_: str, *, follow: bool) -> None:
     """Check that the options fit together. Raises `BadInput`."""
     is_stored = format_ == "jsonl" and target != _STDOUT
     if follow and format_ != "jsonl":
-        raise BadInput("--format", format_, "jsonl with --follow, since other formats are written as a whole")
+        raise BadInput("--format", format_, "jsonl, because with --follow lines are appended")
     if is_url(target):
         require("export", "an export to an HTTP endpoint")
     if is_url(target) and format_ != "jsonl":
-        raise BadInput("--format", format_, "jsonl for an endpoint")
+        raise BadInput("--format", format_, "jsonl, because the target is an HTTP endpoint")
     if format_ == "parquet" and target == _STDOUT:
-        raise BadInput("TARGET", target, "a file for --format parquet")
+        raise BadInput("TARGET", target, "a file, because --format parquet cannot be written to standard output")
     if is_url(target) and where.position is None:
-        raise BadInput("--position", "", "a file that keeps the position in the log, such as ended.position")
+        raise BadInput.because(
+            "--position",
+            "an export to an endpoint needs a file that keeps the position in the log. Name one, such as --position ended.position",
+        )
     if not is_url(target) and (where.position is not None or where.header):
         option = "--position" if where.position is not None else "--header"
-        raise BadInput(option, str(where.position or where.header[0]), "an endpoint as the target")
+        raise BadInput.because(option, f"{option} needs an HTTP endpoint as the target")
     if where.until and (is_stored or follow):
-        expected = "no end for exports that a later one continues; use --format csv or parquet, or stdout"
-        raise BadInput("--until", where.until, expected)
+        fault = "an export that a later export continues has no end. Use --format csv or parquet, or write to standard output"
+        raise BadInput.because("--until", fault)
 
 
 def _read_header(text: str) -> tuple[str, str]:

@@ -110,7 +110,7 @@ def notify(
     """
     trial = trial or Trial()
     if trial.check + trial.test + trial.dry_run > 1:
-        raise BadInput("notify", "--check --test --dry-run", "one of them")
+        raise BadInput.because("notify", "--check, --test and --dry-run cannot be combined")
     interval_s, found = checked_interval_s(interval), read_rules(str(rules))
     screen = Screen(json=common.json if common is not None else False)
     if trial.check:
@@ -140,7 +140,7 @@ async def _run(
     with locked(path.with_name(f"{path.name}.lock")):
         service = NotifyService(rules, PositionFile(path, NotifyState, NotifyState()), screen, interval_s)
         readiness.ready(f"notifies {', '.join(rules.targets)}")
-        screen.say(f"{len(rules.rules)} rules, {len(rules.targets)} targets; Ctrl-C ends it")
+        screen.say(f"{len(rules.rules)} rules, {len(rules.targets)} targets; press Ctrl-C to stop")
         await service.run(client)
 
 

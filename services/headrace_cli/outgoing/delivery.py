@@ -44,7 +44,7 @@ def with_variables(text: str, place: str) -> str:
 
     def value(found: re.Match[str]) -> str:
         if (known := os.environ.get(found[1])) is None:
-            raise BadInput(place, found[0], f"an environment variable that is set; {found[1]} is not")
+            raise BadInput.because(place, f"the environment variable {found[1]} is not set")
         return known
 
     return _VARIABLE.sub(value, text)

@@ -35,7 +35,7 @@ class PositionFile(Generic[S]):
         except FileNotFoundError:
             return self._empty
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            expected = f"a file that an earlier run wrote ({error}); remove it to begin anew"
+            expected = f"a file that an earlier run wrote ({error}); remove the file to export from the beginning"
             raise BadInput("position file", str(self.path), expected) from None
 
     def write(self, value: S) -> None:

@@ -14,7 +14,7 @@ from headrace.client.places.credential_user import person_in
 from headrace.client.places.endpoint import Endpoint
 from headrace.client.places.kept import SavedServers
 from headrace.counted import counted
-from headrace.errors import BadInput
+from headrace.errors import BadInput, said_of
 from headrace.server_urls import parse_server_urls
 from headrace.suggestions import hint
 from headrace.wire.groups import GroupSource
@@ -66,7 +66,9 @@ def login(
     urls = parse_server_urls(url, place="address")
     for each in urls:
         if urlsplit(each).password is not None or urlsplit(each).username is not None:
-            raise BadInput("address", "(with a password)", "an address without a password, and --credential-file")
+            raise BadInput.because(
+                "address", "the address contains a user or a password. Leave it out and use --credential-file"
+            )
     chosen = name or (urlsplit(urls[0]).hostname or "").lower()
     places.folder(chosen)
     person = person_in(read_credential(str(credential_file))) or user
@@ -105,7 +107,9 @@ def logout(name: str = "", /) -> int:
     places = SavedServers()
     chosen = name or places.current()
     if not chosen:
-        raise BadInput("name", "", hint("", places.names()) if places.names() else "a login, and there is none")
+        raise BadInput.because(
+            "name", f"no login is named; {said_of(hint('', places.names()))}" if places.names() else "there is no login"
+        )
     places.forget(chosen)
     left = ", ".join(places.names())
     Screen().say(f"{chosen} is forgotten" + (f"; other logins: {left}" if left else ""))

@@ -9,7 +9,7 @@ import anyio
 from cyclopts import App
 
 from headrace.client.places.endpoint import AUTHORITY_FILE, CREDENTIAL_FILE
-from headrace.errors import BadInput
+from headrace.errors import BadInput, said_of
 from headrace.ids import user_name
 from headrace.suggestions import hint
 from headrace_cli.cluster.command import say_administrators
@@ -48,7 +48,7 @@ def add(name: str, /, *, cluster: Path) -> int:
         f"run in that folder: headrace login {options.url} --credential-file {CREDENTIAL_FILE}{ca_file}", whole=True
     )
     if not folder.authority.exists():
-        screen.say("the server accepts the credential after it was sent a SIGHUP")
+        screen.say("send the server a SIGHUP: then it accepts the credential")
     if options.everybody_administers:
         say_administrators(screen, options, cluster)
     return Exit.DONE
@@ -75,16 +75,21 @@ def remove(name: str, /, *, cluster: Path) -> int:
     person = folder.person(user_name(name))
     if not person.is_dir():
         people = [path.name for path in person.parent.iterdir()] if person.parent.is_dir() else []
-        raise BadInput("name", name, hint(name, people) if people else "a person of the cluster, and there is none")
+        raise BadInput.because(
+            "name",
+            f"there is no person {name}; {said_of(hint(name, people)) if people else 'the cluster has no people'}",
+        )
     shutil.rmtree(person)
     folder.write(options)
     screen = Screen()
     if not folder.authority.exists():
-        screen.say(f"{name} is no longer admitted after the server was sent a SIGHUP")
+        screen.say(f"{name} is removed. Send the server a SIGHUP: then it refuses the credential")
         return Exit.DONE
-    screen.say(f"the credential of {name} is revoked; sending that to the server, as `headrace cluster push` does")
+    screen.say(
+        f"the credential of {name} is revoked; sending the revocation to the server, as `headrace cluster push` does"
+    )
     anyio.run(tell_server, cluster.absolute())
-    screen.say("the server has revoked it")
+    screen.say("the server has revoked the credential")
     return Exit.DONE
 
 

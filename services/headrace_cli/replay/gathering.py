@@ -49,10 +49,12 @@ async def gathered(
     options = (await client.trees.list(tree)).trees[0].options
     log = await _log(client, wished, say)
     if not log.first_ms:
-        raise BadInput("replay", "an empty log", "a cluster on which operations ran")
+        raise BadInput.because("replay", "the log is empty. Replay a cluster on which operations have run")
     since_ms = max(wished.since_ms, log.first_ms)
     if not log.tells:
-        raise BadInput("--since", "a period without entries in the log", "a period in which operations ran")
+        raise BadInput.because(
+            "--since", "the log has no entries in this period. Choose a period in which operations ran"
+        )
     length_ms = wished.until_ms - since_ms
     return ReplayTask(
         tree=tree,

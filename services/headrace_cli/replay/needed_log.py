@@ -42,7 +42,9 @@ class NeededLog:
         if self._runs > self._most_runs:
             self.cut()
         if self._runs > self._most_runs:
-            raise BadInput("--since", f"a period with more than {self._most_runs} runs of jobs", "a shorter period")
+            raise BadInput.because(
+                "--since", f"the period has more than {self._most_runs} runs of jobs. Choose a shorter period"
+            )
 
     def cut(self) -> None:
         """Drop the events that are not needed."""

@@ -80,7 +80,7 @@ def main(words: list[str]) -> None:
     atexit.register(gc.freeze)
     command, *words = words or [""]
     if command not in COMMANDS:
-        say("headrace slurm", f"{command!r} is not a command of Slurm that there is: {', '.join(COMMANDS)}")
+        say("headrace slurm", f"{command!r} is not one of the commands of Slurm: {', '.join(COMMANDS)}")
         sys.exit(Exit.USAGE)
     try:
         status = run(command, words)

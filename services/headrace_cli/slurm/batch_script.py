@@ -38,7 +38,7 @@ def check_script(script: BatchScript) -> None:
             script.name, first, "a batch script whose first line is `#!` and an interpreter, such as #!/bin/bash"
         )
     if b"\r\n" in script.body:
-        raise BadInput(script.name, "\\r\\n", "lines that end as on Linux: run dos2unix on the script")
+        raise BadInput.because(script.name, "the lines end with \\r\\n. Run dos2unix on the script")
 
 
 def options_in_script(script: BatchScript) -> Given:

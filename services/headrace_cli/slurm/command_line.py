@@ -152,5 +152,5 @@ class Table:
     def _next(rest: list[str], place: str, option: Option) -> str:
         # A refused option is refused, whether or not its value is there.
         if not rest and not option.refusal:
-            raise BadInput(place, "", "a value")
+            raise BadInput.because(place, "the value is missing")
         return rest.pop(0) if rest else ""

@@ -50,7 +50,10 @@ async def scancel(client: Client, given: Given) -> int:
     """End the named jobs, or all live jobs that the options choose. Return the exit status."""
     names = parse_jobs(given.words, "scancel")
     if not names and not any(map(given.has, _CHOOSING)):
-        raise BadInput("scancel", "", "numbers of jobs, or --user, --me, --name, --state, --partition or --account")
+        raise BadInput.because(
+            "scancel",
+            "no job is named. Name jobs by number, or use --user, --me, --name, --state, --partition or --account",
+        )
     whole = [name._replace(indexes=None) for name in names]
     nodes, states = given.listed("nodelist"), parse_states(given.listed("state"), "--state") or LIVE
     found = await named_jobs(client, whole, wanted(given, client.user), live=not names, each_task=True)
@@ -217,7 +220,7 @@ async def _requeue(client: Client, _: Given, words: list[str]) -> int:
 async def _change(words: list[str], place: str, ask: Callable[[str], Awaitable[object]]) -> int:
     names: list[JobName] = parse_jobs(words, place)
     if not names:
-        raise BadInput(place, "", "the number of a job")
+        raise BadInput.because(place, "no job is named. Name at least one job by its number")
     status = 0
     for name in names:
         if name.indexes is not None:

@@ -58,7 +58,10 @@ def parse_pools_file(text: bytes, name: str) -> PoolsFile:
     try:
         return msgspec.toml.decode(text, type=PoolsFile)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise BadInput(name, str(error), 'tables such as [partition.gpu] with pool = "vision"') from None
+        raise BadInput.because(
+            name,
+            f'the file of pools cannot be read: {error}. Write tables such as [partition.gpu] with pool = "vision"',
+        ) from None
 
 
 def choose(given: Given, file: PoolsFile) -> Chosen:

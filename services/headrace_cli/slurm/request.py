@@ -178,7 +178,7 @@ def time_fields(given: Given) -> tuple[dict[str, Any], StartWishes | None]:
         return fields, None
     signal, before_s, alone = parse_signal_wish(wish, "--signal")
     if before_s * 1000 > LONGEST_INTERRUPTION_MS:
-        raise BadInput("--signal", wish, "at most 3600 seconds before the end")
+        raise BadInput("--signal", wish, "a signal at most 3600 seconds before the end")
     fields |= {"interruptible": True, "interrupt_signal": signal, "interruption_timeout_ms": before_s * 1000}
     if limit_s is not None:
         # The signal comes at Headrace's limit, and SIGKILL after it. A job must run for a while before its signal.
@@ -238,7 +238,7 @@ def _check_formula(text: str) -> None:
     try:
         parse_formula(text)
     except BadInput as error:
-        raise BadInput("--constraint", error.value, error.expected) from None
+        raise error.at("--constraint") from None
 
 
 class Submission(NamedTuple):
@@ -272,7 +272,7 @@ class Submission(NamedTuple):
             has_script=self.has_script,
         )
         environment = self.fields["environment"] | job_variables(self, number)
-        # Only bash passes on the functions that a shell has exported, as it often has `module`.
+        # Use bash if the environment has exported functions (`module` often is one), because only bash passes them on.
         shell = "/bin/sh" if all(map(_NAME.match, environment)) else "/bin/bash"
         argv = [shell, "-c", start_script(wishes), "slurm_script" if self.has_script else "srun", *self.words]
         return OperationSpec(argv=argv, environment=environment, **self._other_fields())

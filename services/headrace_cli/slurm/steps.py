@@ -38,15 +38,15 @@ def run_step(given: Given) -> int:
     """Run the tasks of a step, and return the largest of their exit statuses. Raises `BadInput`, `NoCounterpart`, `OSError`."""
     own = os.environ
     if not given.words:
-        raise BadInput("srun", "", "a command, such as srun ./work")
+        raise BadInput.because("srun", "no command is given. Name a command, such as srun ./work")
     if (kind := given.one("mpi")) not in (None, "none"):
         raise NoCounterpart(f"--mpi={kind}", "mpirun in place of srun: no process manager of MPI runs here")
     asked = given.over(_of_job(own))
     size = size_of(asked)
     cores = own.get("SLURM_CPUS_ON_NODE", "")
     if given.has("ntasks") and cores and size.cpus > int(cores):
-        raise BadInput(
-            "srun", f"{size.tasks} tasks of {size.cpus_per_task} cores", f"at most {cores} cores, those of the job"
+        raise BadInput.because(
+            "srun", f"{size.tasks} tasks of {size.cpus_per_task} cores need more cores than the job has, {cores}"
         )
     for number in _OF_TASKS:
         signal.signal(number, lambda *_: None)  # unlike SIG_IGN, the tasks do not inherit it

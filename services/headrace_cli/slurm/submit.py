@@ -90,7 +90,7 @@ async def sbatch(client: Client, given: Given) -> int:
 async def srun(client: Client, given: Given) -> int:
     """Run a command as a job, with its output here, and return its exit status. Ctrl-C ends the job."""
     if not given.words:
-        raise BadInput("srun", "", "a command, such as srun --cpus-per-task=2 ./work")
+        raise BadInput.because("srun", "no command is given. Name a command, such as srun --cpus-per-task=2 ./work")
     if number := given.one("jobid"):
         raise NoCounterpart(f"--jobid={number} outside of the job", f"headrace op exec slurm-{number} -- COMMAND")
     chosen = choose(given, pools_file(os.environ))
@@ -117,7 +117,7 @@ def _script(given: Given) -> tuple[BatchScript, list[str]]:
     """Return the script and its arguments. Raises `BadInput`, `OSError`."""
     if (command := given.one("wrap")) is not None:
         if given.words:
-            raise BadInput("--wrap", given.words[0], "no script besides the command")
+            raise BadInput.because("--wrap", f"--wrap cannot be combined with the script {given.words[0]}")
         return wrapped(command), []
     name = given.words[0] if given.words else "/dev/stdin"
     if name == "/dev/stdin":

@@ -44,7 +44,7 @@ def trace(node: str, /, *, heartbeats: int = 1, folder: Path | None = None, comm
         Folder with the file of spans. Default: the folder for spans in the state folder.
     """
     if not 1 <= heartbeats <= _MOST_HEARTBEATS:
-        raise BadInput("--heartbeats", heartbeats, f"1 to {_MOST_HEARTBEATS}")
+        raise BadInput("--heartbeats", heartbeats, f"a number from 1 to {_MOST_HEARTBEATS}")
 
     async def work(client: Client, screen: Screen) -> None:
         known = [each.node for each in (await client.nodes()).nodes]

@@ -48,7 +48,7 @@ class StopOptions:
     def mode(self) -> StopMode:
         """Return the way of stopping. Raises `BadInput` if both options are given."""
         if self.wait and self.leave_running:
-            raise BadInput("--leave-running", "with --wait", "either --wait or --leave-running")
+            raise BadInput.because("--leave-running", "--wait and --leave-running cannot be combined")
         return StopMode.WAIT if self.wait else StopMode.LEAVE if self.leave_running else StopMode.INTERRUPT
 
 

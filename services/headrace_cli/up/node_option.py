@@ -54,7 +54,7 @@ def parse_node(text: str) -> NodeOption:
             others = f"tag=TAG, tree=NAME, or containers={'|'.join(_CONTAINERS)}"
             raise BadInput("--node", item, f"resource=amount with a resource of {known}, {others}")
         if resource in amounts:
-            raise BadInput("--node", item, f"{resource} only once")
+            raise BadInput.because("--node", f"{resource} is given twice for one node")
         parse_amount(resource, figure, place=f"--node {name}: {resource}")
         amounts[resource] = figure.strip()
     return NodeOption(node=node_name(name.strip()), amounts=amounts, tree=tree, tags=tags, containers=containers)
@@ -80,7 +80,9 @@ def spread(nodes: Sequence[NodeOption], trees: Sequence[TreeName]) -> list[NodeO
     placed = [node if node.tree else msgspec.structs.replace(node, tree=next(turns)) for node in nodes]
     for tree in trees:
         if not any(node.tree == tree for node in placed):
-            raise BadInput("--tree", tree, f"a node for each tree, such as --node NAME:cpu=2,memory=4G,tree={tree}")
+            raise BadInput.because(
+                "--tree", f"tree {tree} has no node. Add one, such as --node NAME:cpu=2,memory=4G,tree={tree}"
+            )
     return placed
 
 

@@ -126,7 +126,7 @@ def closed_nodes(nodes: Sequence[NodeView]) -> list[str]:
     for view in nodes:
         if view.state == "drained":
             said.append(
-                f"node {view.node} is drained and gets no new jobs; `headrace node undrain {view.node}` ends that"
+                f"node {view.node} is drained and gets no new jobs; `headrace node undrain {view.node}` ends the drain"
             )
         elif view.held_back:
             said.append(f"node {view.node} gets single jobs: {view.held_back}")

@@ -83,8 +83,10 @@ class StateFolder:
             try:
                 known, _, password = path.read_text(encoding="utf-8").strip().partition(":")
             except UnicodeDecodeError:
-                expected = "one line user:password; remove the file, and a new credential is made"
-                raise BadInput(str(path), "(bytes that are not text)", expected) from None
+                fault = (
+                    "the credential in this file is damaged. Remove the file; `headrace up` then makes a new credential"
+                )
+                raise BadInput.because(str(path), fault) from None
             if known == user and password:
                 path.chmod(0o600)
                 return password

@@ -127,7 +127,7 @@ def _usable_port(port: int, option: str, taken: int = 0) -> int:
     port = port or free_port()
     if port == taken or not port_is_free(port, option):
         raise InUse(
-            f"port {port} on 127.0.0.1 is taken; nothing was changed. Choose another one with {option} (0: any free one)"
+            f"port {port} on 127.0.0.1 is taken; nothing was changed. Choose another port with {option}; 0 means any free port"
         )
     return port
 
@@ -196,7 +196,7 @@ class _Supervisor:
                 case _Gone(name):
                     pid = self._running.pop(name)
                     status = collect(pid)
-                    logger().info("ended", process=name, pid=pid, status=status)
+                    logger().info("process ended", process=name, pid=pid, status=status)
                     outcome = self._engine.on_ended(Ended(name, status), now)
                 case _StopAsked(by_signal):
                     self._interrupted |= by_signal
@@ -230,7 +230,7 @@ class _Supervisor:
                 case Restart(name, status, pause_s):
                     self._say(name, status, f"restarting it in {pause_s:g} s")
                 case GiveUp(name, status):
-                    self._say(name, status, "restarting it would not help: stopping")
+                    self._say(name, status, "a restart would not help, so everything is stopped")
                 case Signal(name, number):
                     if name in self._running:
                         os.kill(self._running[name], number)
@@ -238,7 +238,7 @@ class _Supervisor:
                     self._tell_not_recording(error, obstacle)
                 case RenewBus(name):
                     self._tell(f"{self._state.nats} can be written again: restarting {name}")
-                    logger().warning("renewing", process=name)
+                    logger().warning("restarting the server: its storage can be written again", process=name)
                     os.kill(self._running[name], signal.SIGTERM)
                 case Recording():
                     self._tell("operations are recorded again")
@@ -255,7 +255,7 @@ class _Supervisor:
         if name == NATS_SERVER:
             have_buckets_checked(self._state.nats)
         pid = self._running[name] = self._nursery.claim(name) or spawn(command, self._environment)
-        logger().info("started", process=name, pid=pid)
+        logger().info("process started", process=name, pid=pid)
         tasks.start_soon(self._await_end, name, pid)
 
     async def _await_end(self, name: str, pid: int) -> None:
@@ -267,7 +267,7 @@ class _Supervisor:
         words = last_words(self._commands[name].log, self._log_starts[name])
         reason = describe_status(status) + (f": {words}" if words else "")
         self._tell(f"{name} ended ({reason}); {what}")
-        logger().warning("ended unexpectedly", process=name, status=status, words=words, then=what)
+        logger().warning("process ended unexpectedly", process=name, status=status, words=words, then=what)
 
     async def _watch_signals(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
@@ -279,7 +279,7 @@ class _Supervisor:
         await watch_health(place, self._state.nats, self._events.send)
 
     def _tell_not_recording(self, error: str, obstacle: str) -> None:
-        logger().error("not recording", error=error, obstacle=obstacle)
+        logger().error("operations cannot be recorded", error=error, obstacle=obstacle)
         waits = f"{self._state.nats} cannot be written: {obstacle}" if obstacle else "the server must be restarted"
         self._tell(f"nothing can be recorded ({error}); {waits}. Running jobs continue")
 

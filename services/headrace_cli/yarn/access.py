@@ -87,8 +87,8 @@ def _names(queue: Queue, key: str, warnings: Warnings) -> list[str]:
             no_groups.append(shown(name))
     for listed, words in (
         (others, "names of users have only a-z, 0-9 and '-', as `headrace login` makes them"),
-        (nobody, "these cannot be names of users here: dropped"),
-        (no_groups, "these cannot be names of groups here: dropped"),
+        (nobody, "these names are dropped, because they cannot be names of users here"),
+        (no_groups, "these names are dropped, because they cannot be names of groups here"),
     ):
         if listed:
             warnings.say("W15", queue.values[key].line, f"{queue.path} {key}", f"{words}: {', '.join(listed)}")

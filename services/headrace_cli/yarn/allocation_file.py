@@ -375,5 +375,4 @@ class _Reading:
         self._problems.found.append(FileProblem(line, place, "", wrong, expected))
 
     def _unusable(self, line: int, error: BadInput) -> None:
-        value = shown(error.value)
-        self._problems.found.append(FileProblem(line, error.place, value, f"{value} cannot be used", error.expected))
+        self._problems.found.append(FileProblem.of(line, error))

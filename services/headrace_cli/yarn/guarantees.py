@@ -50,7 +50,7 @@ class BoundsOf:
         root = self._file.root
         for key in ("minResources", "maxResources", "maxChildResources"):
             if key in root.values:
-                words = "the root can have neither guarantee nor limit here: dropped"
+                words = "dropped, because the root can have neither a guarantee nor a limit here"
                 self._warnings.say("W25", root.values[key].line, f"{root.path} {key}", words)
         for queue in list(root.all())[1:]:
             self._limit(queue, default)
@@ -73,7 +73,7 @@ class BoundsOf:
                 "W02",
                 line,
                 place,
-                "a percentage of a tree without nodes: no limit is set; import again when there are nodes",
+                "the tree has no nodes, so this percentage sets no limit; import again when the tree has nodes",
             )
             return None
         words = (

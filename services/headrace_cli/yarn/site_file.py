@@ -72,7 +72,7 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
         key = name.removeprefix(_FAIR)
         if key in _FLAGS:
             if text.lower() not in ("true", "false"):
-                problems.found.append(_unusable(line, BadInput(name, text, "true or false")))
+                problems.found.append(FileProblem.of(line, BadInput(name, text, "true or false")))
             setattr(site, _FLAGS[key], text.lower() == "true")
         elif key in _PREEMPTION or key in _MORE:
             option = (_PREEMPTION | _MORE)[key]
@@ -83,16 +83,11 @@ def read_site(data: bytes, problems: Problems, warnings: Warnings) -> YarnSite:
                 TREE_ATTRIBUTES.changed(TreeOptions(), {option: value}, name)
                 site.options[option] = value
             except BadInput as error:
-                problems.found.append(_unusable(line, error))
+                problems.found.append(FileProblem.of(line, error))
             except Defects as error:
-                problems.found.append(_unusable(line, BadInput(name, text, error.problems[0].expected)))
+                problems.found.append(FileProblem.of(line, BadInput(name, text, error.problems[0].expected)))
             site.is_legacy = bool(site.options[_INTERVAL]) and not site.options[_PAUSE]
         elif key != "allocation.file":
             warnings.say("W25", line, name, f"{shown(text)} has no counterpart here and is dropped")
     problems.refuse()
     return site
-
-
-def _unusable(line: int, error: BadInput) -> FileProblem:
-    value = shown(error.value)
-    return FileProblem(line, error.place, value, f"{value} cannot be used", error.expected)

@@ -28,21 +28,21 @@ _TIMEOUTS: Final = ("fairSharePreemptionTimeout", "minSharePreemptionTimeout")
 _THRESHOLD: Final = "fairSharePreemptionThreshold"
 #: Values of queues without an equivalent: the code of the warning, and the reason.
 _DROPPED: Final = {
-    "maxAMShare": ("W09", "application masters have no limit of their own here: dropped"),
+    "maxAMShare": ("W09", "dropped, because application masters have no limit of their own here"),
     "reservation": (
         "W11",
-        "there are no reservations here: it becomes an ordinary pool; integral guarantees are the nearest equivalent",
+        "Headrace has no reservations, so the queue becomes an ordinary pool; integral guarantees are the nearest equivalent",
     ),
     **dict.fromkeys(
         ("aclAdministerReservations", "aclListReservations", "aclSubmitReservations"),
-        ("W11", "there are no reservations here: dropped"),
+        ("W11", "dropped, because Headrace has no reservations"),
     ),
 }
 _DROPPED_OF_ALL: Final = {
-    "queueMaxAMShareDefault": ("W09", "application masters have no limit of their own here: dropped"),
+    "queueMaxAMShareDefault": ("W09", "dropped, because application masters have no limit of their own here"),
     **dict.fromkeys(
         ("reservation-planner", "reservation-agent", "reservation-policy"),
-        ("W11", "there are no reservations here: dropped"),
+        ("W11", "dropped, because Headrace has no reservations"),
     ),
 }
 
@@ -140,7 +140,7 @@ class _Translation:
             words = f"applies to parent queues too, and at most {running} operations run in the whole tree"
             self._warnings.say("W12", said.line, "queueMaxAppsDefault", words)
             if said.value == 0:
-                words = "0: nothing runs in a pool without a limit of its own"
+                words = "the default is 0, so nothing runs in a pool without a limit of its own"
                 self._warnings.say("W24", said.line, "queueMaxAppsDefault", words)
         if self._is_shut():
             options["preemption"] = "off"
@@ -169,7 +169,7 @@ class _Translation:
             words = "there are timeouts, but without --yarn-site it is not known whether YARN preempts: the tree's preemption stays"
             self._warnings.say("W16", line, "preemption", words)
         elif self._site is not None and self._site.preemption and all(each.value >= NEVER_MS for each in said):
-            words = "is on in yarn-site.xml, but no timeout is finite: nothing is ever preempted"
+            words = "is on in yarn-site.xml, but nothing is ever preempted, because no timeout is finite"
             self._warnings.say("W16", line, "preemption", words)
 
     def _judge_lists(self) -> None:
@@ -182,7 +182,7 @@ class _Translation:
 
     def _users(self) -> None:
         for name, said in self._file.users.items():
-            words = f"{said.value} running operations of this user in all queues: users have no limits here"
+            words = f"{said.value} running operations of this user in all queues: dropped, because users have no limits here"
             self._warnings.say("W13", said.line, f"user {name}", words)
         if "userMaxAppsDefault" in self._file.values:
             said = self._file.values["userMaxAppsDefault"]
@@ -190,7 +190,7 @@ class _Translation:
             where = (
                 f"applies to each user's pool below {hubs}, and not to all pools together"
                 if hubs
-                else "is dropped: no queue makes pools for users"
+                else "is dropped, because no queue makes pools for users"
             )
             self._warnings.say("W13", said.line, "userMaxAppsDefault", f"{said.value} {where}")
 
@@ -202,7 +202,7 @@ class _Translation:
             allows = queue.get("allowPreemptionFrom")
             if allows and protected:
                 line, place = queue.values["allowPreemptionFrom"].line, f"{queue.path} allowPreemptionFrom"
-                self._warnings.say("W19", line, place, "true has no effect below a queue with false")
+                self._warnings.say("W19", line, place, "true has no effect, because a queue above has false")
             attributes: dict[str, object] = {
                 **self._sharing(queue),
                 **self._of_each_job(queue),
@@ -240,12 +240,14 @@ class _Translation:
             attributes["max_running_operation_count"] = queue.get("maxRunningApps")
             if queue.get("maxRunningApps") == 0:
                 line = queue.values["maxRunningApps"].line
-                self._warnings.say("W24", line, f"{queue.path} maxRunningApps", "0: nothing runs in the pool")
+                self._warnings.say(
+                    "W24", line, f"{queue.path} maxRunningApps", "the limit is 0, so nothing runs in the pool"
+                )
         if queue.path in self._placed.hubs:
             attributes |= self._of_hub(queue)
         elif "maxChildResources" in queue.values:
             line, place = queue.values["maxChildResources"].line, f"{queue.path} maxChildResources"
-            self._warnings.say("W14", line, place, "no placement rule makes queues below it: dropped")
+            self._warnings.say("W14", line, place, "dropped, because no placement rule makes queues below this queue")
         elif queue.is_inner:
             attributes["forbid_immediate_operations"] = True
         return attributes
@@ -318,14 +320,14 @@ class _Translation:
         line, place = said.line if said else queue.line, f"{queue.path} schedulingPolicy"
         if policy not in _POLICIES:
             # The name is the last part of the path of the class.
-            words = f"{shown(policy.rpartition('.')[2] or policy)} is not one of YARN's policies: treated as fair"
+            words = f"{shown(policy.rpartition('.')[2] or policy)} is not one of YARN's policies; the import uses fair"
             self._warn_once("W07", line, place, words)
             policy = "fair"
         if policy == "fifo" and (queue.is_inner or queue.path == ROOT):
-            self._warnings.say("W07", line, place, "fifo on a parent, which YARN refuses: treated as fair")
+            self._warnings.say("W07", line, place, "YARN refuses fifo on a parent queue; the import uses fair")
             policy = "fair"
         if policy == "drf" and above == "fair" and queue.path != ROOT:
-            self._warnings.say("W07", line, place, "drf below fair, which YARN refuses: treated as fair")
+            self._warnings.say("W07", line, place, "YARN refuses drf below fair; the import uses fair")
             policy = "fair"
         if policy == "fair" and (above != "fair" or queue.path == ROOT):
             words = "policy fair shares only memory: here the same holds under a YARN policy; otherwise every wanted resource counts"

@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from headrace.counted import counted
 from headrace.ids import ROOT_POOL, PoolName, TreeName
 from headrace.pools import (
     Person,
@@ -168,12 +167,14 @@ class TreeConfiguration:
         draft = Draft(before, self._bounds, person, in_use)
         for place, change in enumerate(request.changes):
             if draft.problem_count >= _MOST_PROBLEMS:
-                expected = f"changes without problems; those after the first {place} were not checked"
-                draft.problems.append(BadRequest("changes", counted(len(request.changes), "change"), expected))
+                fault = f"the first {place} of {len(request.changes)} changes have {draft.problem_count} problems; the rest was not checked"
+                draft.problems.append(BadRequest.because("changes", fault))
                 break
             if len(draft.unknown) > _MOST_UNKNOWN:
-                unknown = counted(len(draft.unknown), "unknown key")
-                draft.problems.append(BadRequest("changes", unknown, f"at most {_MOST_UNKNOWN} different unknown keys"))
+                unknown = f"{len(draft.unknown)} different unknown keys"
+                draft.problems.append(
+                    BadRequest.because("changes", f"the changes have {unknown}; at most {_MOST_UNKNOWN} are allowed")
+                )
                 break
             draft.make(change)
         draft.check()

@@ -37,7 +37,7 @@ from headrace.wire.codec import UNREADABLE
 from headrace.wire.pool_changes import Create, Move, PoolChange, Remove, Set, SetOptions, Transfer
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
 from headrace_fair_share.configuration.rights import RightsInTree
-from headrace_fair_share.configuration.rules import TreeBounds, as_refusal, broken_options, broken_rules
+from headrace_fair_share.configuration.rules import TreeBounds, broken_options, broken_rules
 from headrace_fair_share.configuration.transfer import transferred
 
 _LONGEST_NAME: Final = 100
@@ -224,7 +224,7 @@ class Draft:
         try:
             changed = transferred(self.tree, change.source, change.destination, _read_object(change.delta, "delta"))
         except Defects as defects:
-            self.problems.extend(map(as_refusal, defects.problems))
+            self.problems.extend(map(BadRequest.of, defects.problems))
             return
         for pool in changed:
             self._need(self._rights.to_change(pool.name))
@@ -236,7 +236,7 @@ class Draft:
             plain = _read_object(change.options, "options")
             changed = TREE_ATTRIBUTES.changed(self._options, _without_pool_attributes(plain), "options")
         except Defects as defects:
-            self.problems.extend(map(as_refusal, defects.problems))
+            self.problems.extend(map(BadRequest.of, defects.problems))
             return
         options: TreeOptions = changed.value
         self._check_size("options", options, _LARGEST_OPTIONS_BYTES)
@@ -253,16 +253,16 @@ class Draft:
         try:
             plain = _read_object(written, place)
         except Defects as defects:
-            self.problems.extend(map(as_refusal, defects.problems))
+            self.problems.extend(map(BadRequest.of, defects.problems))
             return before
         # The usable attributes are applied in any case, so that all broken rules are found at once.
         changed, problems = POOL_ATTRIBUTES.usable(before, plain, place)
-        self.problems.extend(map(as_refusal, problems))
+        self.problems.extend(map(BadRequest.of, problems))
         if not self._rights.administers(rights_at):
             for key in changed.unknown:
                 value = changed.value.unrecognized.get(key)
                 problem = POOL_ATTRIBUTES.refuse_unknown(key, value, f"{place}.{key}")
-                self.problems.append(as_refusal(problem, rule="permission"))
+                self.problems.append(BadRequest.of(problem, rule="permission"))
             for attribute in POOL_ATTRIBUTES.attributes.values():
                 if attribute.name in changed.touched and attribute.who is Who.ADMINISTRATOR:
                     self.problems.append(self._rights.to_set(attribute.name, name))
@@ -277,7 +277,9 @@ class Draft:
         """Check that each single pool, and the options of the tree, fit on a page of a list."""
         size_bytes = len(msgspec.json.encode(value))
         if size_bytes > most_bytes:
-            self.problems.append(BadRequest(place, f"{size_bytes} bytes", f"at most {most_bytes} bytes"))
+            self.problems.append(
+                BadRequest.because(place, f"the settings have {size_bytes} bytes; at most {most_bytes} are allowed")
+            )
 
     def _is_free_name(self, name: PoolName, parent: PoolName) -> bool:
         problem = self._problem_of_name(name, self._rights.administers(parent))
@@ -289,7 +291,7 @@ class Draft:
 
     def _problem_of_name(self, name: str, administers: bool) -> Refusal | None:
         if name == ROOT_POOL:
-            return BadRequest("name", name, "another name, since this is the name of the root", rule="reserved_name")
+            return BadRequest("name", name, "a name other than that of the root", rule="reserved_name")
         if len(name) > _LONGEST_NAME:
             expected = f"1 to {_LONGEST_NAME} characters"
             return BadRequest("name", f"{name[:20]}... ({len(name)} characters)", expected, rule="name_too_long")

@@ -30,10 +30,10 @@ def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRe
     """Yield the rules of integral guarantees that a pool breaks: a relaxed pool has no burst, and no integral pool is below another."""
     own = tree.pools[name].settings.integral_guarantees
     if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != NOTHING:
-        yield BadRequest(
+        yield BadRequest.because(
             _BURST,
-            f"{_figures(own.burst_guarantee_resources)} on {tree.path(name)}, whose guarantee_type is relaxed",
-            "no burst guarantee, or guarantee_type burst",
+            f"{tree.path(name)} has a burst guarantee ({_figures(own.burst_guarantee_resources)}), but its guarantee_type is relaxed. "
+            "Remove the burst guarantee, or set guarantee_type to burst",
             rule="burst_on_relaxed",
         )
     if own.resource_flow == NOTHING and own.burst_guarantee_resources == NOTHING:
@@ -43,10 +43,10 @@ def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRe
         if kind is not IntegralType.NONE:
             said = [("flow", own.resource_flow), ("burst", own.burst_guarantee_resources)]
             words = " and ".join(f"{what} {_figures(amounts)}" for what, amounts in said if amounts != NOTHING)
-            yield BadRequest(
+            yield BadRequest.because(
                 "integral_guarantees",
-                f"{words} on {tree.path(name)}",
-                f"no integral guarantee below {tree.path(above)}, which is {kind} itself",
+                f"{tree.path(name)} has an integral guarantee ({words}) below {tree.path(above)}, whose guarantee_type is {kind}. "
+                "Only one of them may have an integral guarantee",
                 rule="integral_under_integral",
             )
 
@@ -79,8 +79,8 @@ def guarantee_warnings(tree: PoolTree, name: PoolName) -> list[str]:
             "only its strong guarantee and what other pools leave"
         ]
     return [
-        f"burst pool {name}: its burst guarantee is below its flow: it may draw {format_amount(resource, most)} of {resource} "
-        f"at once, although {format_amount(resource, inflow)} flow in; so it gets {format_amount(resource, most)} from its savings"
+        f"burst pool {name} has a burst guarantee of {format_amount(resource, most)} {resource}, less than its flow of "
+        f"{format_amount(resource, inflow)}. The pool never draws more than the burst guarantee from its savings"
         for resource, inflow, most in zip(RESOURCE_NAMES, flow.as_tuple(), burst.as_tuple(), strict=True)
         if inflow > most
     ]
@@ -97,9 +97,9 @@ def saves_nothing(tree: PoolTree, name: PoolName, total: Resources) -> list[str]
         return []
     ratio = specified_ratio(pool.settings.integral_guarantees.resource_flow.whole, total)
     return [
-        f"pool {name} saves nothing: its flow is {ratio:.3g} of the cluster, which for {format_amount(resource, there)} {resource} "
-        f"rounds to zero, and savings are worth no more than their scarcest resource; "
-        f"it would save with a flow of at least {0.5 / there:.3g} of the cluster"
+        f"pool {name} saves nothing. Its flow is {ratio:.3g} of the cluster, which rounds to zero for the cluster's "
+        f"{format_amount(resource, there)} {resource}, and the scarcest resource decides what savings are worth. "
+        f"Set a flow of at least {0.5 / there:.3g} of the cluster"
         for resource, there in zip(RESOURCE_NAMES, total.as_tuple(), strict=True)
         if 0.0 < ratio * there < 0.5
     ]
@@ -110,10 +110,10 @@ def _without_main_resource(tree: PoolTree, name: PoolName) -> Iterator[BadReques
     main = tree.options.main_resource
     if named and main not in named:
         figures = ", ".join(f"{resource} {format_amount(resource, amount)}" for resource, amount in named.items())
-        yield BadRequest(
+        yield BadRequest.because(
             _STRONG,
-            f"{figures} on {tree.path(name)}",
-            f"an amount of {main} as well, the tree's main resource; it may be 0",
+            f"{tree.path(name)} has a guarantee of {figures}, but none of {main}, the tree's main resource. "
+            f"Set an amount of {main} as well; it may be 0",
             rule="main_resource_missing",
         )
 
@@ -131,18 +131,19 @@ def _sums(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
             for resource, amount in theirs[key].named().items():
                 sums[resource] = sums.get(resource, 0) + amount
                 if resource not in limits:
-                    yield BadRequest(
+                    yield BadRequest.because(
                         f"{key}.{resource}",
-                        f"{format_amount(resource, amount)} on {tree.path(child)}",
-                        f"no such guarantee, since {tree.path(name)} has none of {resource}; set one there first, which may be 0",
+                        f"{tree.path(child)} has a guarantee of {format_amount(resource, amount)} {resource}, but its parent "
+                        f"{tree.path(name)} has no guarantee of {resource}. "
+                        "Set a guarantee of the parent first; it may be 0",
                         rule="guarantee_missing_at_parent",
                     )
         for resource, together in sums.items():
             if resource in limits and together > limits[resource]:
-                yield BadRequest(
+                yield BadRequest.because(
                     f"{key}.{resource}",
-                    f"{format_amount(resource, together)} in sum over the children of {tree.path(name)}",
-                    f"at most the {format_amount(resource, limits[resource])} of {name} itself",
+                    f"the children of {tree.path(name)} have {format_amount(resource, together)} together, "
+                    f"more than the {format_amount(resource, limits[resource])} of {name} itself",
                     rule="guarantee_sum",
                 )
 

@@ -42,6 +42,4 @@ class NodeFilters:
         judged = judge_trees(trees, change.tree.tree, {node.node: node.tags for node in nodes})
         if not judged.refused:
             return None
-        return BadRequest(
-            "node_filter", node_filter or "all nodes", f"a filter that leaves each node in one tree; {judged.alerts[0]}"
-        )
+        return BadRequest.because("node_filter", f"each node must belong to one tree; {judged.alerts[0]}")

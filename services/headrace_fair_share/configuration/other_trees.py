@@ -17,12 +17,12 @@ from headrace.resources import ZERO
 from headrace.runtime.clock import Clock
 from headrace.suggestions import near
 from headrace.wire.pool_changes import ChangePools, PoolPlan, SetOptions
-from headrace.wire.refusals import Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
+from headrace.wire.refusals import BadRequest, Exists, NotFound, NotReady, NotRecorded, Refusal, WrongState
 from headrace.wire.trees import CreateTree, RemoveTree, TreeList, TreeView
 from headrace_fair_share.configuration.change_decisions import Change, TreeConfiguration, configuration_warnings
 from headrace_fair_share.configuration.differences import planned
 from headrace_fair_share.configuration.rights import to_make_trees, to_remove_trees
-from headrace_fair_share.configuration.rules import TreeBounds, as_refusal
+from headrace_fair_share.configuration.rules import TreeBounds
 from headrace_fair_share.configuration.store import Judge, PoolStore, read_stored
 
 _PAGE_BYTES: Final = 256 * 1024
@@ -74,7 +74,7 @@ class OtherTrees:
         try:
             name = tree_name(request.name)
         except BadInput as error:
-            return as_refusal(error)
+            return BadRequest.of(error)
         refusal = to_make_trees(person)
         if refusal is not None:
             return refusal

@@ -131,7 +131,9 @@ class ConfigurationRequests:
         else:
             answer = sure(await self._others.remove(request, person), person)
         told = f"revision {answer.revision}" if isinstance(answer, PoolPlan) else answer.text()
-        logger().info("tree change", verb=type(request).__name__, tree=request.name, user=caller.name, answer=told)
+        logger().info(
+            "tree change decided", verb=type(request).__name__, tree=request.name, user=caller.name, answer=told
+        )
         return answer
 
     async def _changed(self, request: ChangePools, person: Person) -> PoolPlan | Refusal:
@@ -149,7 +151,7 @@ class ConfigurationRequests:
     def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:
         answer = sure(answer, person)
         logger().info(
-            "pool change",
+            "pool change decided",
             verb=type(request).__name__,
             tree=request.tree,
             pools=pools_of(request)[:20],

@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 
-from headrace.errors import BadInput
 from headrace.ids import ROOT_POOL, PoolName
 from headrace.pools import (
     POOL_ATTRIBUTES,
@@ -69,7 +68,9 @@ def broken_options(options: TreeOptions) -> list[Refusal]:
 
     def order(lower: str, least: float, upper: str, most: float) -> None:
         if least > most:
-            found.append(BadRequest(lower, f"{least:g}", f"at most the {most:g} of {upper}", rule="order_of_options"))
+            found.append(
+                BadRequest.because(lower, f"{least:g} is more than {upper}, {most:g}", rule="order_of_options")
+            )
 
     order(
         "aggressive_preemption_satisfaction_threshold",
@@ -80,20 +81,18 @@ def broken_options(options: TreeOptions) -> list[Refusal]:
     plain, aggressive = options.fair_share_starvation_timeout, options.fair_share_aggressive_starvation_timeout
     if aggressive < plain:
         found.append(
-            BadRequest(
+            BadRequest.because(
                 "fair_share_aggressive_starvation_timeout",
-                f"{aggressive} ms",
-                f"at least the {plain} ms of fair_share_starvation_timeout",
+                f"{aggressive} ms is less than fair_share_starvation_timeout, {plain} ms",
                 rule="order_of_options",
             )
         )
     found.extend(_job_sizes(options))
     if options.enable_infinite_resource_limits_overcommit and not options.use_precommit_for_preemption:
         found.append(
-            BadRequest(
+            BadRequest.because(
                 "enable_infinite_resource_limits_overcommit",
-                "true",
-                "use_precommit_for_preemption to be true as well",
+                "this option needs use_precommit_for_preemption. Set both to true",
                 rule="needs_another_option",
             )
         )
@@ -126,7 +125,7 @@ def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
     try:
         TREE_ATTRIBUTES.changed(TreeOptions(), TREE_ATTRIBUTES.written(tree.options), "options")
     except Defects as defects:
-        found.extend(map(as_refusal, defects.problems))
+        found.extend(map(BadRequest.of, defects.problems))
     for name in names:
         settings = tree.pools[name].settings
         written = POOL_ATTRIBUTES.written(settings)
@@ -134,44 +133,40 @@ def invalid_values(tree: PoolTree, names: Iterable[PoolName]) -> list[Refusal]:
             if written:
                 POOL_ATTRIBUTES.changed(type(settings)(), written, f"pools.{name}")
         except Defects as defects:
-            found.extend(map(as_refusal, defects.problems))
+            found.extend(map(BadRequest.of, defects.problems))
     return found
-
-
-def as_refusal(problem: BadInput, rule: str = "") -> BadRequest:
-    """Return the refusal that reports an unusable value."""
-    return BadRequest(problem.place, _shown(problem.value), problem.expected, rule=rule)
 
 
 def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
     settings, path = tree.pools[name].settings, tree.path(name)
     total, running = settings.max_operation_count, settings.max_running_operation_count
     if total is not None and running is not None and running > total:
-        yield BadRequest(
+        yield BadRequest.because(
             "max_running_operation_count",
-            f"{running} on {path}",
-            f"at most its max_operation_count of {total}",
+            f"{path} has {running}, more than its max_operation_count of {total}",
             rule="running_exceeds_total",
         )
     if settings.mode is PoolMode.FIFO:
         if tree.children[name]:
-            value = f"fifo on {path}, the parent of {some(tree.children[name])}"
-            yield BadRequest("mode", value, "fair_share, or no child pools", rule="fifo_with_children")
+            children = some(tree.children[name])
+            fault = f"{path} is a fifo pool, but has the child pools {children}. Set mode to fair_share, or remove the child pools"
+            yield BadRequest.because("mode", fault, rule="fifo_with_children")
         if settings.create_ephemeral_subpools:
-            value = f"true on {path}, which is a fifo pool"
-            yield BadRequest("create_ephemeral_subpools", value, "false, or mode fair_share", rule="fifo_hub")
+            fault = f"{path} is a fifo pool, in which no pools can be made. Set this to false, or mode to fair_share"
+            yield BadRequest.because("create_ephemeral_subpools", fault, rule="fifo_hub")
     yield from _job_sizes(settings, f" on {path}")
     timeout_ms = tree.settings(name).min_share_preemption_timeout
     yield from _lone_min_share_timeout(tree.options, timeout_ms, f" on {path}")
     if settings.metering_tags and settings.abc is None:
-        yield BadRequest("metering_tags", f"set on {path}", "abc to be set as well", rule="metering_without_abc")
+        yield BadRequest.because(
+            "metering_tags", f"{path} has metering_tags without abc. Set abc as well", rule="metering_without_abc"
+        )
     if settings.config_preset is not None and settings.config_presets:
-        value = f"{settings.config_preset} beside config_presets {', '.join(settings.config_presets)} on {path}"
-        yield BadRequest("config_preset", value, "either config_preset or config_presets", rule="both_preset_forms")
+        fault = f"{path} has both config_preset and config_presets. Use only one of them"
+        yield BadRequest.because("config_preset", fault, rule="both_preset_forms")
     if preset_names(settings):
         for problem in preset_problems(settings, tree.options):
-            where = BadInput(problem.place, f"{problem.value} (preset of {path})", problem.expected)
-            yield as_refusal(where, rule="preset")
+            yield BadRequest.of(problem.at(f"{problem.place} of {path}"), rule="preset")
 
 
 def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Refusal]:
@@ -180,9 +175,10 @@ def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Ref
     for resource, amount in least.items():
         if resource in most and amount > most[resource]:
             lower, upper = (format_amount(resource, bound) for bound in (amount, most[resource]))
-            expected = f"at most the {upper} of max_job_resource_limits"
-            yield BadRequest(
-                f"min_job_resource_limits.{resource}", f"{lower}{where}", expected, rule="order_of_options"
+            yield BadRequest.because(
+                f"min_job_resource_limits.{resource}",
+                f"{lower}{where} is more than max_job_resource_limits, {upper}",
+                rule="order_of_options",
             )
 
 
@@ -194,11 +190,11 @@ def _lone_min_share_timeout(options: TreeOptions, timeout_ms: int | None, where:
     scope = options.scheduling_preemption_priority_scope
     if timeout_ms is None or (options.enable_pool_starvation and scope is PriorityScope.OPERATION_AND_ANCESTORS):
         return
-    expected = (
-        f"enable_pool_starvation and scheduling_preemption_priority_scope {PriorityScope.OPERATION_AND_ANCESTORS}"
-    )
-    yield BadRequest(
-        "min_share_preemption_timeout", f"{timeout_ms} ms{where}", f"{expected} as well", rule="needs_another_option"
+    needed = f"enable_pool_starvation and scheduling_preemption_priority_scope {PriorityScope.OPERATION_AND_ANCESTORS}"
+    yield BadRequest.because(
+        "min_share_preemption_timeout",
+        f"the value {timeout_ms} ms{where} needs {needed} as well",
+        rule="needs_another_option",
     )
 
 
@@ -218,17 +214,21 @@ def _subtree(tree: PoolTree, bounds: TreeBounds, top: PoolName, level: int) -> I
         sizes[tree.pools[name].parent] += sizes[name]
     for name, size in sizes.items():
         if size > bounds.largest_subtree:
-            expected = f"at most {bounds.largest_subtree} pools in a subtree"
-            yield BadRequest(
-                "parent", f"{size} pools in the subtree of {tree.path(name)}", expected, rule="subtree_size"
+            yield BadRequest.because(
+                "parent",
+                f"the subtree of {tree.path(name)} has {size} pools; at most {bounds.largest_subtree} are allowed",
+                rule="subtree_size",
             )
     levels = {top: level}
     for name in order[1:]:
         levels[name] = levels[tree.pools[name].parent] + 1
     deepest = max(levels, key=lambda name: levels[name])
     if levels[deepest] > bounds.most_levels:
-        expected = f"at most {bounds.most_levels} levels of pools"
-        yield BadRequest("parent", f"{deepest} on level {levels[deepest]}", expected, rule="depth")
+        yield BadRequest.because(
+            "parent",
+            f"pool {deepest} is on level {levels[deepest]}; at most {bounds.most_levels} levels are allowed",
+            rule="depth",
+        )
 
 
 def _shown(value: object) -> str:

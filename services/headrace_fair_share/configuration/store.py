@@ -215,8 +215,12 @@ class PoolStore:
             decided, changes = decided[:1], changes[:1]
             value = write_tree(changes[0].tree)
         if len(value) > LARGEST_TREE_BYTES:
-            largest = f"at most {LARGEST_TREE_BYTES} bytes of pools"
-            self._answer(decided[0][0], BadRequest("tree", f"{len(value)} bytes", largest))
+            self._answer(
+                decided[0][0],
+                BadRequest.because(
+                    "tree", f"the pools of the tree have {len(value)} bytes; at most {LARGEST_TREE_BYTES} are allowed"
+                ),
+            )
             return True
         started = self._clock.steady_s()
         failure: Refusal | None

@@ -44,9 +44,9 @@ def transferred(tree: PoolTree, source: PoolName, destination: PoolName, delta: 
     """
     read: Delta = DELTA.changed(Delta(), delta, "delta").value
     if source == destination:
-        raise Defects([BadInput("destination", destination, "another pool than the source")])
+        raise Defects([BadInput("destination", destination, "a pool other than the source")])
     if read == Delta():
-        raise Defects([BadInput("delta", dict(delta), "at least one amount to transfer")])
+        raise Defects([BadInput.because("delta", "no amount is given. Name at least one amount to transfer")])
     up, down = list(tree.upwards(source)), list(tree.upwards(destination))
     common = next(name for name in up if name in down)
     problems: list[BadInput] = []

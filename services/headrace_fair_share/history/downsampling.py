@@ -34,7 +34,8 @@ class Downsampler:
         self._points: dict[int, HistoryPoint] = {}
         #: Unix time in milliseconds that the samples so far cover; a later sample follows a gap.
         self.known_until_ms = request.known_until_ms
-        #: Pages received so far of a complete sample in which the pool was not found: the sample's time, and the page numbers.
+        #: Time of the newest sample that lists all pools, and the numbers of its pages that arrived without the pool. Once all pages have
+        #: arrived, the pool is known to be missing from the sample.
         self._pages: tuple[int, set[int]] = (0, set())
         #: True if a sample was at or after the end of the requested time.
         self.past_end = False

@@ -151,7 +151,7 @@ class HistoryKeeper:
         if request.resource not in RESOURCE_NAMES:
             return BadRequest("resource", request.resource, "one of " + ", ".join(RESOURCE_NAMES))
         if request.until_ms <= request.since_ms:
-            return BadRequest("until_ms", str(request.until_ms), f"later than since_ms, {request.since_ms}")
+            return BadRequest("until_ms", str(request.until_ms), f"a time later than since_ms, {request.since_ms}")
         if self._records is None:
             return NotReady("the history of pools is not open yet")
         try:

@@ -159,9 +159,7 @@ def _check_places(pools: list[ConfiguredPool], tree: PoolTree, problems: Problem
             wrong = f"a pool in fifo pool {parent.name} (line {problems.line_of(parent.place)})"
             problems.say(pool.place, wrong, "only operations in a fifo pool")
         for broken in broken_integral_guarantees(tree, PoolName(pool.name)) if pool.name in levels else ():
-            problems.say(
-                f"{pool.place}.{broken.place}", f"{broken.value} cannot be used", broken.expected, broken.value
-            )
+            problems.say(f"{pool.place}.{broken.place}", broken.fault, "")
         if levels.get(pool.name) == TreeBounds().most_levels + 1:
             problems.say(
                 pool.place, f"level {levels[pool.name]} of pools", f"at most {TreeBounds().most_levels} levels"

@@ -82,7 +82,7 @@ class WhatIfRequests:
         try:
             answer = await anyio.to_thread.run_sync(partial(compared, supposed))
         except FAULTS as fault:
-            logger().error("what if failed", tree=self._tree, exception=fault)
+            logger().error("what-if request failed", tree=self._tree, exception=fault)
             broken = f"not computable with these changes, since the update fails: {fault}"
             return WrongState(
                 "tree", self._tree, broken, "other changes; please report these changes as a fault in Headrace"
@@ -90,5 +90,7 @@ class WhatIfRequests:
         now_us = self._shell.now().steady_us
         took_us = now_us - began.steady_us
         self._rested_us = now_us + int(_REST * took_us)
-        logger().info("what if", tree=self._tree, user=person.name, ms=took_us // 1000, told=len(answer.elements))
+        logger().info(
+            "what-if request answered", tree=self._tree, user=person.name, ms=took_us // 1000, told=len(answer.elements)
+        )
         return answer

@@ -100,17 +100,16 @@ def _with_nodes(cut: UpdateFacts, nodes: SupposedNodes) -> UpdateFacts | Refusal
         if min(left.as_tuple()) < 0:
             there = cut.total if rooms is None else (cut.rooms or {}).get(tuple(sorted(nodes.tags)), Resources())
             tagged = f" with the tags {', '.join(nodes.tags)}" if nodes.tags else ""
-            return BadRequest(
+            return BadRequest.because(
                 "nodes",
-                f"{nodes.count} of {_words(nodes.resources)} each",
-                f"at most what the nodes{tagged} have together, {_words(there)}",
+                f"{nodes.count} nodes of {_words(nodes.resources)} each are more than the nodes{tagged} have together, {_words(there)}",
             )
         if max(left.as_tuple()) > LARGEST_SUM:
             # The amounts would be too large: arrays of an update hold 64-bit integers.
-            return BadRequest(
+            return BadRequest.because(
                 "nodes",
-                f"{nodes.count} of {_words(nodes.resources)} each",
-                f"at most {LARGEST_SUM} of each resource, together with the nodes of the tree",
+                f"{nodes.count} nodes of {_words(nodes.resources)} each are too many: all nodes together "
+                f"may have at most {LARGEST_SUM} of each resource",
             )
     return msgspec.structs.replace(cut, total=total, rooms=rooms)
 

@@ -325,7 +325,7 @@ def _change(change: Change, place: str) -> PoolChange:
     """Return the change as fair_share takes it. Raises `BadInput`."""
     needed = {"create": "pool", "set": "pool", "remove": "pool", "move": "pool", "transfer": "to"}.get(change.change)
     if needed and not getattr(change, needed):
-        raise BadInput(f"{place}.{needed}", "", f"the name of a pool, for a change `{change.change}`")
+        raise BadInput.because(f"{place}.{needed}", f"a change `{change.change}` needs the name of a pool here")
     written = msgspec.json.encode(change.attributes)
     match change.change:
         case "create":

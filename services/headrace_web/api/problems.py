@@ -91,7 +91,7 @@ def _of_refusal(refusal: refusals.Refusal) -> Problem:
     place, expected, near = "", "", list[str]()
     match refusal:
         case refusals.BadRequest():
-            place, expected = refusal.place, refusal.expected
+            place, expected = refusal.place, "" if refusal.fault else refusal.expected
         case refusals.NotFound():
             near = refusal.near
     return Problem(

@@ -41,8 +41,8 @@ def read_request(
     fields: dict[str, object] = dict(in_path)
     known = [name for name in kind.__struct_fields__ if name not in in_path]
     given = _of_query(kind, query) if body is None else _of_body(body)
-    for name, text in query if body is not None else ():
-        raise BadInput(f"query: {name}", text, "no query: this request has its fields in the body")
+    for name, _ in query if body is not None else ():
+        raise BadInput.because(f"query: {name}", "this request takes its fields from the body and has no query")
     for name, value in given.items():
         if name not in known:
             where = "query" if body is None else "body"
@@ -60,7 +60,7 @@ def _explained(error: BadInput, kind: type[msgspec.Struct], text: str) -> BadInp
     """Return an error that says what is accepted where msgspec does not say it: members of enumerations, and missing fields."""
     if missing := _MISSING.search(text):
         place = missing[1] if error.place == "request" else f"{error.place}.{missing[1]}"
-        return BadInput(place, "", "a value: this field is required")
+        return BadInput.because(place, "this field is required")
     if "enum" in text:
         return BadInput(error.place, error.value, hint(str(error.value), _choices(_type_at(kind, error.place))))
     return error

@@ -82,7 +82,9 @@ def read_account_authority(text: str, place: str) -> AccountAuthority:
     try:
         read = msgspec.json.decode(text, type=AccountAuthority)
     except msgspec.DecodeError:
-        raise BadInput(place, "(secret)", "the authority of an account, as `headrace cluster init` wrote it") from None
+        raise BadInput.because(
+            place, "the key file is damaged. Restore it as `headrace cluster init` wrote it"
+        ) from None
     for seed in (read.account_seed, read.operator_seed, read.system.seed):
         SigningKey.from_seed(seed)
     return read

@@ -113,4 +113,6 @@ def _unwritten(text: str) -> bytes | None:
 
 
 def _no_seed() -> BadInput:
-    return BadInput("seed", "(secret)", "the seed of an operator, an account or a user of NATS, with its checksum")
+    return BadInput.because(
+        "seed", "the text is not the seed of an operator, an account or a user of NATS, with its checksum"
+    )

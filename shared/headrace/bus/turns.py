@@ -53,7 +53,10 @@ class YieldBudget:
             self._renewed_s, self._left = now_s, _MOST_WAYS
 
     async def give(self, times: int = 1) -> None:
-        """Pause after a slice while messages wait, up to `times` times (more than once suits a long slice)."""
+        """Yield to the event loop after a slice of work, as long as messages are waiting, but at most `times` times.
+
+        Use a larger `times` after a long slice.
+        """
         given = 0
         while given < times and self._left and self._to.statistics()["pending"]:
             given += 1

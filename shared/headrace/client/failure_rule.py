@@ -33,10 +33,13 @@ def failure_rule(job_count: int, *, is_gang: bool, **wishes: Unpack[FailureWishe
     max_failed_job_count = wishes.get("max_failed_job_count")
     if tries is None and max_failed_job_count is not None:
         if keep_going:
-            raise BadInput("keep_going", "", "tries as well: with only max_failed_job_count no job is given up")
+            raise BadInput.because(
+                "keep_going",
+                "with only max_failed_job_count no job is given up. Set tries as well, or leave out keep_going",
+            )
         return {"tries": 0, "keep_going": False, "max_failed_job_count": max_failed_job_count, **rules}
     if keep_going and is_gang:
-        raise BadInput("keep_going", "", "an operation that is no gang: a gang cannot run without one of its jobs")
+        raise BadInput.because("keep_going", "a gang cannot run without one of its jobs. Leave out keep_going")
     return {
         "tries": TRIES if tries is None else tries,
         "keep_going": job_count > 1 and not is_gang if keep_going is None else keep_going,
@@ -48,7 +51,9 @@ def failure_rule(job_count: int, *, is_gang: bool, **wishes: Unpack[FailureWishe
 def _retry_rules(wishes: FailureWishes) -> dict[str, Any]:
     retry_on, no_retry_on = wishes.get("retry_on"), wishes.get("no_retry_on")
     if retry_on is not None and no_retry_on is not None:
-        raise BadInput("no_retry_on", no_retry_on, "only one of retry_on and no_retry_on")
+        raise BadInput.because(
+            "no_retry_on", "the lists of failures to retry and of failures not to retry cannot be combined"
+        )
     for place, text in (("retry_on", retry_on), ("no_retry_on", no_retry_on)):
         if text is not None:
             parse_failures(text, place=place)

@@ -269,13 +269,13 @@ class JobLogReader:
             known = (
                 f"0 to {job_count - 1}, the numbers of the jobs of this operation"
                 if job_count > 1
-                else "0, its only job"
+                else "0, the only job of this operation"
             )
             raise Refused(BadRequest("job", str(self._job), known))
         if self._attempt is not None and self._job is None:
             if job_count > 1:
-                raise BadInput(
-                    "attempt", self._attempt, f"a job as well, 0 to {job_count - 1}: each job has attempts of its own"
+                raise BadInput.because(
+                    "attempt", f"each job has its own attempts. Name a job as well, from 0 to {job_count - 1}"
                 )
             self._job = 0
 

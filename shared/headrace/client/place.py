@@ -176,7 +176,9 @@ def _traces_in(environment: Mapping[str, str]) -> Traces:
     try:
         return msgspec.convert({name: value for name, value in given.items() if value}, Traces, strict=False)
     except msgspec.ValidationError as error:
-        raise BadInput("HEADRACE_TRACE_SAMPLE_RATIO", given["sample_ratio"], str(error)) from None
+        raise BadInput(
+            "HEADRACE_TRACE_SAMPLE_RATIO", given["sample_ratio"], f"a number from 0 to 1 ({error})"
+        ) from None
 
 
 def login_user() -> UserName:

@@ -20,7 +20,7 @@ def parse_pool_trees(texts: Sequence[str], *, place: str) -> dict[TreeName, PerT
         name, _, rest = text.partition(":")
         tree = tree_name(name.strip())
         if tree in trees:
-            raise BadInput(place, name, "each tree once")
+            raise BadInput.because(place, f"tree {tree} is named twice")
         trees[tree] = _per_tree(rest, f"{place} {tree}")
     return trees
 

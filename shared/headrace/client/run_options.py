@@ -166,7 +166,7 @@ def named_keywords() -> Iterator[None]:
     try:
         yield
     except BadInput as error:
-        raise BadInput(_KEYWORDS.get(error.place, error.place), error.value, error.expected) from None
+        raise error.at(_KEYWORDS.get(error.place, error.place)) from None
 
 
 def operation_spec(argv: Sequence[str], *, sends_files: bool = False, **options: Unpack[RunOptions]) -> OperationSpec:
@@ -237,16 +237,18 @@ def _check_command(argv: Sequence[str], tasks: Sequence[Task]) -> None:
         raise BadInput("argv", argv, f"a list of a program and its arguments, such as {argv.split()}")
     if tasks:
         if argv:
-            raise BadInput("argv", list(argv), "no command besides tasks: each task has its own")
+            raise BadInput.because("argv", "a command and tasks cannot be combined: each task has its own command")
         return
     if not argv:
-        raise BadInput("argv", [], "a program and its arguments, such as ['python3', 'work.py'], or tasks")
+        raise BadInput.because(
+            "argv", "no command is given. Name a program and its arguments, such as ['python3', 'work.py'], or tasks"
+        )
     program = argv[0]
     if len(argv) == 1 and " " in program and "/" not in program:
-        near = f"separate words, or sh -c {shlex.quote(program)}: no shell reads the command"
+        near = f"separate words, or sh -c {shlex.quote(program)}, because no shell reads the command"
         raise BadInput("argv", program, near)
     if "/" not in program and os.path.isfile(program) and shutil.which(program) is None:
-        here = f"sh {program}, or ./{program} if it is executable: a program without a slash is looked up in the PATH of the node"
+        here = f"sh {program}, or ./{program} if it is executable, because a program without a slash is looked up in the PATH of the node"
         raise BadInput("argv", program, here)
 
 
@@ -273,7 +275,7 @@ def _size_of_jobs(options: JobOptions) -> Resources:
         memory=parse_amount("memory", options.get("memory", 0)),
     )
     if found == Resources(user_slots=1):
-        raise BadInput("cpu", options.get("cpu"), "cores, memory or GPUs for each job: cpu, memory or gpu above 0")
+        raise BadInput.because("cpu", "a job needs cores, memory or GPUs. Set cpu, memory or gpu above 0")
     return found
 
 
@@ -327,7 +329,7 @@ def _preemption(options: JobOptions) -> dict[str, Any]:
     if timeout is not None:
         timeout_ms = parse_duration_ms(timeout, place="interruption_timeout")
         if timeout_ms > LONGEST_INTERRUPTION_MS:
-            raise BadInput("interruption_timeout", timeout, "at most an hour, 1h")
+            raise BadInput("interruption_timeout", timeout, "a length of time of at most an hour, 1h")
         for name in ("interruption", "allocation_preemption", "allocation_graceful_preemption"):
             fields[f"{name}_timeout_ms"] = timeout_ms
     return fields
@@ -353,7 +355,7 @@ def _formula(text: str) -> str:
     try:
         parse_formula(text)
     except BadInput as error:
-        raise BadInput("node_filter", error.value, error.expected) from None
+        raise error.at("node_filter") from None
     return text
 
 
@@ -363,7 +365,9 @@ def _folder(options: JobOptions, *, sends_files: bool) -> str:
         try:
             return "" if sends_files else str(Path.cwd())
         except FileNotFoundError:
-            raise BadInput("working_directory", "", "a folder: the folder where you are was removed") from None
+            raise BadInput.because(
+                "working_directory", "the current folder was removed. Name a folder, or change to an existing folder"
+            ) from None
     # Links are not resolved: this is a folder on the nodes, which need not exist on this host.
     return os.path.abspath(folder) if str(folder) else ""
 

@@ -119,7 +119,10 @@ class Session:
                 self.end = SessionEnded(state.exit_code, state.signal, state.reason)
 
     async def write(self, data: bytes) -> None:
-        """Send input. Returns when the node has accepted all of it, which may be when the process reads. Raises as `read`."""
+        """Send input. Return when the node has accepted all of it, or when the session has ended or the node is silent.
+
+        If the process reads slowly, the node accepts more input only after the process has read some. Raises `Refused` as `read` does.
+        """
         pauses = Pauses()
         while data and self.end is None:
             chunk, before = data[:MOST_SESSION_BYTES], self._accepted

@@ -67,7 +67,8 @@ class _Worker(ProcessInterface):  # type: ignore[misc]
 class HeadraceCluster(SpecCluster):  # type: ignore[misc]
     """A cluster of `dask.distributed` with the methods of all Dask clusters: `scale`, `adapt`, `close`, `get_logs` and so on.
 
-    `cpu`, `memory`, `gpu`, `pool` and all other options of `Client.run` that leave open the number of jobs are those of each worker.
+    `cpu`, `memory`, `gpu`, `pool` and the other options of `Client.run` apply to each worker. The options that set the number of jobs
+    do not exist here.
     A worker has as many threads as whole cores, at least one. `close` aborts the operations of all workers.
     """
 

@@ -27,8 +27,8 @@ Extra = Literal[
     "up",
     "web",
 ]
-#: The modules of each extra without which nothing that needs the extra runs. The program nats-server of `server` and `up` is
-#: found by its path, and a metrics port asks for `metrics` even if `server` brought the module.
+#: The modules that must be installed for each extra. The program nats-server, which `server` and `up` need, is no module: it is found
+#: by its path. A metrics port requires the extra `metrics`, even if `server` has installed the same module.
 MODULES: Final[dict[Extra, tuple[str, ...]]] = {
     "analysis": ("numpy",),
     "dask": ("distributed",),

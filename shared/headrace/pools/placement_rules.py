@@ -100,7 +100,7 @@ def parse_rule(text: str, place: str) -> PlacementRule:
     words = words[nested_existing:]
     if not words or words[0] not in list(RuleName):
         names = hint(words[0] if words else "", [*RuleName, *([] if nested else [_NESTED])])
-        raise BadInput(place, text, f"a rule after {_NESTED}: {names}" if nested else names)
+        raise BadInput(place, text, f"{_NESTED} and a rule: {names}" if nested and not names.endswith("?") else names)
     name, rest = RuleName(words[0]), words[1:]
     pool = _DEFAULT_POOL
     if name is RuleName.DEFAULT and rest and rest[0] != _EXISTING:
@@ -119,7 +119,7 @@ def misplaced(rules: Sequence[PlacementRule]) -> list[Misplaced]:
     for at, rule in enumerate(rules):
         if ends is not None and at > ends:
             wrong = f"{rule.text()} is never reached: {rules[ends].text()} ends the list"
-            found.append(Misplaced(at, wrong, "the rule further up, or not in the list"))
+            found.append(Misplaced(at, wrong, "a higher position of the rule, or a list without it"))
     if ends is None and rules and not rules[-1].may_be_last:
         wrong = f"the list ends with {rules[-1].text()}, which may pass an operation on"
         found.append(Misplaced(len(rules) - 1, wrong, "default without existing, or reject, as the last rule"))

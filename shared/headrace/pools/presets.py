@@ -57,7 +57,11 @@ def problems_of_preset(name: str, options: TreeOptions) -> list[BadInput]:
     """Return the problems because of which a preset cannot be used."""
     known = options.pool_config_presets
     if name not in known:
-        return [BadInput("config_presets", name, hint(name, known) if known else "no preset: the tree has none")]
+        return [
+            BadInput("config_presets", name, hint(name, known))
+            if known
+            else BadInput.because("config_presets", f"there is no preset {name}: the tree has no presets")
+        ]
     return PRESET_ATTRIBUTES.usable(PoolConfig(), known[name], f"pool_config_presets.{name}")[1]
 
 

@@ -185,7 +185,9 @@ class Endpoints:
         self.report_malformed(caller.name, message.subject, str(error))
         if not message.reply_to:
             return None
-        return encode(BadRequest(place="message", value=_shorten(str(error)), expected=_kind_name(kind)))
+        return encode(
+            BadRequest.because("message", f"the message is not a valid {_kind_name(kind)}: {_shorten(str(error))}")
+        )
 
     def _in_turn(self, handler: _Handler[T]) -> _Handler[T]:
         async def handle(request: T, caller: Caller) -> msgspec.Struct | bytes | None:
@@ -288,7 +290,7 @@ class Endpoints:
         """
         if isinstance(error, BadInput):
             self.report_malformed(caller.name, caller.subject, str(error))
-            return BadRequest(error.place, _shorten(str(error.value)), error.expected)
+            return BadRequest.of(error)
         self.failed += 1
         if self._throttle.due(f"failed {served} {type(error).__name__}"):
             logger().error("request failed", sender=caller.name, subject=caller.subject, exception=error)

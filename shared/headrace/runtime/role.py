@@ -157,7 +157,7 @@ class Role:
         if told < self.term:
             # At least one answer is expected, since this process is a peer as well. If even its own answer did not
             # come back, the answer of a leader would not come back either.
-            raise BusError(f"no process answers the question which process leads {self.name}")
+            raise BusError(f"no process said which process leads {self.name}")
         return told
 
 

@@ -108,17 +108,19 @@ def load(kind: type[S], service: str, path: Path | None, environment: Mapping[st
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        raise BadInput(str(path or "environment"), str(error), f"valid settings of {service}") from None
+        raise BadInput.because(
+            str(path or "environment"), f"the settings of {service} cannot be used: {error}"
+        ) from None
 
 
 def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
     try:
         tables = tomllib.loads(read_bounded(path, SMALL_FILE_BYTES, "settings file").decode())
     except OSError as error:
-        raise BadInput(str(path), error.strerror or str(error), "a readable settings file") from None
+        raise BadInput.because(str(path), f"the settings file cannot be read: {error.strerror or error}") from None
     # `ValueError` includes `TOMLDecodeError`, and the error of Python for a number of thousands of digits.
     except ValueError as error:
-        raise BadInput(str(path), str(error), "a TOML file") from None
+        raise BadInput.because(str(path), f"the settings file is not valid TOML: {error}") from None
     known = set(kind.__struct_fields__)
     values: dict[str, Any] = {}
     for table in ("common", service):

@@ -27,6 +27,13 @@ class FileProblem(msgspec.Struct, frozen=True):
     wrong: str
     expected: str
 
+    @staticmethod
+    def of(line: int, error: BadInput) -> FileProblem:
+        """Return the problem that an error on this line reports."""
+        value = shown(error.value)
+        wrong = "unknown key" if isinstance(error, UnknownKey) else error.fault or f"{value} cannot be used"
+        return FileProblem(line, error.place, "" if error.fault else value, wrong, error.expected)
+
     def text(self, file: str) -> str:
         """Return the problem on one line: file and line, key, what is wrong, and what is accepted."""
         place = f"{file}:{self.line}" if self.line else file
@@ -54,19 +61,18 @@ class Problems:
 
     def say(self, key: str, wrong: str, expected: str, value: str = "") -> None:
         """Add a problem of the value at a key, or of a missing value. Raises `UnusableFile` if the file has very many problems."""
-        self.found.append(FileProblem(self.line_of(key), key, value, wrong, expected))
+        self._add(FileProblem(self.line_of(key), key, value, wrong, expected))
+
+    def _add(self, problem: FileProblem) -> None:
+        self.found.append(problem)
         if len(self.found) == _MOST_PROBLEMS:
             words = f"the rest is not checked, because there are {_MOST_PROBLEMS} problems so far"
-            raise self.unusable(FileProblem(self.line_of(key), "", "", words, ""))
+            raise self.unusable(FileProblem(problem.line, "", "", words, ""))
 
     def add(self, *problems: BadInput) -> None:
         """Add the errors that a parser of attributes raised. Raises `UnusableFile` if the file has very many problems."""
         for problem in problems:
-            value = shown(problem.value)
-            if isinstance(problem, UnknownKey):
-                self.say(problem.place, "unknown key", problem.expected, value)
-            else:
-                self.say(problem.place, f"{value} cannot be used", problem.expected, value)
+            self._add(FileProblem.of(self.line_of(problem.place), problem))
 
     def unusable(self, *more: FileProblem) -> UnusableFile:
         """Return the error with all problems so far, and `more`."""

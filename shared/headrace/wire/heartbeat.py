@@ -315,7 +315,7 @@ def _check_amounts(field: str, amounts: Resources) -> None:
     name = amounts.name_above(MOST_OF_A_NODE)
     if name:
         amount, most = getattr(amounts, name), getattr(MOST_OF_A_NODE, name)
-        raise ValueError(f"{field}.{name} {amount}, at most {most} are accepted of a node")
+        raise ValueError(f"{field}.{name} is {amount}; at most {most} is accepted from a node")
 
 
 #: Indexes of jobs as text, such as `1-99:7,200`.

@@ -7,12 +7,12 @@ a refusal; the tag tells which.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from headrace.counted import counted
-from headrace.errors import HeadraceError, said_of
+from headrace.errors import BadInput, HeadraceError, shortened, wrong_value
 from headrace.pools.pool_config import Access
 from headrace.pools.rights import Person, Right, holders
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
@@ -50,9 +50,24 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
     expected: str
     #: Rule of the configuration that is broken, such as `guarantee_sum`; empty if no rule is broken.
     rule: str = ""
+    #: Sentences that say what is wrong and what to do next, if no value is wrong.
+    fault: str = ""
+
+    @classmethod
+    def because(cls, place: str, fault: str, rule: str = "") -> Self:
+        """Return the refusal of a request in which no value is wrong."""
+        # Releases before the field `fault` show `value` and `expected`.
+        return cls(place, "the request", f"a request without this fault: {fault}", rule, fault)
+
+    @classmethod
+    def of(cls, error: BadInput, rule: str = "") -> Self:
+        """Return the refusal that reports an error."""
+        if error.fault:
+            return cls.because(error.place, error.fault, rule)
+        return cls(error.place, shortened(str(error.value)), error.expected, rule)
 
     def text(self) -> str:
-        return f"{self.place}: {self.value} cannot be used; {said_of(self.expected)}"
+        return f"{self.place}: {self.fault or wrong_value(self.value, self.expected)}"
 
 
 class NotFound(_Refusal, frozen=True, tag="not_found"):

@@ -268,7 +268,7 @@ def test_a_gang_is_refused_in_several_trees() -> None:
     assert isinstance(refused, BadRequest)
     assert (
         refused.text()
-        == "spec.pool_trees: tree-1, tree-2 cannot be used; expected one tree: all jobs of a gang start together in one tree"
+        == "spec.pool_trees: tree-1, tree-2 cannot be used; expected one tree, because all jobs of a gang start together in one tree"
     )
     desk.started("b", pool="p", pool_trees=[T1, T2], is_gang=True)
 

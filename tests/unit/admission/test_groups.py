@@ -210,7 +210,7 @@ def test_rules_place_by_groups() -> None:
     assert desk.start("a").pool == "guests"
     assert desk.start("b", user="boris").pool == "research"
     refusal = desk.start("c", user="cleo")
-    assert "`primary_group existing` needs a group, and cleo is in no group" in refusal.text()
+    assert "`primary_group existing` needs a group, but cleo is in no group" in refusal.text()
     desk.state.configuration.groups.take_of_host("anna", [RESEARCH])
     assert desk.start("d").pool == "research"
 

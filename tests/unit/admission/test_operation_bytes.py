@@ -273,7 +273,9 @@ def test_a_log_from_before_there_were_quotas_is_read_within_a_bound_and_what_is_
 
     assert len(events) == len(dropped)
     assert {engine.state.operations[name].state for name in dropped} == {OperationState.ABORTING}
-    assert "admission did not load its command from the log" in engine.state.operations[dropped[0]].reason
+    assert (
+        "admission did not load the command of the operation from the log" in engine.state.operations[dropped[0]].reason
+    )
     assert engine.state.operations[oid("00000")].state is OperationState.RUNNING
     assert not engine.on_commands_dropped(at(0, 6)).effects
 

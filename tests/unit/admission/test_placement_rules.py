@@ -100,39 +100,37 @@ def test_a_pool_of_the_users_name_somewhere_else_is_not_their_own() -> None:
         (
             ["specified existing", "reject"],
             "",
-            BadRequest(
+            BadRequest.because(
                 "pool",
-                "none",
-                "a pool that a placement rule of tree default accepts; its placement rules are specified existing, reject",
+                "no placement rule chooses a pool for this operation. "
+                "The placement rules of tree default are specified existing, reject",
             ),
         ),
         (["specified existing", "reject"], "reserch", NotFound("pool", "reserch", near=["research"])),
         (
             ["user existing", "reject"],
             "research",
-            BadRequest(
+            BadRequest.because(
                 "pool",
-                "research",
-                "a pool that a placement rule of tree default accepts; its placement rules are user existing, reject",
+                "no placement rule accepts pool research. The placement rules of tree default are user existing, reject",
             ),
         ),
         (
             ["specified existing", "primary_group"],
             "reserch",
-            BadRequest(
+            BadRequest.because(
                 "pool",
-                "reserch",
-                "a pool that a placement rule of tree default accepts before it: `primary_group` needs a group, "
-                "and anna is in no group; its placement rules are specified existing, primary_group",
+                "the placement rule `primary_group` needs a group, but anna is in no group. Name a pool that an earlier rule accepts. "
+                "The placement rules of tree default are specified existing, primary_group",
             ),
         ),
         (
             ["nested_user default research"],
             "",
-            BadRequest(
+            BadRequest.because(
                 "pool",
-                "none",
-                "a pool that a placement rule of tree default accepts; its placement rules are nested_user default research",
+                "no placement rule chooses a pool for this operation. "
+                "The placement rules of tree default are nested_user default research",
             ),
         ),
     ],
@@ -230,7 +228,7 @@ def test_a_root_that_is_asked_for_is_refused() -> None:
     [
         (["specifed", "reject"], "placement_rules[0]", "did you mean specified?"),
         (["nested_users default", "reject"], "placement_rules[0]", "did you mean nested_user?"),
-        (["nested_user", "reject"], "placement_rules[0]", "a rule after nested_user: one of specified, user, "),
+        (["nested_user", "reject"], "placement_rules[0]", "nested_user and a rule: one of specified, user, "),
         (["user created", "reject"], "placement_rules[0]", "existing after user"),
         (["user existing please", "reject"], "placement_rules[0]", "existing after user"),
         (["reject existing"], "placement_rules[0]", "nothing after reject"),

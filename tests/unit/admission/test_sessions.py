@@ -45,9 +45,7 @@ def test_a_tree_may_refuse_sessions_but_not_reading() -> None:
     refusal = asked(desk, "anna")
 
     assert isinstance(refusal, BadRequest)
-    assert refusal.text() == (
-        f"tree: {TREE} cannot be used; expected a tree that allows sessions with jobs: its option enable_interactive is off"
-    )
+    assert refusal.text() == (f"tree: tree {TREE} allows no sessions with jobs: its option enable_interactive is off")
     assert isinstance(disclosure.log_reader(desk.state, AskLogReader(oid("one"), "anna")), LogReader)
 
 

@@ -143,7 +143,10 @@ def test_the_runtime_of_a_host_is_what_it_has_and_the_setting_allows(
     has("podman", "crun", "apptainer")
     assert [found(each) for each in ("auto", "podman", "apptainer", "off")] == ["podman", "podman", "apptainer", ""]
     has("podman")
-    assert found("auto") == "podman is there, but not crun, which it needs to keep a container in the cgroup of its job"
+    assert (
+        found("auto")
+        == "podman is installed, but crun is not; podman needs crun to keep a container in the cgroup of its job"
+    )
     has("podman", "apptainer")
     assert found("auto") == "apptainer"
     has()

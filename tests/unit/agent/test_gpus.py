@@ -119,10 +119,14 @@ def test_names_of_devices_that_are_not_found_are_told_to_both_libraries() -> Non
             1,
             "gpu: 1 cannot be used; expected at most 0, the number of known devices. If the agent does not find .* as 0,1",
         ),
-        (["0", "1", "0"], None, "gpus: '0,1,0' cannot be used; expected each device once; 0 is named twice"),
+        (["0", "1", "0"], None, "gpus: device 0 is named twice"),
         (["a b"], None, "gpus: 'a b' cannot be used"),
         (["x" * 65], None, "at most 64 letters"),
-        ([str(number) for number in range(MOST_GPUS + 1)], None, f"'129 devices' .* at most {MOST_GPUS}"),
+        (
+            [str(number) for number in range(MOST_GPUS + 1)],
+            None,
+            f"129 devices are named; a node has at most {MOST_GPUS}",
+        ),
     ],
 )
 def test_settings_that_no_host_can_keep_are_refused_at_the_start(

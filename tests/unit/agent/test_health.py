@@ -91,7 +91,7 @@ async def test_a_run_that_cannot_be_killed_fails_and_the_next_one_waits_for_its_
         assert await command.failure() == "health_command did not end within 300ms"
         pid = int(runs.read_text())
         assert (
-            f"health_command (pid {pid}) did not end within 300ms, and was killed but does not end"
+            f"health_command (pid {pid}) did not end within 300ms and was killed, but its process still exists"
             == await command.failure()
         )
     assert runs.read_text() == f"{pid}\n"

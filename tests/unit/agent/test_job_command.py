@@ -87,7 +87,7 @@ def test_a_line_that_makes_a_command_too_long_fails_its_job_before_the_command_i
     desk = Desk()
     tracemalloc.start()
     try:
-        with pytest.raises(BadInput, match="a line of 32000 bytes, which makes the command 1024000004 bytes"):
+        with pytest.raises(BadInput, match="a line of 32000 bytes makes the command 1024000004 bytes"):
             job_command(msgspec.structs.replace(desk_spec(), **many), key(0))
         desk.turn(start("a", [0, 1], told=msgspec.structs.replace(desk_spec(), **many)))
         assert tracemalloc.get_traced_memory()[1] < 2**20

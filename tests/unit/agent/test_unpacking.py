@@ -115,22 +115,22 @@ def test_what_cannot_go_is_named(project: Path, tmp_path: Path, monkeypatch: pyt
 
     (tmp_path / "work.sh").write_text("another")
     (tmp_path / "none").mkdir()
-    assert "work.sh would be stored as work.sh as well" in said(project, tmp_path / "work.sh")
+    assert "work.sh would both be stored as work.sh" in said(project, tmp_path / "work.sh")
     assert "missing" in said(tmp_path / "missing")
     assert "a file, or a folder that is not empty" in said(tmp_path / "none")
     (project / "out").symlink_to("/etc/passwd")
     assert "out -> /etc/passwd" in said(project)
     (project / "out").unlink()
     os.mkfifo(project / "pipe")
-    assert "pipe' cannot be used; expected files, folders and symbolic links" in said(project)
+    assert "pipe' cannot be used; expected a file, a folder or a symbolic link" in said(project)
     (project / "pipe").unlink()
     (project / "data" / "large").write_bytes(os.urandom(5_000))
     monkeypatch.setattr(archives, "LARGEST_ARCHIVE_BYTES", 4_096)
     words = said(project)
     assert "4.898 KiB in 3 files, the largest data/large 4.883 KiB, work.sh 10 B" in words
-    assert "files that pack to at most 4 KiB" in words
+    assert "packed they may have at most 4 KiB" in words
     monkeypatch.setattr(archives, "LARGEST_CONTENT_BYTES", 4_096)
-    assert "at most 4 KiB, unpacked" in said(project)
+    assert "at most 4 KiB are allowed, unpacked" in said(project)
     monkeypatch.setattr(archives, "MOST_FILES", 3)
     assert "at most 3" in said(project)
 

@@ -36,9 +36,9 @@ def test_a_node_that_says_it_has_more_than_any_machine_is_refused_by_the_name_of
     beyond = msgspec.structs.replace(ZERO, **{name: most + 1})
 
     assert decode(bytes_with(MOST_OF_A_NODE, MOST_OF_A_NODE), Heartbeat).total == MOST_OF_A_NODE
-    with pytest.raises(BadMessage, match=f"total.{name} {most + 1}, at most {most} are accepted of a node"):
+    with pytest.raises(BadMessage, match=f"total.{name} is {most + 1}; at most {most} is accepted from a node"):
         decode(bytes_with(beyond), Heartbeat)
-    with pytest.raises(BadMessage, match=f"resources.{name} {most + 1}, at most {most} are accepted of a node"):
+    with pytest.raises(BadMessage, match=f"resources.{name} is {most + 1}; at most {most} is accepted from a node"):
         decode(bytes_with(ZERO, beyond), Heartbeat)
 
 
@@ -50,7 +50,7 @@ def test_an_order_to_start_what_the_agent_could_not_report_is_refused(name: str)
     beyond = msgspec.structs.replace(ZERO, **{name: most + 1})
     told = msgspec.to_builtins(start) | {"resources": list(beyond.as_tuple())}
 
-    with pytest.raises(BadMessage, match=f"resources.{name} {most + 1}, at most {most} are accepted of a node"):
+    with pytest.raises(BadMessage, match=f"resources.{name} is {most + 1}; at most {most} is accepted from a node"):
         decode(msgspec.msgpack.encode(told), Start)
 
 

@@ -139,7 +139,7 @@ def test_whoever_waits_for_that_is_told_how_many_there_are_and_when_the_first_ma
         "it starves, and 2 allocations on 1 node cannot be preempted yet: jobs there have run for less than their pool's "
         "preemption_exempt_time; the first may be preempted in 40 s"
     )
-    assert cause.cure.startswith("wait for that time, or set a shorter preemption_exempt_time")
+    assert cause.cure.startswith("wait until the jobs have run that long, or set a shorter preemption_exempt_time")
     assert "places_exempt" not in [one.kind for one in explained(host, "rich").causes]
 
 

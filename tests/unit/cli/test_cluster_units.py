@@ -149,7 +149,7 @@ def test_each_of_several_servers_has_a_host_of_its_own(tmp_path: Path) -> None:
     assert [unit.name for unit in units_of(tmp_path, "b")] == ["headrace-nats-b.service"]
     (allocator,) = units_of(tmp_path, "allocator")
     assert "headrace-nats-a.service headrace-nats-b.service headrace-nats-c.service" in read(allocator)["Unit"]["After"]
-    with pytest.raises(BadInput, match="at most one of the servers"):
+    with pytest.raises(BadInput, match="include more than one server"):
         units_of(tmp_path)
 
 

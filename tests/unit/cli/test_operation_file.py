@@ -62,16 +62,22 @@ def test_a_file_that_cannot_be_used_is_refused_with_line_key_value_and_what_is_a
         ("{a: 3}", "tasks.a: 3 cannot be used; expected a map of command, jobs,"),
         ("{a: {command: [x], jbs: 3}}", "tasks.a.jbs: unknown key; did you mean jobs?"),
         ("{a: {command: x}}", "tasks.a.command: x cannot be used; expected a list: program, arguments"),
-        ("{a: {}}", "tasks.a.command: null cannot be used"),
+        ("{a: {}}", "tasks.a.command: missing; expected a list: program, arguments"),
         ("{a: {command: [x], jobs: 0}}", "tasks.a.jobs: 0 cannot be used; expected a whole number from 1 to 1000000"),
         ("{a: {command: [x], cpu: y}}", "tasks.a.cpu: y cannot be used; expected a number of cores"),
         ("{a: {command: [x], memory: }}", "tasks.a.memory: '' cannot be used"),
         ("{a: {command: [x], env: 3}}", "tasks.a.env: 3 cannot be used; expected a map of texts by name"),
         ("{a: {command: [x], env: [B c]}}", "tasks.a.env: B c cannot be used"),
-        ("{a: {command: [x]}, b c: {command: [x]}}", "tasks.b c.name: b c cannot be used; expected letters, digits"),
-        ("{a: {command: [x], cpu: 0}}", "tasks.a.resources: none cannot be used; expected an amount of at least one"),
-        ("{a: {command: [x]}}\ncommand: [y]", "tasks: stands beside command; expected no command of the operation"),
-        ("{a: {command: [x]}}\njobs: 2", "tasks: stands beside jobs; expected no jobs of the operation"),
+        (
+            "{a: {command: [x]}, b c: {command: [x]}}",
+            "tasks.b c.name: b c cannot be used; expected at most 64 letters, digits",
+        ),
+        ("{a: {command: [x], cpu: 0}}", "tasks.a.resources: a job needs an amount of at least one"),
+        (
+            "{a: {command: [x]}}\ncommand: [y]",
+            "tasks: cannot be combined with `command`: each task has its own command",
+        ),
+        ("{a: {command: [x]}}\njobs: 2", "tasks: cannot be combined with `jobs`: each task has its own jobs"),
     ],
 )
 def test_tasks_that_cannot_be_used_are_refused_with_line_key_value_and_what_is_accepted(
@@ -154,7 +160,7 @@ def test_options_override_the_file_and_variables_are_added_to_it(tmp_path: Path)
 
 def test_nobody_gets_the_file_of_an_operation_whose_command_is_withheld() -> None:
     view = msgspec.structs.replace(a_view(), is_withheld=True)
-    with pytest.raises(BadInput, match="an operation of yours"):
+    with pytest.raises(BadInput, match="belongs to another user"):
         print_file(Screen(), view)
 
 

@@ -129,7 +129,7 @@ def test_what_only_other_pools_have_is_null_and_the_table_says_which() -> None:
         ("acumulated_resource_volume", "did you mean accumulated_resource_volume"),
         ("accumulated_resource_volume/cpus", "did you mean cpu?"),
         ("fair_share/totl", "did you mean total?"),
-        ("weight/cpu", "weight alone: nothing can follow this field"),
+        ("weight/cpu", "weight alone, because this field has no parts"),
         ("", "one of name, parent"),
         ("share", "did you mean"),
     ],

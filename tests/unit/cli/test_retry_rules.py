@@ -30,7 +30,7 @@ def test_a_rule_that_cannot_be_read_is_refused_with_its_option_and_the_word(opti
 
 def test_options_of_run_become_rules_of_the_spec() -> None:
     rule = spec_of_options(["true"], None, JobOptions(retry_on="75", suspend_on_failure=True))
-    with pytest.raises(BadInput, match="only one of") as raised:
+    with pytest.raises(BadInput, match="cannot be combined") as raised:
         spec_of_options(["true"], None, JobOptions(retry_on="75", no_retry_on="1"))
 
     assert (rule.retry_on, rule.no_retry_on, rule.suspend_on_failure) == ("75", "", True)

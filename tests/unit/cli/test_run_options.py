@@ -125,10 +125,10 @@ def test_programs_may_give_numbers_lists_and_signals_where_a_command_line_has_wo
         ({"lines": []}, "lines", "a list of texts, at least one"),
         ({"after": "first"}, "after", "a list of texts"),
         ({"pool_tree": "gpu"}, "pool_tree", "a list of texts"),
-        ({"cpu": 0}, "cpu", "cores, memory or GPUs for each job"),
+        ({"cpu": 0}, "cpu", "a job needs cores, memory or GPUs"),
         ({"preemption_mode": "rude"}, "preemption_mode", "one of normal, graceful"),
-        ({"tasks": [task("one", ["true"])]}, "argv", "no command besides tasks"),
-        ({"keep_going": True, "gang": True}, "keep_going", "an operation that is no gang"),
+        ({"tasks": [task("one", ["true"])]}, "argv", "a command and tasks cannot be combined"),
+        ({"keep_going": True, "gang": True}, "keep_going", "a gang cannot run without one of its jobs"),
     ],
 )
 def test_options_that_mean_nothing_are_refused_with_their_keyword(

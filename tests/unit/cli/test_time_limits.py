@@ -134,7 +134,7 @@ def test_a_time_limit_needs_a_unit_and_is_not_0(text: str, expected: str) -> Non
 
 def test_only_the_limit_of_the_whole_operation_can_be_set_later() -> None:
     assert parse_settings(["operation_time_limit=12h"]) == {"operation_time_limit": "12h"}
-    with pytest.raises(BadInput, match="fixed at the start"):
+    with pytest.raises(BadInput, match="jobs keep the time limit"):
         parse_settings(["time_limit=12h"])
 
 

@@ -165,7 +165,7 @@ def test_nodes_that_name_no_tree_go_to_the_trees_in_turn() -> None:
 @pytest.mark.parametrize(
     ("nodes", "words"),
     [
-        (["a"], "--tree: 'two' cannot be used; expected a node for each tree"),
+        (["a"], "--tree: tree two has no node"),
         (["a", "b:tree=three"], "--node b: tree: 'three' cannot be used; expected a tree that is served: one, two"),
     ],
 )

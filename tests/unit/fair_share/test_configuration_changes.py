@@ -90,17 +90,17 @@ def test_there_are_thirty_levels_and_no_more() -> None:
     tree = after(a_tree(), *chain)
 
     assert "at most 30 levels" in told(tree, create("deeper", "p30"))
-    assert "deepest on level 31" in told(tree, create("top"), create("deepest", "p30"))
-    assert "p30 on level 31" in told(tree, create("above"), move("p1", "above"))
+    assert "pool deepest is on level 31" in told(tree, create("top"), create("deepest", "p30"))
+    assert "p30 is on level 31" in told(tree, create("above"), move("p1", "above"))
 
 
 def test_a_subtree_has_as_many_pools_as_are_allowed_and_no_more() -> None:
     bounds = TreeBounds(largest_subtree=3)
     tree = a_tree(a={}, aa={"parent": "a"}, b={}, bb={"parent": "b"})
 
-    assert "at most 3 pools" in told(tree, move("b", "aa"), bounds=bounds)
+    assert "at most 3 are allowed" in told(tree, move("b", "aa"), bounds=bounds)
     assert after(tree, move("bb", "a"), bounds=bounds).children[PoolName("a")] == ["aa", "bb"]
-    assert "4 pools in the subtree of /a" in told(tree, create("x", "aa"), create("y", "aa"), bounds=bounds)
+    assert "the subtree of /a has 4 pools" in told(tree, create("x", "aa"), create("y", "aa"), bounds=bounds)
 
 
 def test_children_are_guaranteed_no_more_than_their_parent() -> None:
@@ -108,14 +108,13 @@ def test_children_are_guaranteed_no_more_than_their_parent() -> None:
 
     assert "a2" in after(tree, create("a2", "a", strong_guarantee_resources={"cpu": 4})).pools
     assert drafted(tree, create("a2", "a", strong_guarantee_resources={"cpu": "4.01"})).problems == [
-        BadRequest(
-            place="strong_guarantee_resources.cpu",
-            value="10.01 in sum over the children of /a",
-            expected="at most the 10 of a itself",
+        BadRequest.because(
+            "strong_guarantee_resources.cpu",
+            "the children of /a have 10.01 together, more than the 10 of a itself",
             rule="guarantee_sum",
         )
     ]
-    assert "at most the 5 of a itself" in told(tree, set_("a", {f"{CPU}/cpu": 5}))
+    assert "more than the 5 of a itself" in told(tree, set_("a", {f"{CPU}/cpu": 5}))
 
 
 def test_a_child_has_no_figure_of_a_resource_that_its_parent_lacks_not_even_zero() -> None:
@@ -124,19 +123,19 @@ def test_a_child_has_no_figure_of_a_resource_that_its_parent_lacks_not_even_zero
     for amount in ("1G", 0):
         words = told(tree, create("a1", "a", strong_guarantee_resources={"cpu": 1, "memory": amount}))
         assert "strong_guarantee_resources.memory" in words
-        assert "/a has none of memory" in words
-    assert "/a has none of cpu" in told(
+        assert "/a has no guarantee of memory" in words
+    assert "/a has no guarantee of cpu" in told(
         after(tree, create("a1", "a", strong_guarantee_resources={"cpu": 1})), set_("a", {CPU: None})
     )
 
 
 def test_the_main_resource_comes_with_every_strong_guarantee() -> None:
-    assert "cpu as well, the tree's main resource" in told(
+    assert "but none of cpu, the tree's main resource" in told(
         a_tree(), create("a", strong_guarantee_resources={"memory": 1})
     )
     assert "a" in after(a_tree(), create("a", strong_guarantee_resources={"memory": 1, "cpu": 0})).pools
     tree = a_tree(a={CPU: {"cpu": 1}}, b={CPU: {"cpu": 1, "memory": 5}})
-    assert "cpu 1 on /a" in told(tree, set_options(main_resource="memory"))
+    assert "/a has a guarantee of cpu 1" in told(tree, set_options(main_resource="memory"))
 
 
 def test_top_pools_may_be_promised_more_than_there_is_and_it_is_said_with_both_figures() -> None:
@@ -156,8 +155,8 @@ def test_flows_and_bursts_of_children_fit_their_parents_too() -> None:
 
     assert "a1" in after(tree, create("a1", "a", integral_guarantees={**budget, "guarantee_type": "burst"})).pools
     words = told(tree, create("a1", "a", integral_guarantees=too_much))
-    assert "integral_guarantees.burst_guarantee_resources.cpu: 3 in sum over the children of /a" in words
-    assert "at most the 2 of a itself" in words
+    assert "integral_guarantees.burst_guarantee_resources.cpu: the children of /a have 3 together" in words
+    assert "more than the 2 of a itself" in words
 
 
 def test_below_an_integral_pool_nobody_has_a_flow() -> None:
@@ -165,8 +164,8 @@ def test_below_an_integral_pool_nobody_has_a_flow() -> None:
     tree = a_tree(a={"integral_guarantees": {"guarantee_type": "burst", **figures}})
 
     words = told(tree, create("a1", "a", integral_guarantees={"resource_flow": {"cpu": "0.5"}}))
-    assert "flow cpu 0.5 on /a/a1" in words
-    assert "no integral guarantee below /a, which is burst" in words
+    assert "/a/a1 has an integral guarantee (flow cpu 0.5)" in words
+    assert "below /a, whose guarantee_type is burst" in words
     assert "a1" in after(tree, create("a1", "a", integral_guarantees={"guarantee_type": "relaxed"})).pools
 
 
@@ -176,14 +175,16 @@ def test_a_pool_above_flows_does_not_become_integral() -> None:
 
     for name in ("a", "b"):
         words = told(tree, set_(name, {"integral_guarantees/guarantee_type": "relaxed"}))
-        assert "flow cpu 1 on /a/b" in words
-        assert f"no integral guarantee below {tree.path(PoolName(name))}, which is relaxed" in words
+        assert "has an integral guarantee (flow cpu 1) below" in words
+        assert f"below {tree.path(PoolName(name))}, whose guarantee_type is relaxed" in words
 
 
 def test_a_relaxed_pool_has_no_burst() -> None:
     relaxed = {"guarantee_type": "relaxed", "burst_guarantee_resources": {"cpu": 3}}
 
-    assert "cpu 3 on /a, whose guarantee_type is relaxed" in told(a_tree(), create("a", integral_guarantees=relaxed))
+    assert "/a has a burst guarantee (cpu 3), but its guarantee_type is relaxed" in told(
+        a_tree(), create("a", integral_guarantees=relaxed)
+    )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ def test_a_relaxed_pool_has_no_burst() -> None:
         ({"resource_flow": {"cpu": 1}}, "has no burst_guarantee_resources: it gets nothing from its savings"),
         (
             {"resource_flow": {"cpu": 3}, "burst_guarantee_resources": {"cpu": 2}},
-            "it may draw 2 of cpu at once, although 3 flow in; so it gets 2 from its savings",
+            "has a burst guarantee of 2 cpu, less than its flow of 3",
         ),
         ({"resource_flow": {"cpu": 2}, "burst_guarantee_resources": {"cpu": 2}}, ""),
     ],
@@ -275,18 +276,21 @@ def test_a_pool_does_not_move_into_itself(parent: str) -> None:
 def test_the_rules_hold_where_a_pool_goes_to_and_where_it_comes_from() -> None:
     tree = a_tree(n={}, f={"mode": "fifo"}, g={CPU: {"cpu": 1}})
 
-    assert "/n has none of cpu" in told(tree, move("g", "n"))
-    assert "fifo on /f, the parent of g" in told(tree, move("g", "f"))
+    assert "/n has no guarantee of cpu" in told(tree, move("g", "n"))
+    assert "/f is a fifo pool, but has the child pools g" in told(tree, move("g", "f"))
 
 
 @pytest.mark.parametrize(
     ("attributes", "words"),
     [
-        ({"mode": "fifo"}, "fifo on /p, the parent of c"),
-        ({"max_operation_count": 5, "max_running_operation_count": 6}, "6 on /p cannot be used; expected at most its"),
-        ({"metering_tags": {"k": "v"}}, "abc to be set as well"),
-        ({"config_preset": "a", "config_presets": ["b"]}, "either config_preset or config_presets"),
-        ({"config_preset": "gone"}, "gone (preset of /p)"),
+        ({"mode": "fifo"}, "/p is a fifo pool, but has the child pools c"),
+        (
+            {"max_operation_count": 5, "max_running_operation_count": 6},
+            "/p has 6, more than its max_operation_count of 5",
+        ),
+        ({"metering_tags": {"k": "v"}}, "has metering_tags without abc"),
+        ({"config_preset": "a", "config_presets": ["b"]}, "has both config_preset and config_presets"),
+        ({"config_preset": "gone"}, "config_presets of /p: there is no preset gone"),
     ],
 )
 def test_attributes_that_do_not_go_together_are_refused(attributes: dict[str, Any], words: str) -> None:
@@ -296,8 +300,8 @@ def test_attributes_that_do_not_go_together_are_refused(attributes: dict[str, An
 def test_a_fifo_pool_is_no_hub_and_no_pool_becomes_one_with_guests_in_it() -> None:
     hub = {"create_ephemeral_subpools": True}
 
-    assert "which is a fifo pool" in told(a_tree(h=hub), set_("h", mode="fifo"))
-    assert "which is a fifo pool" in told(a_tree(f={"mode": "fifo"}), set_("f", hub))
+    assert "is a fifo pool, in which no pools can be made" in told(a_tree(h=hub), set_("h", mode="fifo"))
+    assert "is a fifo pool, in which no pools can be made" in told(a_tree(f={"mode": "fifo"}), set_("f", hub))
     both = {"mode": "fifo", "create_ephemeral_subpools": False}
     assert "the parent of ephemeral h$ann" in told(a_tree(h=hub), set_("h", both), in_use={"h$ann": 1})
     assert after(a_tree(h=hub), set_("h", both)).mode(PoolName("h")) == "fifo"
@@ -306,18 +310,24 @@ def test_a_fifo_pool_is_no_hub_and_no_pool_becomes_one_with_guests_in_it() -> No
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"aggressive_preemption_satisfaction_threshold": 1.1}, "1.1 cannot be used; expected at most the 1 of"),
-        ({"preemption_satisfaction_threshold": 0.4}, "0.5 cannot be used; expected at most the 0.4 of"),
-        ({"fair_share_aggressive_starvation_timeout": "29s"}, "at least the 30000 ms of fair_share_starvation"),
-        ({"fair_share_starvation_timeout": "121s"}, "120000 ms cannot be used; expected at least the 121000 ms"),
+        (
+            {"aggressive_preemption_satisfaction_threshold": 1.1},
+            "1.1 is more than preemption_satisfaction_threshold, 1",
+        ),
+        ({"preemption_satisfaction_threshold": 0.4}, "0.5 is more than preemption_satisfaction_threshold, 0.4"),
+        (
+            {"fair_share_aggressive_starvation_timeout": "29s"},
+            "29000 ms is less than fair_share_starvation_timeout, 30000 ms",
+        ),
+        ({"fair_share_starvation_timeout": "121s"}, "120000 ms is less than fair_share_starvation_timeout, 121000 ms"),
         ({"fair_share_starvation_tolerance": 1.01}, "a number from 0 to 1"),
-        ({"job_interrupt_timeout": 1, "allocation_preemption_timeout": 1}, "one name of the option"),
+        ({"job_interrupt_timeout": 1, "allocation_preemption_timeout": 1}, "are names of the same option"),
         ({"max_ephemeral_pools_per_user": 0}, "1 or more"),
         ({"weight": 1}, "weight is an attribute of pools"),
         ({"enable_infinite_resource_limits_overcommit": True}, "use_precommit_for_preemption"),
         (
             {"min_job_resource_limits": {"cpu": 2}, "max_job_resource_limits": {"cpu": 1}},
-            "at most the 1 of max_job_resource_limits",
+            "is more than max_job_resource_limits, 1",
         ),
     ],
 )
@@ -416,8 +426,8 @@ def test_giving_everything_leaves_an_explicit_zero() -> None:
         ),
         (transfer("a", "b", max_operation_count=1), "at most what /a has; none is set"),
         (transfer("a", "b", max_operation_count=-1), "a whole number, 0 or more"),
-        (transfer("a", "a", max_operation_count=1), "another pool than the source"),
-        (transfer("a", "b"), "at least one amount to transfer"),
+        (transfer("a", "a", max_operation_count=1), "a pool other than the source"),
+        (transfer("a", "b"), "Name at least one amount to transfer"),
         (transfer("a", "c", strong_guarantee_resources={"cpu": 1}), "there is no pool 'c'"),
         (transfer("a", "b", guarantee={"cpu": 1}), "delta.guarantee"),
         (transfer(ROOT_POOL, "b", max_operation_count=2**60), "whole number"),
@@ -498,11 +508,14 @@ def test_settings_in_tests_are_what_people_write() -> None:
             b'{"pools":[{"name":"a","parent":"<Root>","settings":{"max_operation_count":-1}}]',
             "a whole number, 0 or more",
         ),
-        (b'{"pools":[{"name":"a","parent":"<Root>","settings":{"config_preset":"gone"}}]', "gone (preset of /a)"),
+        (
+            b'{"pools":[{"name":"a","parent":"<Root>","settings":{"config_preset":"gone"}}]',
+            "config_presets of /a: there is no preset gone",
+        ),
         (b'{"pools":[],"options":{"fair_share_starvation_tolerance":2}', "options.fair_share_starvation_tolerance"),
         (
             b'{"pools":[],"options":{"preemption_satisfaction_threshold":0.1}',
-            "0.5 cannot be used; expected at most the 0.1",
+            "0.5 is more than preemption_satisfaction_threshold, 0.1",
         ),
     ],
 )

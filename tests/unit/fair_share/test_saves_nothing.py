@@ -37,8 +37,10 @@ def test_a_pool_is_warned_exactly_where_it_saves_nothing(flow: int, saves: bool)
 def test_the_warning_names_the_resource_and_the_flow_that_would_do() -> None:
     (words,) = warnings(IntegralType.BURST, 1_000)
 
-    assert words.startswith("pool a saves nothing: its flow is 0.1 of the cluster, which for 4 gpu rounds to zero")
-    assert words.endswith("it would save with a flow of at least 0.125 of the cluster")
+    assert words.startswith(
+        "pool a saves nothing. Its flow is 0.1 of the cluster, which rounds to zero for the cluster's 4 gpu"
+    )
+    assert words.endswith("Set a flow of at least 0.125 of the cluster")
 
 
 def test_nobody_is_warned_without_savings_without_a_flow_or_without_a_cluster() -> None:

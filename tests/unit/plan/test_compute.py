@@ -135,7 +135,7 @@ def test_what_a_running_service_would_refuse_is_computed_with_a_warning() -> Non
     )
 
     assert len(plan.warnings) == 1
-    assert "2 in sum over the children of /a" in plan.warnings[0]
+    assert "the children of /a have 2 together" in plan.warnings[0]
     assert plan.warnings[0].startswith("Headrace would refuse this: ")
 
 

@@ -145,16 +145,16 @@ operations:
             TOTAL + "pools: {a: {integral_guarantees: {guarantee_type: relaxed, burst_guarantee_resources: {cpu: 1}}}}",
             [
                 "f:2: pools.a.integral_guarantees.burst_guarantee_resources: "
-                "cpu 1 on /a, whose guarantee_type is relaxed cannot be used; "
-                "expected no burst guarantee, or guarantee_type burst"
+                "/a has a burst guarantee (cpu 1), but its guarantee_type is relaxed. "
+                "Remove the burst guarantee, or set guarantee_type to burst"
             ],
         ),
         (
             TOTAL + "pools:\n  a:\n    integral_guarantees: {guarantee_type: relaxed, resource_flow: {cpu: 9}}\n"
             "    pools:\n      b: {integral_guarantees: {guarantee_type: burst, resource_flow: {cpu: 5}}}",
             [
-                "f:6: pools.a.pools.b.integral_guarantees: flow cpu 5 on /a/b cannot be used; "
-                "expected no integral guarantee below /a, which is relaxed itself"
+                "f:6: pools.a.pools.b.integral_guarantees: /a/b has an integral guarantee (flow cpu 5) below /a, whose "
+                "guarantee_type is relaxed. Only one of them may have an integral guarantee"
             ],
         ),
         (

@@ -138,7 +138,9 @@ def test_two_spellings_of_one_option_are_refused_together_and_one_after_the_othe
     once = changed({"fair_share_starvation_timeout": 5000})
     again = changed({"fair_share_preemption_timeout": 5000})
 
-    assert "one name of the option" in refused({"fair_share_starvation_timeout": 1, "fair_share_preemption_timeout": 2})
+    assert "are names of the same option" in refused(
+        {"fair_share_starvation_timeout": 1, "fair_share_preemption_timeout": 2}
+    )
     assert "fair_share_starvation_timeout" in refused({"fair_share_preemption_timeout": 1}, once)
     assert "fair_share_preemption_timeout" in refused({"fair_share_starvation_timeout": 1}, again)
     assert changed({"fair_share_preemption_timeout": 9}, again).fair_share_starvation_timeout == 9
@@ -149,7 +151,7 @@ def test_an_old_name_replaces_what_stands_under_the_new_one() -> None:
     before = changed({"strong_guarantee_resources": {"cpu": 1}})
 
     assert changed({"min_share_resources": {"cpu": 2}}, before) == changed({"strong_guarantee_resources": {"cpu": 2}})
-    assert "one name of the option" in refused(
+    assert "are names of the same option" in refused(
         {"min_share_resources": {"cpu": 2}, "strong_guarantee_resources": {"cpu": 1}}
     )
 
@@ -172,7 +174,7 @@ def test_an_old_name_replaces_what_stands_under_the_new_one() -> None:
         ({"allowed_profiling_tags": [str(tag) for tag in range(201)]}, "at most 200"),
         ({"fair_share_starvation_tolerance": 1.1}, "a number from 0 to 1"),
         ({"fair_share_starvation_timeout": "soon"}, "a length of time with a unit, such as 30s"),
-        ({"weight/cpu": 1}, "the key without a part"),
+        ({"weight/cpu": 1}, "this attribute has no parts"),
     ],
 )
 def test_what_cannot_be_used_is_told_with_what_would_do(changes: dict[str, object], words: str) -> None:

@@ -223,7 +223,7 @@ def test_the_command_line_is_read_in_both_spellings() -> None:
     ("arguments", "words"),
     [
         (["--nonesuch", "1"], "--nonesuch"),
-        (["--state"], "a value"),
+        (["--state"], "the value is missing"),
         ([], "state"),
         (["--state", "relative"], "an absolute path"),
         (["--state", "/s", "--log-cap-bytes", "-1"], "log_cap_bytes"),

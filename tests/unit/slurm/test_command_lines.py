@@ -56,7 +56,7 @@ def test_options_of_lists_stand_anywhere_and_are_joined() -> None:
         (["--gress=gpu"], "did you mean --gres?"),
         (["--zzz"], "an option of Slurm's command"),
         (["-0"], "an option of Slurm's command"),
-        (["--time"], "--time: '' cannot be used; expected a value"),
+        (["--time"], "--time: the value is missing"),
         (["--parsable=1"], "expected no value"),
     ],
 )
@@ -103,7 +103,7 @@ def test_the_command_line_goes_before_variables_and_variables_before_the_script(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (b"#!/bin/sh\n#SBATCH --mem\n", "line 2 of job.sh: --mem: '' cannot be used"),
+        (b"#!/bin/sh\n#SBATCH --mem\n", "line 2 of job.sh: --mem: the value is missing"),
         (b"#!/bin/sh\n#SBATCH --x11\n", "line 2 of job.sh: --x11 has no counterpart"),
         (b"#!/bin/sh\n#SBATCH -n 1 job.sh\n", "line 2 of job.sh: 'job.sh' cannot be used; expected options only"),
         (b"#!/bin/sh\n#SBATCH -J 'one\n", "line 2 of job.sh: .* expected quotes in pairs"),

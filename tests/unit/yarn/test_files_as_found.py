@@ -239,8 +239,8 @@ def test_names_of_users_become_those_that_users_have_here() -> None:
     assert {each.line for each in warned if each.code == "W15"} == {4}
     words = [each.words for each in warned if each.code == "W15"]
     assert any("grind_batch is grind-batch, an.na is an-na, Ops is ops" in each for each in words)
-    assert any(each.endswith("users here: dropped: ___") for each in words)
-    assert any(each.endswith("groups here: dropped: -a") for each in words)
+    assert any(each.endswith("names of users here: ___") for each in words)
+    assert any(each.endswith("names of groups here: -a") for each in words)
 
 
 @pytest.mark.parametrize("name", ["grind_batch", "an.na", "Ops", "-x", ""])

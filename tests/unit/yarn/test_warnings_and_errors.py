@@ -176,7 +176,7 @@ REFUSED = {
     "behind the end": (
         inside("<queuePlacementPolicy><rule name='reject'/>\n<rule name='default'/></queuePlacementPolicy>"),
         3,
-        "further up",
+        "a higher position",
     ),
     "no end": (inside("<queuePlacementPolicy><rule name='specified'/></queuePlacementPolicy>"), 2, "as the last rule"),
     "a rule inside": (

@@ -236,7 +236,7 @@ class Sessions:
             return NotFound("terminal of job", name)
         newest = max(found, key=lambda each: each.run.job.attempt)
         if newest.id:
-            return WrongState("terminal of job", name, "used by another session", "a terminal that nobody uses")
+            return WrongState("terminal of job", name, "used by another session", "a terminal that no session uses")
         return newest
 
     def _start(self, order: Turn, command: SessionCommand, now: Moment) -> Session | Refusal:

@@ -62,7 +62,9 @@ async def warn_of_what_never_runs(
     for cause in _for_ever(fit):
         screen.say(f"warning: {cause.words}; {cause.cure}", style="yellow")
     if spec.is_gang and (fit is None or not _is_known(fit)):
-        screen.say(f"it is not known yet whether all its jobs fit at once: headrace op explain {answer.operation}")
+        screen.say(
+            f"it is not known yet whether all jobs of the operation fit at once. To see it: headrace op explain {answer.operation}"
+        )
 
 
 def _for_ever(fit: OperationFit | None) -> list[Cause]:

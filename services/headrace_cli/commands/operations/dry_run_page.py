@@ -50,7 +50,7 @@ def show_planned_start(
         size, count = format_amount("memory", spec.files.size_bytes), spec.files.file_count
         screen.say(f"{'1 file' if count == 1 else f'{count} files'} would be sent, {size} packed")
     if told.upstream_failure:
-        screen.say(f"it would fail at once: {told.upstream_failure}", style="red")
+        screen.say(f"the operation would fail at once: {told.upstream_failure}", style="red")
     for place in told.places:
         here = in_trees[place.tree]
         title = [Text(f"in tree {place.tree}", style="bold")] if len(told.places) > 1 else []

@@ -68,7 +68,7 @@ def events(
         Only events of this operation, by its id or the beginning of the id.
     """
     if not (follow or since):
-        raise BadInput("events", "", "--since, such as --since 8h, or --follow, or both")
+        raise BadInput.because("events", "no period is given. Use --since, such as --since 8h, or --follow, or both")
     since_ms = parse_timestamp_ms(since, place="--since", now_ms=SystemClock().wall_ms()) if since else None
 
     async def work(client: Client, screen: Screen) -> None:
@@ -115,7 +115,7 @@ class _Events:
 
         def begin() -> None:
             on_following()
-            self._screen.say("following; Ctrl-C ends it")
+            self._screen.say("following events; press Ctrl-C to stop")
 
         def say_connection(is_there: bool) -> None:
             self._screen.say(

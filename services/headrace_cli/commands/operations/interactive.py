@@ -79,10 +79,12 @@ def shell(
         A configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
     """
     if not has_terminal():
-        raise BadInput("stdin", "no terminal", "a terminal; without one: headrace run --follow -- COMMAND")
+        raise BadInput.because(
+            "stdin", "this command needs a terminal. Without a terminal use: headrace run --follow -- COMMAND"
+        )
     names = operation_options or OperationOptions()
     if names.spec is not None:
-        raise BadInput("--spec", str(names.spec), "no file: headrace run starts operations from files")
+        raise BadInput.because("--spec", "this command takes no file. `headrace run` starts operations from files")
     spec = shell_spec(command or _SHELL, pool, job_options or JobOptions(), share_options or ShareOptions(), names)
     packed = pack_up(job_options.upload if job_options is not None else None)
 
@@ -115,7 +117,7 @@ async def _stay(client: Client, screen: Screen, operation: Operation) -> int:
     try:
         node = await _node_of_start(client, screen, operation)
         if node is None:
-            screen.say(f"operation {operation.id} is aborted: its job had not started")
+            screen.say(f"operation {operation.id} is aborted, because its job had not started")
             return Exit.INTERRUPTED
         async with client.sessions.terminal(operation.id, node, size=window()) as session:
             with raw_terminal():
@@ -238,7 +240,10 @@ def exec_(
     """
     index = at_least("job", job, 0)
     if not command:
-        raise BadInput("command", "", "a program and its arguments after `--`, such as: headrace op exec ID 0 -- bash")
+        raise BadInput.because(
+            "command",
+            "no command is given. Write a program and its arguments after `--`, such as: headrace op exec ID 0 -- bash",
+        )
     is_terminal = has_terminal() if terminal is None else terminal
 
     async def work(client: Client, screen: Screen) -> int:

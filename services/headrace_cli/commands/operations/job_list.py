@@ -35,7 +35,7 @@ class JobWishes(NamedTuple):
         given = {"--failed": failed, "--job": job is not None, "--limit": limit is not None}
         without = [option for option, is_given in given.items() if is_given and not jobs]
         if without:
-            raise BadInput("op get", without[0], "--jobs as well, which this option narrows down")
+            raise BadInput.because("op get", f"{without[0]} needs --jobs, because it chooses among the listed jobs")
         if not jobs:
             return None
         most = LARGEST_JOB_COUNT if limit is None else at_least("--limit", limit, 1)
@@ -43,7 +43,7 @@ class JobWishes(NamedTuple):
         if job is None:
             return JobWishes(0, most, results)
         if failed:
-            raise BadInput("--job", job, "--job or --failed, not both")
+            raise BadInput.because("--job", "--job and --failed cannot be combined")
         return JobWishes(at_least("--job", job, 0), 1, results, is_one=True)
 
 

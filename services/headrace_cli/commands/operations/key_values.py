@@ -21,15 +21,15 @@ def parse_settings(words: Sequence[str]) -> dict[str, str]:
         if not equals or not value:
             raise BadInput("settings", word, _ACCEPTED)
         if key == "time_limit":
-            fixed = "operation_time_limit: the time limit of jobs is fixed at the start, because running jobs were started with it"
-            raise BadInput("settings", word, fixed)
+            fault = "jobs keep the time limit with which they were started. Use operation_time_limit to limit the whole operation"
+            raise BadInput.because(f"settings: {key}", fault)
         if key not in KEYS:
             raise BadInput("settings", key, hint(key, KEYS))
         if key in given:
-            raise BadInput("settings", word, f"{key} only once")
+            raise BadInput.because("settings", f"{key} is given twice")
         given[key] = value
     if not given:
-        raise BadInput("settings", "", _ACCEPTED)
+        raise BadInput.because("settings", f"no setting is given. Use {_ACCEPTED}")
     return given
 
 

@@ -132,7 +132,11 @@ def _refuse_state_of_operations(common: Common | None) -> None:
     """Raise `BadInput` if `--state` names a state of operations, as in other systems, instead of a folder."""
     folder = str(common.state) if common is not None and common.state is not None else ""
     if folder.lower() in {*OperationState, "waiting"}:
-        raise BadInput("--state", folder, f"the folder of `headrace up`, as in all commands; try --in-state {folder}")
+        raise BadInput(
+            "--state",
+            folder,
+            f"the folder of `headrace up`. To list operations by their state, use --in-state {folder}",
+        )
 
 
 def _order(text: str) -> OperationOrder:
@@ -221,7 +225,9 @@ def print_file(screen: Screen, view: OperationView) -> None:
     from headrace_cli.commands.operations.operation_file import as_file
 
     if view.is_withheld:
-        raise BadInput("op get --spec", view.operation, "an operation of yours: nobody else sees its command")
+        raise BadInput.because(
+            "op get --spec", f"operation {view.operation} belongs to another user. Only its owner can see its command"
+        )
     file = as_file(view.spec)
     if screen.json:
         screen.show(file, operation_table([], 0))
@@ -367,7 +373,9 @@ def logs(
 def _log_wishes(attempt: int | None, *, stdout: bool, stderr: bool) -> LogWishes:
     """Return the arguments of `Client.logs` that select an attempt and its streams. Raises `BadInput` if the options cannot be combined."""
     if stdout and stderr:
-        raise BadInput("op logs", "--stdout --stderr", "one of them, or neither for both streams")
+        raise BadInput.because(
+            "op logs", "--stdout and --stderr cannot be combined. Without either, both streams are shown"
+        )
     wishes: LogWishes = {"stderr": stderr, "both": not stdout and not stderr}
     if attempt is not None:
         wishes["attempt"] = at_least("--attempt", attempt, 1)

@@ -96,9 +96,7 @@ class OperationFile:
             ] + given
         for key, argument in known.items() if task_entries.KEY in self._root else ():
             if key in _OF_ONE_KIND and argument.tokens:
-                self.problems.say(
-                    task_entries.KEY, f"stands beside {key}", f"no {key} of the operation: each task has its own"
-                )
+                self.problems.say(task_entries.KEY, f"cannot be combined with `{key}`: each task has its own {key}", "")
         self.problems.refuse()
 
     def tasks(self) -> list[Task]:
@@ -153,7 +151,7 @@ class OperationFile:
             key = field if field.partition(".")[0] == task_entries.KEY in self._root else key
             if not key:
                 raise
-            self.problems.add(BadInput(key, error.value, error.expected))
+            self.problems.add(error.at(key))
             raise self.problems.unusable() from None
 
     def _named_task(self, field: str) -> str:

@@ -46,5 +46,7 @@ def only_one(text: str, ids: Sequence[str]) -> str | None:
     """Return the id that is the text or begins with it, or None if there is none. Raises `BadInput` if several begin with it."""
     found = [each for each in ids if each.startswith(text)]
     if len(found) > 1 and text not in found:
-        raise BadInput("operation id", text, f"more characters of the id: {', '.join(found[:3])} begin with these")
+        raise BadInput(
+            "operation id", text, f"more characters of the id, because {', '.join(found[:3])} begin with these"
+        )
     return (text if text in found else found[0]) if found else None

@@ -52,7 +52,10 @@ def rerun(
     async def work(client: Client, screen: Screen) -> int | None:
         view = await client.get(await whole_id(client, operation))
         if view.is_withheld:
-            raise BadInput("op rerun", view.operation, "an operation of yours: nobody else sees its command")
+            raise BadInput.because(
+                "op rerun",
+                f"operation {view.operation} belongs to another user. Only its owner can see its command and run it again",
+            )
         spec = await _left(client, view) if failed else view.spec
         # The new operation waits for no other operation: those that the first run waited for have ended.
         spec = msgspec.structs.replace(
@@ -76,12 +79,16 @@ def rerun(
 async def _left(client: Client, view: OperationView) -> OperationSpec:
     """Return the spec with only the jobs that are not completed. Raises `BadInput` if there are none."""
     if view.state not in FINAL_STATES:
-        raise BadInput("--failed", view.operation, f"an operation that is over; it is {view.state}")
+        raise BadInput.because(
+            "--failed", f"operation {view.operation} is {view.state}; --failed needs an operation that has ended"
+        )
     spec = view.spec
     known = parse_indexes(spec.indexes) if spec.indexes else JobIndexes([range(spec.job_count)])
     numbers = [row.slot.index async for row in client.jobs(view.operation) if row.result in (None, *_NOT_DONE)]
     if not numbers:
-        raise BadInput("--failed", view.operation, "an operation with a job that is not completed")
+        raise BadInput.because(
+            "--failed", f"operation {view.operation} has no job to repeat: all its jobs are completed"
+        )
     indexes = indexes_text(map(known.of_job, numbers))
     if spec.tasks:
         return msgspec.structs.replace(with_tasks(spec, _tasks_of(spec.tasks, numbers)), indexes=indexes)

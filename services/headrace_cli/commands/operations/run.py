@@ -356,16 +356,14 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 def _check_command(command: Sequence[str]) -> None:
     """Refuse an empty command and a variable in place of the program. Raises `BadInput`."""
     if not command:
-        raise BadInput(
+        raise BadInput.because(
             "command",
-            "",
-            "a program and its arguments after `--`, or `command` in the file of --spec, such as: headrace run -- python3 work.py",
+            "no command is given. Write a program and its arguments after `--`, such as: headrace run -- python3 work.py; "
+            "or set `command` in the file of --spec",
         )
     if _ASSIGNMENT.match(command[0]):
         raise BadInput(
-            "command",
-            command[0],
-            f"a program; for a variable of the jobs, --env {shlex.quote(command[0])}, once for each",
+            "command", command[0], f"a program. To set a variable for the jobs, use --env {shlex.quote(command[0])}"
         )
 
 
@@ -375,12 +373,12 @@ def read_lines(file: Path) -> list[str]:
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        raise BadInput("--each-line", file, f"text in UTF-8; byte {error.start} is not") from None
+        raise BadInput("--each-line", file, f"text in UTF-8; the byte at offset {error.start} is not valid") from None
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     if not lines[-1]:
         lines.pop()
     if not lines:
-        raise BadInput("--each-line", file, "a file with at least one line")
+        raise BadInput.because("--each-line", f"{file} has no lines. Each line becomes one job")
     return lines
 
 
@@ -402,7 +400,7 @@ def _tell_start(screen: Screen, operation: Operation, title: str, *, named: bool
         screen.say(f"{following_words(answer.awaiting_jobs)}: headrace op explain {operation.id}")
     for each in answer.waiting:
         place = f"{each.running} of {each.limit} operations run in {pool_words(each.blocked_by)}"
-        screen.say(f"pending: {place}; the operation is number {each.place} of {each.waiting} that wait")
+        screen.say(f"pending: {place}; the operation is number {each.place} of {each.waiting} pending operations")
     if answer.rule and (named or answer.rule != RuleName.USER):
         screen.say(
             f"the operation runs in pool {answer.pool!r}, by the placement rule `{answer.rule}` of its tree",

@@ -70,4 +70,4 @@ def named_options() -> Iterator[None]:
         option = _OPTIONS.get(keyword, keyword)
         if keyword in RunOptions.__optional_keys__ and keyword not in _OPTIONS:
             option = f"--{keyword.replace('_', '-')}"
-        raise BadInput(option + blank + rest, error.value, error.expected) from None
+        raise error.at(option + blank + rest) from None

@@ -47,7 +47,8 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
     command, found, jobs, environment = _command(given.get("command")), Resources(), 1, dict[str, str]()
     first_index = None
     if not command:
-        problems.say(f"{place}.command", f"{shown(given.get('command'))} cannot be used", "a list: program, arguments")
+        wrong = f"{shown(given['command'])} cannot be used" if "command" in given else "missing"
+        problems.say(f"{place}.command", wrong, "a list: program, arguments")
     try:
         jobs = _jobs(given.get("jobs", 1), f"{place}.jobs")
         found = Resources(*(_amount(resource, given, place) for resource in RESOURCE_NAMES))
@@ -87,7 +88,7 @@ def _environment(value: object, place: str, problems: Problems) -> dict[str, str
         try:
             return parse_environment([text or "" for text in value.texts], os.environ)
         except BadInput as error:
-            raise BadInput(place, error.value, error.expected) from None
+            raise error.at(place) from None
     if isinstance(value, Map) and len(value.texts) == len(value):
         return dict(value.texts)
     expected = "a map of texts by name, or a list such as [NAME=VALUE, NAME]"

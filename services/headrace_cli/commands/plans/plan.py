@@ -30,7 +30,7 @@ from headrace_cli.show.screen import Screen
 
 Several = Annotated[list[str] | None, Parameter(negative=())]
 
-#: Exit statuses of the computing process with which it has written an answer.
+#: Exit statuses that mean that the computing process has written an answer.
 _ANSWERED = (0, 2)
 
 
@@ -118,7 +118,9 @@ def plan(
 def _refuse_of_a_file(resource: str | None, total: str | None) -> None:
     if resource or total:
         given = "--resource" if resource else "--total"
-        raise BadInput("plan --live", given, f"no {given}: --live shows all resources of the running tree")
+        raise BadInput.because(
+            "plan --live", f"{given} cannot be combined with --live, which shows all resources of the running tree"
+        )
 
 
 def _is_change(word: str) -> bool:
@@ -129,8 +131,9 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
     changes = supposed_changes(words, supposed.create or [], supposed.remove or [])
     operations, node_changes = supposed_jobs(supposed.jobs or []), supposed.node_changes or []
     if not (changes or operations or node_changes):
-        raise BadInput(
-            "plan --live", "", "a supposed change, such as research.weight=3, --jobs research:200 or --nodes -2"
+        raise BadInput.because(
+            "plan --live",
+            "no supposed change is given. Name at least one, such as research.weight=3, --jobs research:200 or --nodes -2",
         )
 
     async def work(client: Client, screen: Screen) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from headrace.errors import BadInput
+from headrace.errors import BadInput, said_of
 from headrace.ids import ROOT_POOL, PoolName, pool_name
 from headrace.pools import POOL_ATTRIBUTES
 from headrace.resources import Resources, parse_resources
@@ -90,7 +90,9 @@ def _nodes(text: str, there: Sequence[NodeView]) -> SupposedNodes:
     if sign == "-" and digits and not digits.isdigit() and not figures:
         node = next((each for each in there if each.node == digits), None)
         if node is None:
-            raise BadInput("--nodes", text, f"a node that is online, {hint(digits, (each.node for each in there))}")
+            raise BadInput.because(
+                "--nodes", f"no node {digits} is online; {said_of(hint(digits, (each.node for each in there)))}"
+            )
         return SupposedNodes(-1, node.total, node.tags)
     if not _COUNT.match(digits) or int(digits) < 1:
         raise BadInput("--nodes", text, _NODES_EXPECTED)

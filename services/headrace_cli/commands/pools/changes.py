@@ -94,7 +94,7 @@ def create(
     changes, name = _changes(assigned, options), slashed(name)
     if "/" in name:
         if parent != ROOT_POOL:
-            raise BadInput("--parent", parent, f"no --parent: the path {name} already names the parent pool")
+            raise BadInput.because("--parent", f"the path {name} already names the parent pool. Leave out --parent")
         parent, _, name = name.rstrip("/").rpartition("/")
     made = Create(pool_name(name), pool_or_path(parent or ROOT_POOL), msgspec.json.encode(changes))
     return _changed(common, [made], change_options, f"pool {name} made")
@@ -137,8 +137,9 @@ def set_(
     """
     changes = _changes(assigned, options, unset or [])
     if not changes:
-        raise BadInput(
-            "pool set", name, "at least one attribute, such as weight=3; `headrace pool attributes` lists all"
+        raise BadInput.because(
+            f"pool set {name}",
+            "no attribute is given. Name at least one, such as weight=3; `headrace pool attributes` lists them all",
         )
     asked = Set(pool_or_path(name), msgspec.json.encode(changes))
     return _changed(common, [asked], change_options, f"pool {name} changed")
@@ -221,7 +222,7 @@ def move(
         )
         return change(common, lambda client: client.pools.move_to_tree(request), f"pool {name} moved to tree {tree}")
     if not parent and not new_name:
-        raise BadInput("pool move", name, "--parent, --new-name or --tree")
+        raise BadInput.because(f"pool move {name}", "no destination is given. Use --parent, --new-name or --tree")
     asked = Move(pool_or_path(name), pool_or_path(parent) if parent else PoolName(""), _name(new_name))
     return _changed(common, [asked], change_options, f"pool {name} moved")
 
@@ -391,7 +392,7 @@ def _changes(
     changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
     for key, value in (options or PoolOptions()).changes().items():
         if key in changes:
-            raise BadInput("command line", key, f"{key} only once")
+            raise BadInput.because("command line", f"{key} is given twice")
         changes[key] = value
     checked(changes, POOL_ATTRIBUTES)
     return changes

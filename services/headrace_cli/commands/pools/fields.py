@@ -368,7 +368,7 @@ def read(pool: PoolView, key: str) -> object:
         if value is None:
             return None
         if not isinstance(value, dict):
-            raise BadInput("field", key, f"{field.name} alone: nothing can follow this field")
+            raise BadInput("field", key, f"{field.name} alone, because this field has no parts")
         if part not in value:
             raise BadInput("field", key, hint(part, value))
         value = value[part]

@@ -50,10 +50,15 @@ def read_import(path: str, yarn_site: str | None) -> Import:
     data = read(path, problems)
     if not _is_xml(path, data):
         if yarn_site is not None:
-            raise BadInput("--yarn-site", yarn_site, f"a fair-scheduler.xml to import with it; {path} is not one")
+            raise BadInput.because(
+                "--yarn-site",
+                f"{path} is not a fair-scheduler.xml. Only a fair-scheduler.xml can be imported together with {yarn_site}",
+            )
         return _Pools(described(data, path))
     if path == yarn_site == STDIN:
-        raise BadInput("--yarn-site", yarn_site, "another file: standard input can be read only once")
+        raise BadInput.because(
+            "--yarn-site", "standard input can be read only once. Name a file for --yarn-site or for the allocations"
+        )
     warnings = Warnings(path)
     file = read_allocation_file(data, problems, warnings)
     site: YarnSite | None = None

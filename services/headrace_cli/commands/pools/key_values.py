@@ -48,11 +48,11 @@ def assignments(
         if not equals or not key:
             raise BadInput("command line", each, "key=value, such as weight=2; key= resets it to its default")
         if key in changes:
-            raise BadInput("command line", each, f"{key} only once")
+            raise BadInput.because("command line", f"{key} is given twice")
         changes[key] = read_written(text, kind_at(schema, key), above + key) if text else None
     for key in unset:
         if key in changes:
-            raise BadInput("--unset", key, f"{key} either with a value or with --unset")
+            raise BadInput.because("--unset", f"{key} also has a new value. Either set or unset it")
         changes[key] = None
     return changes
 
@@ -65,7 +65,7 @@ def checked(changes: Mapping[str, object], schema: Schema, *, above: str = "") -
     try:
         schema.changed(schema.of(), {key: value for key, value in changes.items() if value is not None})
     except Defects as defects:
-        problems = [BadInput(above + each.place, each.value, each.expected) for each in defects.problems]
+        problems = [each.at(above + each.place) for each in defects.problems]
         raise (problems[0] if len(problems) == 1 else Defects(problems)) from None
 
 

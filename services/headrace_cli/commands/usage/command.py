@@ -90,7 +90,7 @@ def usage(
     first, last = read_days(chosen.since, chosen.until, SystemClock().wall_ms())
     names = chosen.names()
     if csv and common is not None and common.json:
-        raise BadInput("--csv", "--json", "one of them")
+        raise BadInput.because("--csv", "--csv and --json cannot be combined")
 
     async def work(client: Client, screen: Screen) -> None:
         prices = await _prices(client, wanted=cost)

@@ -227,7 +227,7 @@ class NatsBus:
             for serving in tuple(self._servings):
                 await serving.wait_idle()
         if scope.cancelled_caught:
-            logger().warning("request handlers still running after the last request")
+            logger().warning("request handlers did not end in time; the process stops without them")
         try:
             await self._link.barrier()
         except BusError as error:
@@ -265,7 +265,7 @@ class NatsBus:
             try:
                 await self._link.listen(subject, serving.on_message, needed=False)
             except BusError as error:
-                logger().info("no service discovery", error=str(error))
+                logger().info("service discovery is not available", error=str(error))
                 return
 
     def _new_serving(self, subject: str, handler: Handler, **options: Any) -> Serving:

@@ -250,7 +250,7 @@ def _tls_context(access: ServerAccess) -> ssl.SSLContext | None:
     """Return the TLS context that checks servers at `tls://`, or None without TLS. Raises `BadInput`."""
     if not _is_secure(access.urls):
         if access.ca_file or any(_is_secure([url]) for url in access.urls):
-            expected = "tls:// in all addresses, or in none and no ca_file"
+            expected = "tls:// in all addresses, or in no address and no ca_file"
             raise BadInput("servers", ", ".join(access.urls), expected)
         return None
     try:

@@ -399,7 +399,7 @@ class Link:
                     subject, PermissionRefused(f"the server does not allow this process to publish on {subject}")
                 )
                 if self._throttle.due(f"publish {subject.rpartition('.')[0]}"):
-                    logger().error("publishing refused", subject=subject)
+                    logger().error("the server refused to publish a message", subject=subject)
             case PermissionViolation(subject=subject):
                 self._take_refusal(subject)
             case CredentialLost(text):

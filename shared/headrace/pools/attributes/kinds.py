@@ -52,7 +52,9 @@ class Kind:
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> Any:
         """Return the value with the part at `path` set; None removes the part. Raises `BadInput`, `Defects`."""
-        raise BadInput(place, value, f"the key without a part: its value is {self.words}")
+        raise BadInput.because(
+            place, f"this attribute has no parts. Set the whole attribute; its value is {self.words}"
+        )
 
     def converted(self, value: object, place: str, into: Any) -> Any:
         """Return the value converted to a type by msgspec. Raises `BadInput` with the words of this kind."""
@@ -245,4 +247,6 @@ def refuse_too_deep(value: object, place: str) -> None:
         ]
         if not level:
             return
-    raise BadInput(place, "a value that is nested too deep", f"at most {_DEEPEST} levels of maps and lists")
+    raise BadInput.because(
+        place, f"the value is nested too deep; at most {_DEEPEST} levels of maps and lists are allowed"
+    )

@@ -50,7 +50,7 @@ class ResourceAmounts(Kind):
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> PartialResources:
         if len(path) != 1:
-            raise BadInput(place, value, f"one of {', '.join(RESOURCE_NAMES)} and no further part")
+            raise BadInput.because(place, f"the part behind the attribute must be one of {', '.join(RESOURCE_NAMES)}")
         amounts: dict[str, int] = dict((before or PartialResources()).named())
         amounts.pop(path[0], None)
         if value is not None or path[0] not in RESOURCE_NAMES:
@@ -81,7 +81,7 @@ class TextMap(Kind):
 
     def changed(self, before: Any, path: Sequence[str], value: object, place: str) -> dict[str, str]:
         if len(path) != 1:
-            raise BadInput(place, value, f"one key without further parts: the whole value is {self.words}")
+            raise BadInput.because(place, f"only one key may follow the attribute, whose value is {self.words}")
         rest = {key: item for key, item in (before or {}).items() if key != path[0]}
         return rest if value is None else rest | self.read({path[0]: value}, place)
 

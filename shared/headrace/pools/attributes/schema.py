@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from headrace.counted import counted
 from headrace.errors import BadInput, UnknownKey
 from headrace.pools.attributes.kinds import Defects, Kind
 from headrace.pools.attributes.map_kinds import Data
@@ -91,7 +90,6 @@ class Changed(msgspec.Struct, frozen=True):
 #: Number of unknown or unusable keys of one map after which its other keys are not read. Each such key costs a comparison
 #: with the names of all attributes.
 _MOST_WRONG_KEYS: Final = 100
-_EXPECTED_KEYS: Final = f"at most {_MOST_WRONG_KEYS} keys that are unknown or cannot be used; the rest was not read"
 
 
 def split_key(key: str) -> list[str]:
@@ -171,7 +169,8 @@ class Schema:
         if isinstance(changes, Mapping):
             for key, value in changes.items():
                 if work.wrong_keys >= _MOST_WRONG_KEYS:
-                    work.problems.append(BadInput(place or "settings", counted(len(changes), "key"), _EXPECTED_KEYS))
+                    wrong = f"{work.wrong_keys} of {len(changes)} keys are unknown or have unusable values"
+                    work.problems.append(BadInput.because(place or "settings", f"{wrong}; the rest was not read"))
                     break
                 work.set(str(key), value)
         else:
@@ -272,13 +271,13 @@ class _Work:
         name = attribute.name
         said = self._said.get(name, head)
         if said != head:
-            raise BadInput(place, value, f"one name of the option: {said} and {head} are the same option")
+            raise BadInput.because(place, f"{said} and {head} are names of the same option. Use only one of them")
         is_set = self._values[name] != self._schema.default(name)
         stands = self._spelled.get(name, name)
         spelled = name if head in attribute.renamed else head
         if value is not None and is_set and stands != spelled:
-            raise BadInput(
-                place, value, f"{stands}: the same option is set already under this name; use it, or unset it first"
+            raise BadInput.because(
+                place, f"the same option is already set under its name {stands}. Use that name, or unset it first"
             )
 
     def _keep(self, head: str, path: list[str], value: object, place: str) -> None:

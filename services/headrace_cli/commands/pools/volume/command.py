@@ -70,7 +70,7 @@ def volume(
     """
     since_ms, until_ms = stretch_ms(since, until)
     if points is not None and not 1 <= points <= MOST_POINTS:
-        raise BadInput("--points", points, f"1 to {MOST_POINTS}")
+        raise BadInput("--points", points, f"a number from 1 to {MOST_POINTS}")
     file = Path(plot) if plot not in (None, "-") else None
     if file is not None:
         from headrace_cli.commands.pools.volume.chart_file import check_file

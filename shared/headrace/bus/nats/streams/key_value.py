@@ -46,7 +46,7 @@ class NatsKeyValue:
         if not _BUCKET.match(bucket):
             raise BadInput("bucket", bucket, "letters, digits, - and _")
         if not 1 <= history <= _MOST_HISTORY:
-            raise BadInput(f"history of bucket {bucket}", history, f"1 to {_MOST_HISTORY}")
+            raise BadInput(f"history of bucket {bucket}", history, f"a number from 1 to {_MOST_HISTORY}")
         wanted = standard_stream(f"KV_{bucket}", f"$KV.{bucket}.>", replicas=jetstream.replicas)
         wanted.max_msgs_per_subject = history
         found = await jetstream.stream_or_new(wanted, "retention", "max_age", "max_msgs", "allow_direct")
