@@ -161,12 +161,7 @@ class ClusterFolder:
         common: Table = {"nats_url": url, "tree": _TREE, "administrators": options.administrators}
         common = {**common, "replicas": options.replicas} if options.replicas > 1 else common
         for kind in (kind for kind in PartyKind if kind.is_service):
-            folder = self._folder(self._path / kind.value)
-            tree = "*" if kind is PartyKind.ADMISSION else _TREE
-            credential = self._let_in(Party(kind=kind, tree=tree), folder, kind.value)
-            trust = {**self._write_authority(folder, authority), **self._hand_over_keys(kind, folder)}
-            own = {kind.value: {"credential_file": str(credential), **trust}}
-            self._write(folder / SETTINGS_FILE, service_settings(common, own))
+            self._write_service(kind, common, authority)
         handed_out, inside = self._folder(client / "nodes"), self._folder(self._path / "nodes")
         known = [*self._known_or_new(handed_out, nodes), *self._known_or_new(inside, beside)]
         names = [NodeName(folder.name) for folder in known]
@@ -184,6 +179,14 @@ class ClusterFolder:
         self._proofs.finish()
         self._write(self._path / _OPTIONS, msgspec.json.encode(options).decode() + "\n")
         return sorted(names)
+
+    def _write_service(self, kind: PartyKind, common: Table, authority: str) -> None:
+        folder = self._folder(self._path / kind.value)
+        tree = "*" if kind is PartyKind.ADMISSION else _TREE
+        credential = self._let_in(Party(kind=kind, tree=tree), folder, kind.value)
+        trust = {**self._write_authority(folder, authority), **self._hand_over_keys(kind, folder)}
+        own = {kind.value: {"credential_file": str(credential), **trust}}
+        self._write(folder / SETTINGS_FILE, service_settings(common, own))
 
     def _check_names(self, people: Sequence[UserName], holder: str) -> None:
         """Check that no person has the name of the administrator `holder`, or of a consumer. Raises `BadInput`."""

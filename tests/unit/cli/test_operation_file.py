@@ -106,7 +106,7 @@ def test_a_value_that_is_none_of_few_is_refused_with_line_and_key(
         ("tasks: {a: {command: [x]}}\ngang: true", (), "w.yaml:2: gang: True cannot be used; expected no gang"),
         ("tasks: {a: {command: [x]}}", ("--gang",), "--gang: 'True' cannot be used; expected no gang"),
         ("tasks: {a: {command: [x]}}\nfields: {is_gang: true}", (), "w.yaml:2: fields.is_gang: True cannot be used"),
-        ("command: [x]\nmemory_on_oom: x2", (), "expected memory for each job"),
+        ("command: [x]\nmemory_on_oom: x2", (), "Request memory for each job"),
     ],
 )
 def test_what_does_not_go_together_is_named_as_it_was_given(
