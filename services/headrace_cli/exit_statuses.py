@@ -33,7 +33,7 @@ EXIT_HELP = (
 
 
 def end_without_reader() -> NoReturn:
-    """End the process after the reader of its output has exited, as `head` does. That is no failure."""
+    """End the process as done, because the reader of its output, such as `head`, wants no more of it."""
     # Otherwise the interpreter would try to write the rest of the output, and end with exit status 120.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(Exit.DONE)

@@ -21,7 +21,7 @@ from headrace_cli.session import Common, Watching, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 
-#: Services that each tree has for itself. One admission serves all trees.
+#: Roles for which every tree has processes of its own. Admission is missing here, because one admission serves all trees.
 _OF_A_TREE: Final = ("allocator", "fair_share", "integral")
 
 app = App(name="service", help="List the processes of Headrace itself, and their metrics.")

@@ -61,7 +61,7 @@ def list_(*, watching: Watching | None = None, common: Common | None = None) -> 
 
 
 async def _alerts(client: Client, answer: TreeList) -> Sequence[str]:
-    """Return what is wrong between trees and nodes.
+    """Return warnings about nodes that belong to no tree or to several trees, and about a missing default tree.
 
     Empty if the allocator does not answer, because the trees can be shown without it.
     """

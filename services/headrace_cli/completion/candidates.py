@@ -21,7 +21,7 @@ class Mark(enum.StrEnum):
     PART = "p"
     #: No word: the shell completes file names.
     FILES = "f"
-    #: No word: a command line of its own begins after the number of words in `value`.
+    #: No word: the shell completes a separate command line. `value` is the number of words before it.
     COMMAND = "c"
 
 
@@ -45,7 +45,7 @@ class Completion(msgspec.Struct, frozen=True):
 
 
 def candidates(slot: Slot, known: Sequence[Name]) -> list[Completion]:
-    """Return all candidates for the slot, each once, no matter what is typed of the word already.
+    """Return all candidates for the slot, each once. They need not begin with the part of the word that is already typed.
 
     `known` are the names of the kind that the slot asks for, if only a running Headrace knows names of this kind.
     """

@@ -78,7 +78,7 @@ async def _operations(client: Client, *, live: bool) -> list[Name]:
 
 
 async def _parts_of_field(client: Client, slot: Slot) -> list[Name]:
-    """Return the names below a field of the pool that an earlier argument names, on the level of the part that is being typed."""
+    """Return the names that can complete the last part of a field. An earlier argument names the pool that has the field."""
     name = slot.given.get("name", [""])[0]
     pool = next((view for view in (await client.pools.list(name)).pools if view.name == name), None)
     if pool is None:

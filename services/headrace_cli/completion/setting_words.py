@@ -64,7 +64,7 @@ def _separator(key: str) -> str:
 
 
 def _level(schema: Schema, key: str) -> Iterator[tuple[str, Kind, str]]:
-    """Yield the whole keys on the level of the last part of `key`, each with its kind and its description."""
+    """Yield all keys on the level of the last part of `key`, each with its path, its kind and its description."""
     separator = _separator(key)
     above = key.rpartition(separator)[0] if separator else ""
     lead = above + separator

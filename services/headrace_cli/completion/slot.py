@@ -1,4 +1,4 @@
-"""The slot under the cursor: the argument, and its command, to which the word under the cursor belongs. Pure.
+"""The slot under the cursor: the command that is being typed, and its argument to which the word under the cursor belongs. Pure.
 
 The slot is found with the table of commands, so everything that commands take can be completed.
 """
@@ -34,7 +34,7 @@ class Slot:
     options: bool = False
     #: Values that were typed before, by the name of the parameter.
     given: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    #: Number of words after `headrace` before the first word of `argument`.
+    #: Number of words between `headrace` and the first word of `argument`.
     words_before: int = 0
 
     @property

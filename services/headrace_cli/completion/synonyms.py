@@ -8,7 +8,7 @@ from typing import Final
 from headrace.errors import BadInput
 from headrace_cli.completion.table import Command
 
-#: Commands that a word may stand for. The first that exists is meant.
+#: Other words for commands, each with the commands that it may mean. The first of these commands that exists is taken.
 SYNONYMS: Final[dict[str, tuple[str, ...]]] = {
     "add": ("create",),
     "cancel": ("abort",),

@@ -29,7 +29,7 @@ class ValueKind(enum.Enum):
     STATE = enum.auto()
     #: A field of the pool that an earlier argument names.
     FIELD = enum.auto()
-    #: `key=value` for a setting of the kind of thing that the command is about.
+    #: `key=value` for a setting of a pool or, in the commands of trees, of a tree.
     ASSIGNMENT = enum.auto()
     #: `key=value` for a setting that `op set` changes.
     OPERATION_SETTING = enum.auto()

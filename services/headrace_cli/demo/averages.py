@@ -1,7 +1,8 @@
 """Averages over time of what pools used and were owed, from samples. Pure.
 
-Only the time in which all pools have pending jobs counts, because shares matter only then. It begins when jobs of all pools run: before
-that, the first pool has all cores that were free, and gives none back until its first jobs end. A sample holds until the next sample.
+Only the time in which all pools have pending jobs counts, because shares matter only then. This
+time begins when jobs of all pools run. Earlier, the pool that started first has all cores until its first jobs end. Each sample counts
+until the next sample.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import msgspec
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One pool at one time, in cores."""
+    """Usage and fair share of one pool at one time, in cores."""
 
     usage: float
     fair_share: float
@@ -41,11 +42,11 @@ class Averages:
         self._last = (now_s, samples)
 
     def usage(self, pool: str) -> float:
-        """Return the cores that the pool used on average, or 0 if no time counted."""
+        """Return the cores that the pool used on average, or 0 if the pools never all had jobs at the same time."""
         return self._usage[pool] / self.seconds if self.seconds else 0.0
 
     def fair_share(self, pool: str) -> float:
-        """Return the cores that the pool was owed on average, or 0 if no time counted."""
+        """Return the cores that the pool was owed on average, or 0 if the pools never all had jobs at the same time."""
         return self._fair_share[pool] / self.seconds if self.seconds else 0.0
 
     def _counts(self, samples: Mapping[str, Sample]) -> bool:

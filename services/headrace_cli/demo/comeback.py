@@ -22,7 +22,7 @@ _CPU: Final = RESOURCE_NAMES.index("cpu")
 
 
 class GivenUp(msgspec.Struct, frozen=True):
-    """A job of the lender that was preempted."""
+    """A job that was preempted because the idle pool came back."""
 
     job: int
     node: str

@@ -73,7 +73,7 @@ class _Demo:
             self._screen.say(words)
 
     async def when_ready(self, ready: Ready) -> bool:
-        """Run all acts. Returns True: everything is to be stopped afterwards."""
+        """Run all acts. Returns True, because everything must be stopped afterwards."""
         nodes = ", ".join(f"{node.node} (cpu {node.total.cpu / 100:g})" for node in ready.nodes)
         self._screen.say(f"ready in {ready.took_s:.1f} s; nodes {nodes}")
         self._screen.say(f"{JOBS} jobs that count primes, in the pools {', '.join(pool.name for pool in POOLS)}")

@@ -16,7 +16,7 @@ from headrace_cli.show.tables import table
 
 
 class DemoBars:
-    """The progress of the pools."""
+    """Shows the progress of the pools: one bar for each pool on a terminal, else a line from time to time."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -83,7 +83,7 @@ def given_up_table(given_up: list[GivenUp]) -> Table:
 
 
 def cores(share: Share) -> float:
-    """Return the number of cores of the demo's nodes that a share stands for."""
+    """Return the cpu component of a share as a number of cores. The demo's nodes together are the whole."""
     return share[RESOURCE_NAMES.index("cpu")] * sum(float(node.amounts["cpu"]) for node in NODES)
 
 

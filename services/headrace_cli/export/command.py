@@ -33,7 +33,7 @@ _HEADER: Final = re.compile(r"([A-Za-z0-9!#$%&'*+.^_`|~-]+):\s*(\S.*)\Z")
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Where:
-    """Options that say what is exported, and how an endpoint is asked."""
+    """Options that choose the operations to export, and options for the requests to an endpoint."""
 
     since: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Only operations that ended since then: a duration such as 8h, or a time such as 2026-11-20T18:00. Default: all that the log has."""
@@ -46,7 +46,7 @@ class Where:
 
 
 class _Exporting:
-    """One export: what was asked for, and what was found."""
+    """One export: its options, and the number of operations that were exported so far."""
 
     def __init__(self, target: str, where: Where, *, follow: bool) -> None:
         now_ms = SystemClock().wall_ms()

@@ -1,7 +1,7 @@
 """An HTTP endpoint that gets finished operations as JSON lines, at least once.
 
-Before a request is sent, the position file gets the range of the request. After a kill the same range is sent again with the same
-`Idempotency-Key`, so that an endpoint that compares keys counts it once.
+Before a request is sent, the range of its operations is written to the position file. If the process is killed, its next start sends
+the same range again with the same `Idempotency-Key`. An endpoint that compares keys can therefore ignore operations that it already has.
 """
 
 from __future__ import annotations

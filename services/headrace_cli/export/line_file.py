@@ -1,7 +1,7 @@
 """A file of JSON lines to which each finished operation is appended once, however often the process is killed.
 
-Each line has the position of a reader that has the line. A line that a kill has cut is removed at the next start, and reading goes on
-after the last line. The file `NAME.position` beside it says how far the log was read if no operation ended there.
+Each line contains the position in the log from which reading goes on after this line. If a kill has cut the last line, the next start
+removes it, and goes on after the last whole line. The file `NAME.position` says how far the log was read beyond that line.
 """
 
 from __future__ import annotations

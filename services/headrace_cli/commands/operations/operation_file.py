@@ -52,9 +52,9 @@ _ENV: Final = "env"
 _NOT_KEPT: Final = frozenset({"trace"})
 #: Fields for which `run` has other defaults than the operation spec.
 _CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_going", "max_failed_job_count"})
-#: Options whose values are parsed by functions that name no option.
+#: Option for each place in an error of a parser that does not know the option.
 _OPTION_OF_NAME: Final = {"pool name": "--pool", "tree name": "--pool-tree"}
-#: Options that each task has for itself, and options that operations with tasks do not have.
+#: Options that an operation with tasks does not accept. Most of them are set for each task instead.
 _OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line"})
 #: Fields of the operation spec that are amounts of resources.
 _AMOUNTS: Final = (
@@ -71,7 +71,7 @@ class OperationFile:
     def __init__(self, path: str) -> None:
         self.problems = Problems("standard input" if path == STDIN else path)
         self._root = parse(read(path, self.problems), self.problems, "a map with the options of `headrace run`")
-        #: Keys whose values are in use, by the option or argument that they stand for.
+        #: Keys of the file whose values are used, by the option or argument that gets the value.
         self._used: dict[str, str] = {}
 
     def fill(self, arguments: ArgumentCollection) -> None:
@@ -108,7 +108,7 @@ class OperationFile:
         return found
 
     def completed(self, spec: OperationSpec) -> OperationSpec:
-        """Return the spec with the values of `fields`. With tasks, it is checked as admission checks it."""
+        """Return the spec with the values of `fields`, after checking its tasks and its rule for more memory on retries."""
         fields = self._fields()
         known = [name for name in spec.__struct_fields__ if name not in _NOT_KEPT]
         plain, done = msgspec.to_builtins(spec), spec
@@ -139,12 +139,12 @@ class OperationFile:
 
     @contextmanager
     def named_keys(self) -> Iterator[None]:
-        """Turn each `BadInput` of the block about a value of this file into an `UnusableFile` with line and key."""
+        """Raise an `UnusableFile` with line and key in place of each `BadInput` that the block raises about a value of this file."""
         try:
             yield
         except BadInput as error:
             field = error.place.removeprefix("spec.")
-            # Places such as `--pool-tree gpu: weight` begin with the option.
+            # A place may have more words after the option, such as `--pool-tree gpu: weight`.
             option = _OPTION_OF_NAME.get(error.place, error.place.partition(" ")[0])
             field = self._named_task(field)
             key = f"{_FIELDS}.{field}" if field.partition(".")[0] in self._fields() else self._used.get(option, "")
@@ -189,7 +189,7 @@ class OperationFile:
 
 
 def _key_of(argument: Argument) -> str:
-    """Return the key of an option or of the command; empty for what no file sets."""
+    """Return the key under which a file sets an argument; empty if a file cannot set the argument."""
     if argument.field_info.name == COMMAND:
         return COMMAND
     named = argument.name.startswith("--") and argument.name not in ("--spec", "--help", "--version")
@@ -203,7 +203,7 @@ def _expected(error: msgspec.ValidationError) -> str:
 
 
 def _amounts(value: object, others: Resources | PartialResources, place: str) -> list[int | None]:
-    """Return amounts in the order of resources. A resource that is left out has its amount in `others`. Raises `BadInput`."""
+    """Return amounts in the order of resources. `others` has the amounts of resources that `value` does not name. Raises `BadInput`."""
     if not isinstance(value, Map) or len(value.texts) != len(value):
         raise BadInput(place, shown(value), "a map of amounts by resource")
     for name in value:
@@ -216,9 +216,9 @@ def _amounts(value: object, others: Resources | PartialResources, place: str) ->
 
 
 def as_file(spec: OperationSpec) -> dict[str, Any]:
-    """Return the file of an operation, from which `run --spec` makes the same spec, except for the trace.
+    """Return the content of a file from which `run --spec` makes the same spec, except for the trace.
 
-    The file always names the tree and the working directory. Otherwise they would depend on where `run` is typed.
+    The file always names the tree and the working directory. Otherwise `run` would choose them by the place where it is started.
     """
     options: dict[str, Any] = {}
     written: set[str] = set(_NOT_KEPT)
@@ -233,7 +233,8 @@ def as_file(spec: OperationSpec) -> dict[str, Any]:
     return options | ({_FIELDS: rest} if rest else {})
 
 
-#: Fields of the operation spec, with the options that give them exactly their values. Options without a value are left out.
+#: Names of fields of the operation spec, and the options that express exactly the values of these fields. An option whose value is
+#: empty is not written.
 _Written = Iterator[tuple[tuple[str, ...], dict[str, Any]]]
 
 
@@ -327,8 +328,9 @@ def _ends(spec: OperationSpec) -> _Written:
 
 
 def _amount_words(amounts: Resources | PartialResources) -> dict[str, str]:
-    """Return the amounts of the resources as people write them, without amounts that are not named. Amounts of a job are included only
-    if no option gives them.
+    """Return the amounts that are named, by resource and as people write them.
+
+    For the size of a job, which names all amounts, return only the amounts that no option sets.
     """
     if isinstance(amounts, Resources):
         return {"user_slots": str(amounts.user_slots), "network": str(amounts.network)}

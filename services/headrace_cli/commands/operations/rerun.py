@@ -57,7 +57,7 @@ def rerun(
                 f"operation {view.operation} belongs to another user. Only its owner can see its command and run it again",
             )
         spec = await _left(client, view) if failed else view.spec
-        # The new operation waits for no other operation: those that the first run waited for have ended.
+        # The new operation waits for no other operation: all operations that the old operation waited for have ended.
         spec = msgspec.structs.replace(
             spec,
             rerun_of=view.operation,

@@ -41,7 +41,7 @@ def opened_file(path: Path | None) -> OperationFile | None:
 
 @contextmanager
 def named_keys(file: OperationFile | None) -> Iterator[None]:
-    """Turn each `BadInput` of the block about a value of the file into an `UnusableFile` with line and key."""
+    """Raise an `UnusableFile` with line and key in place of each `BadInput` that the block raises about a value of the file."""
     if file is None:
         yield
         return
@@ -65,7 +65,7 @@ def named_options() -> Iterator[None]:
         with named_keywords():
             yield
     except BadInput as error:
-        # Places such as `pool_tree gpu: weight` begin with the keyword.
+        # A place may have more words after the keyword, such as `pool_tree gpu: weight`.
         keyword, blank, rest = error.place.partition(" ")
         option = _OPTIONS.get(keyword, keyword)
         if keyword in RunOptions.__optional_keys__ and keyword not in _OPTIONS:

@@ -56,9 +56,9 @@ def state_words(view: OperationView) -> Text:
 
 
 def waiting_words(view: OperationView) -> str:
-    """Return the operations or jobs that it waits for, or its position in each tree, such as `position 3 of 12 at a (2 of 2 running)`.
+    """Return the operations or jobs that the operation waits for, or its position in each tree.
 
-    Empty if it waits for none of these.
+    A position is written as `position 3 of 12 at a (2 of 2 running)`. The text is empty if the operation waits for nothing.
     """
     if view.awaits:
         return ends_words(view.awaits)
@@ -344,7 +344,7 @@ def unused_words(core_seconds: int, byte_seconds: int) -> str:
 
 
 def task_table(view: OperationView, places: OperationPlaces | None) -> Table:
-    """Return a table with one line for each task of an operation. Without `places` it is over, or not known which jobs run."""
+    """Return a table with one line for each task of an operation. Without `places`, the numbers of running and pending jobs are empty."""
     counts = ("jobs", "running", "pending", "completed", "failed")
     made = table("task", *counts, "each job", "command", right=counts, cut="command")
     for number, task in enumerate(view.spec.tasks):
@@ -367,18 +367,18 @@ def job_table(
 ) -> Table:
     """Return a table with one line for each job.
 
-    With tasks in `spec`, a column has the task of each job; with a time limit, running jobs show the time that is left to them.
+    If `spec` has tasks, a column shows the task of each job. If it has a time limit, running jobs show their remaining time.
 
-    `ends` has start, run time, CPU time and peak memory of the attempts that ended. A column has the GPU devices of the running jobs, if
-    any has one. If some nodes do not fully limit running jobs, a column says what they limit. If jobs ran as several accounts, a column
-    names them.
+    With `ends`, columns show start, run time, CPU time and peak memory of each attempt. A column shows GPU devices if a running job has
+    one. A column shows which limits a node enforces if some node does not enforce all. A column shows the account of each job if jobs ran
+    as several accounts.
     """
     running = {place.index: place for place in places.running} if places is not None else {}
     limits = ["limits"] if any(place.limits not in ("", "cgroup2") for place in running.values()) else []
     gpus = ["gpus"] if any(place.gpus for place in running.values()) else []
     used = ("started", "ran", "cpu time", "peak memory") if ends else ()
     task = ["task"] if spec is not None and spec.tasks else []
-    # The facts about the operation name the accounts of its jobs too.
+    # The table of facts shows the account of the jobs. If there is only one, this table does not repeat it.
     accounts = {place.account for place in running.values()} | {row.account for row in rows if row.result is not None}
     run_as = ["as"] if len(accounts) > 1 else []
     headings = ("job", *task, "attempt", "state", "node", *gpus, *limits, *run_as, "exit code", *used)

@@ -23,7 +23,7 @@ from headrace_cli.commands.operations.key_values import parse_environment
 
 KEY: Final = "tasks"
 _KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env", "first_index")
-#: Resources of a job that names none of them, as for `run`.
+#: Amounts of resources that a task does not name. `run` has the same defaults.
 _DEFAULTS: Final = {"user_slots": "1", "cpu": "1"}
 
 

@@ -37,7 +37,7 @@ _ANSWERED = (0, 2)
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Suppositions:
-    """Options for what is supposed of the running tree, other than changes of its pools. Each option may be repeated."""
+    """Options that suppose new or removed pools, more jobs, or other nodes. Each option may be repeated."""
 
     create: Several = None
     """With `--live`: suppose a new pool, such as research/vision."""
@@ -139,7 +139,7 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
     async def work(client: Client, screen: Screen) -> int:
         listed = (await client.nodes()).nodes if node_changes else []
         nodes = supposed_nodes(node_changes, listed)
-        # The check considers only the present nodes. It is left out if nodes are supposed, because one of these may be large enough.
+        # `without_what_never_runs` compares jobs with the present nodes only. If nodes are supposed, a job may fit on one of them.
         those = operations if nodes else await without_what_never_runs(screen, client, operations)
         answer = await client.pools.what_if(changes, operations=those, nodes=nodes)
         for each in nodes:

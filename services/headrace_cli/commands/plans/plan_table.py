@@ -13,7 +13,7 @@ from headrace.wire.snapshots import ElementKind, ShareComplaint
 from headrace_cli.show.amounts import amounts, compact, component, percent, short_name
 from headrace_cli.show.tables import branches, printable, table
 
-#: Width of a screen in characters, from which on the column that says what bounds an element is shown.
+#: Smallest width of a screen, in characters, at which a column shows what bounds each element.
 _ROOM_FOR_WORDS: Final = 108
 _STYLES: Final = {
     BoundKind.MET: "green",

@@ -50,7 +50,7 @@ def supposed_changes(changed: Sequence[str], create: Sequence[str], remove: Sequ
         attributes = assignments(assigned_to, POOL_ATTRIBUTES, above=f"{pool}.")
         checked(attributes, POOL_ATTRIBUTES, above=f"{pool}.")
         made.append(Set(pool, msgspec.json.encode(attributes)))
-    # Operations of these pools go on in ephemeral pools, which the answer should show as well.
+    # Pools in use can be removed too: their operations go on in ephemeral pools, and the answer should show these ephemeral pools.
     made += [Remove(pool_name(text.strip("/").rpartition("/")[2]), recursive=True, in_use=True) for text in remove]
     return made
 
@@ -111,7 +111,7 @@ def _nodes(text: str, there: Sequence[NodeView]) -> SupposedNodes:
 
 
 def _slots(resources: Resources, there: Sequence[NodeView]) -> int:
-    """Return the slots of nodes with the same cpu and memory, else of the node with the most slots."""
+    """Return the most slots of a node with the same cpu and memory. If there is no such node, return the most slots of any node."""
     alike = [
         node.total.user_slots
         for node in there

@@ -19,14 +19,14 @@ from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import branches, printable, table
 
 _NOTHING: Final = ElementShares()
-#: Width of a screen in characters, from which on demand and usage are shown.
+#: Smallest width of a screen, in characters, at which demand and usage are shown.
 _ROOM_FOR_DEMAND: Final = 120
 
 
 def show_what_if(screen: Screen, answer: WhatIfAnswer) -> bool:
     """Print an answer: the changes of the configuration, then the shares. Return True unless rules are broken."""
     if screen.json:
-        # The fields of the plan are at the top level, as in the JSON of a plan alone.
+        # Put the fields of the plan at the top level, where the JSON of a plan without shares has them too.
         sides = (answer.plan, answer)
         both = {name: getattr(side, name) for side in sides for name in side.__struct_fields__ if name != "plan"}
         screen.show(both, Text())
@@ -47,7 +47,7 @@ def what_if_lines(answer: WhatIfAnswer, width: int) -> Iterator[Text | Table]:
         yield Text(same if answer.elements else "no shares are known")
         return
     above = {each.parent for each in shown}
-    # Pools come before their children. So a pass from the last element to the first finds all pools above the changed elements.
+    # Go from the last element to the first: every pool comes before its children, so one pass finds all pools above a changed element.
     for each in reversed(answer.elements):
         if each.name in above and each.kind is not ElementKind.OPERATION:
             above.add(each.parent)

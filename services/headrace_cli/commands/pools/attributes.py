@@ -15,7 +15,7 @@ from headrace_cli.show.tables import table
 
 
 def attribute_table(schema: Schema, name: str = "") -> tuple[list[dict[str, str]], Table]:
-    """Return rows and a table of attributes: all, or the attributes whose name contains `name` or that have it as another name.
+    """Return rows and a table of the attributes whose name contains `name`, or for which `name` is another name. Empty `name`: all.
 
     Raises `BadInput` if no attribute matches.
     """

@@ -386,8 +386,9 @@ def _asking(changes: Sequence[PoolChange], *, dry_run: bool) -> Callable[[Client
 def _changes(
     assigned: tuple[str, ...], options: PoolOptions | None, unset: list[str] | None = None
 ) -> dict[str, object]:
-    """Return the changes that a command line asks for. Raises `BadInput` for a value that is known to be wrong without a request, and
-    for a setting that is given twice.
+    """Return the changes that a command line asks for.
+
+    Raises `BadInput` for a setting that is given twice, and for a value that can be seen to be wrong without asking fair_share.
     """
     changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
     for key, value in (options or PoolOptions()).changes().items():

@@ -64,7 +64,7 @@ def explain(name: str, /, *, against: str | None = None, common: InTree | None =
 
 
 async def _rights(client: Client, pool: PoolName) -> Rights | None:
-    """Return the caller's rights on the pool, or None if admission does not answer, does not have the pool, or is older."""
+    """Return the caller's rights on the pool. None if admission does not answer, does not know the pool, or is of an older release."""
     try:
         rights = await client.persons.rights_on(pool, client.trees.own)
     except (Unanswered, Refused):

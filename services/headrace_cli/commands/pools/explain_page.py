@@ -209,7 +209,7 @@ def differences(told: PoolExplained) -> list[str]:
 
 
 def _parted(told: PoolExplained) -> tuple[ShareStep, Sequence[ShareStep], Sequence[ShareStep]]:
-    """Return the lowest pool that contains both pools, and the levels below it towards each of them."""
+    """Return the lowest pool that contains the explained pool and the pool to compare with, and the levels from there to each."""
     same = 0
     for one, other in zip(told.steps, told.against, strict=False):
         if one.pool != other.pool:

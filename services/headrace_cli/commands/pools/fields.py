@@ -345,7 +345,7 @@ _BY_NAME: Final = {name: field for field in FIELDS for name in (field.name, *fie
 def field_of(key: str) -> tuple[Field, list[str]]:
     """Return the field that a key begins with, and the parts that follow. Raises `BadInput` for an unknown field.
 
-    `share/…`, as in the JSON of a pool, means the same as without `share`.
+    A leading `share/` is ignored. It is accepted because the JSON of a pool has such fields below `share`.
     """
     parts = [part for part in split_key(key) if part]
     if len(parts) > 1 and parts[0] == "share":

@@ -61,7 +61,7 @@ def changes_between(before: Sequence[ConfiguredPool], after: TreeFile, *, keep: 
             changes.append(Set(name, msgspec.json.encode({**gone, **pool.attributes})))
     if not keep:
         gone_pools = [pool for pool in before if pool.name not in named]
-        # Leaves are removed first. Pools that the file places elsewhere were moved before and stay.
+        # Remove leaves first. The moves come earlier in `changes`, so a pool that the file moves out of a removed pool stays.
         changes.extend(Remove(PoolName(pool.name)) for pool in reversed(gone_pools))
     return changes
 

@@ -176,7 +176,7 @@ def _amount_words(resource: str, amount: float, *, times_time: bool) -> str:
 
 
 def integral_facts(pool: PoolView) -> list[tuple[str, str]]:
-    """Return facts of one number each: ratios, how full the savings are, how long they last, and time that did not count."""
+    """Return facts about an integral pool: ratios, savings, how long the savings last, and time in which nothing was saved or spent."""
     kind = pool.settings.integral_guarantees.guarantee_type
     if kind is IntegralType.NONE:
         return []
@@ -207,7 +207,7 @@ class OptionInForce(NamedTuple):
 
 
 def options_in_force(way: Sequence[PoolView], tree: TreeOptions) -> Iterator[OptionInForce]:
-    """Yield the options in force for the last of the pools `way`, which lead down from the root. Empty before the pool's first update."""
+    """Yield the options in force for the last pool of `way`, a path of pools from the root. Nothing before its first update."""
     options = way[-1].share.options
     if options is None:
         return

@@ -66,7 +66,7 @@ def read_import(path: str, yarn_site: str | None) -> Import:
         of_site, said = Problems(yarn_site), Warnings(yarn_site)
         site = read_site(read(yarn_site, of_site), of_site, said)
         warnings.found += said.found
-    # The files are translated here only to find problems with the rules, so that they are reported before the first request.
+    # Translate the files once and drop the result: this finds problems with the rules, which are thus reported before the first request.
     imported(file, site, ZERO, problems, Warnings(path))
     return _Queues(file, site, warnings)
 
@@ -117,7 +117,7 @@ class Removals(NamedTuple):
     removed: list[PoolName]
     #: Number of configured pools in the tree.
     configured: int
-    #: Operations in each removed pool that is in use, including operations in the ephemeral pools that it made for users.
+    #: Number of operations in each removed pool that is in use. Operations in the ephemeral pools that this pool made for users count too.
     in_use: dict[PoolName, int]
 
     @staticmethod

@@ -24,7 +24,7 @@ _LETTERS: Final = r'[^\s{}\[\];,=:"]+'
 _BESIDE_WORDS: Final = r'"(?:[^"\\]|\\.)*"|(?P<last>[;,]\s*(?=[}\]]))|[;=]'
 #: A text in quotes, a separator before a closing bracket, any other separator, or a word that may be a key.
 _TOKEN: Final = re.compile(rf"{_BESIDE_WORDS}|(?P<word>{_LETTERS})(?P<key>\s*[=:])?")
-#: The same, where the name of a group with its prefix is one word.
+#: The same as `_TOKEN`, except that the name of a group with its prefix, such as `group:x`, is one word.
 _TOKEN_OR_GROUP: Final = re.compile(rf"{_BESIDE_WORDS}|(?P<word>(?:{GROUP})?{_LETTERS})(?P<key>\s*[=:])?")
 _SIGNS: Final = {"=": ":", ";": ","}
 _EXPECTED: Final = "JSON, or a map such as {cpu=100; memory=4G}, or a list such as [weight; start_time]"
@@ -60,7 +60,7 @@ def assignments(
 def checked(changes: Mapping[str, object], schema: Schema, *, above: str = "") -> None:
     """Check changes as far as that is possible without a request.
 
-    Raises `BadInput`, or `Defects` for several problems. `above` precedes each key in their messages.
+    Raises `BadInput`, or `Defects` for several problems. Their messages name each key with `above` in front.
     """
     try:
         schema.changed(schema.of(), {key: value for key, value in changes.items() if value is not None})
@@ -93,7 +93,8 @@ def kind_at(schema: Schema, key: str) -> Kind | None:
 def _read_structure(text: str, place: str, number: type[str] | None) -> object:
     """Parse JSON or the looser form, in which each token has an equivalent in JSON. Raises `BadInput`.
 
-    If `number` is str, numbers stay texts. `group:x` is the key `group` with a value, or else the name of a group.
+    If `number` is str, numbers stay texts. `group:x` is read as the key `group` with a value. If the text cannot be parsed then, it is
+    read as the name of a group.
     """
     for token in (_TOKEN, _TOKEN_OR_GROUP):
         try:

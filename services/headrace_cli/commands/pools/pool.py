@@ -58,7 +58,7 @@ def list_(*, watching: Watching | None = None, common: InTree | None = None) -> 
 
 
 async def _say_troubles(screen: Screen, client: Client, answer: PoolList) -> None:
-    """Warn about missing figures and pauses. The number of lasting warnings about the configuration is shown instead of their texts."""
+    """Print errors and pauses of the tree, and say if usage is not known yet. Lasting warnings about the configuration are only counted."""
     if screen.json:
         return
     if answer.frame.usage_version == NEVER:

@@ -44,10 +44,10 @@ class Starving(msgspec.Struct, frozen=True):
     #: Amounts due under a YARN policy, for a pool with everything below it; None: nothing is due.
     due_to_min_share: Resources | None
     due_to_fair_share: Resources | None
-    #: Operations that may preempt because this element starves: the operation itself, or, for a pool, operations below it for which no
-    #: lower element is the cause.
+    #: Operations that may preempt because this element starves. For an operation: only this operation. For a pool: operations below it,
+    #: except operations that may preempt because of an element further down.
     may_preempt: dict[str, PreemptionPriority]
-    #: Allocations that these operations would have preempted in pools that only observe preemption, the newest first.
+    #: Allocations that the operations in `may_preempt` would have preempted in pools that only observe preemption, the newest first.
     would_take: list[ObservedPreemption] = []
 
 
@@ -81,7 +81,7 @@ def starving_in(answer: PoolList, observed: Sequence[ObservedPreemption] = ()) -
 
 
 def starving_table(starving: Sequence[Starving], now_ms: int) -> Table:
-    """Return a table with one line for each starving element. `now_ms` is the time of its shares."""
+    """Return a table with one line for each starving element. `now_ms` is the Unix time of the shares, in milliseconds."""
     some_due = any(each.due_to_min_share or each.due_to_fair_share for each in starving)
     made = table(
         "starving",

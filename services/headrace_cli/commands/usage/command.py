@@ -40,7 +40,7 @@ class Chosen:
     """Only this person."""
 
     def names(self) -> dict[str, str]:
-        """Return the pool, without its path, and the person; empty: all."""
+        """Return the name of the pool, without its path, and of the person. An empty name stands for all pools or all persons."""
         return {"pool": (self.pool or "").rpartition("/")[2], "user": self.user or ""}
 
 

@@ -1,4 +1,4 @@
-"""A page of HTML with the consumption of a period, for whoever pays: it needs no other file and no network."""
+"""A page of HTML with the consumption of a period, for the people who pay. It needs no other file and no network."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ svg{width:100%;height:auto}svg text{fill:var(--dim);font-size:11px}.bar{fill:var
 
 
 class Report(NamedTuple):
-    """The sums of which a page is made."""
+    """The sums that a page shows."""
 
     tree: str
     made: datetime
@@ -49,7 +49,7 @@ class Report(NamedTuple):
     by_user: Consumed
     by_operation: Consumed
     by_day: Consumed
-    #: The names to which the sums are restricted, such as `pool` and `user`.
+    #: The `pool` and the `user` to whose runs the sums are restricted; an empty name: no restriction.
     chosen: Mapping[str, str]
     prices: Prices | None = None
 
@@ -100,7 +100,7 @@ def page_of(report: Report) -> str:
 
 
 def _chart(report: Report, total: RunSums) -> str:
-    """Return the bars of the days, or of the months of a long period, of the resource that was allotted most widely."""
+    """Return a bar chart of core-hours, or of GPU-hours if no cores were allotted. Each bar is a day, or a month of a long period."""
     resource = "gpu" if total.allotted_gpu_s and not total.allotted_core_s else "cpu"
     bars = _bars(report.by_day)
     most = max((allotted_hours(sums, resource) for _, sums in bars), default=0.0)

@@ -23,7 +23,7 @@ _BAR: Final = 24
 _HOUR_S: Final = 3600
 _GIB: Final = 2**30
 _NOT_KNOWN: Final = "–"
-#: Name of the rows of which persons or operations were merged, because there were too many.
+#: Name of a row into which persons or operations were merged, because there were too many.
 _OTHERS: Final = "(others)"
 _FIGURES: Final = ("runs", "core-h", "used", "GiB-h", "GPU-h", "preempted", "failed", "cost")
 
@@ -35,11 +35,11 @@ class Shown(NamedTuple):
     keys: tuple[By, ...]
     #: Resource of the bars: `cpu`, `memory` or `gpu`.
     resource: str
-    #: None: no costs are shown.
+    #: Prices of the resources; None: no costs are shown.
     prices: Prices | None = None
 
     def amount(self, sums: RunSums) -> float:
-        """Return what was allotted of the resource of the bars, in its unit times hours."""
+        """Return the allotted core-, GiB- or GPU-hours of the resource that the bars show."""
         return allotted_hours(sums, self.resource)
 
     def lines(self) -> list[Line]:
@@ -135,7 +135,7 @@ def _figures(shown: Shown, sums: RunSums) -> Iterator[str]:
 
 
 def _lost(resource: str, sums: RunSums) -> tuple[float, float, float]:
-    """Return what was lost to preemption, to failures, and what was allotted of one resource, in its unit times seconds."""
+    """Return the core-, byte- or GPU-seconds that were lost to preemption, that were lost to failures, and that were allotted."""
     return {
         "cpu": (sums.preempted_core_s, sums.failed_core_s, sums.allotted_core_s),
         "memory": (sums.preempted_byte_s, sums.failed_byte_s, sums.allotted_byte_s),
@@ -144,7 +144,7 @@ def _lost(resource: str, sums: RunSums) -> tuple[float, float, float]:
 
 
 def csv_text(shown: Shown) -> str:
-    """Return the lines as CSV with a head. A text that a spreadsheet would compute gets an apostrophe before it."""
+    """Return the lines as CSV, below a line of column names. A name that a spreadsheet takes for a formula gets an apostrophe in front."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     keys = ["pool" if key is By.TREE else key.value for key in shown.keys]
@@ -184,7 +184,7 @@ def _sums(shown: Shown, sums: RunSums) -> dict[str, object]:
 
 
 def notes(shown: Shown) -> Iterator[str]:
-    """Yield what the sums lack."""
+    """Yield notes about missing runs, days and prices, each a sentence."""
     found = shown.found
     if not found.lines:
         yield f"no run ended from {found.since} to before {found.until}; a run counts when it has ended"

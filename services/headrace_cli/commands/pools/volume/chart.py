@@ -17,7 +17,7 @@ from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
 from headrace.wire.lost_work import HOUR_MS, LostWork
 
 NAN: Final = math.nan
-#: Demand above this multiple of all other figures is cut at the top of the chart.
+#: The chart ends at this multiple of the largest figure other than demand. Demand above it is cut.
 _TOWERING: Final = 1.5
 
 
@@ -38,14 +38,17 @@ class LineKind(enum.Enum):
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A unit for people: its name, and its size in units of the wire."""
+    """A unit that a chart shows, such as GiB: its name, and how many units of the wire it has."""
 
     name: str
     size: float
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One figure over time; NaN where it is not known. `least` and `most` are set if it is a mean."""
+    """The values of one figure over time; NaN where a value is not known.
+
+    If the values are means, `least` and `most` have the smallest and the largest value behind each mean.
+    """
 
     role: LineKind
     label: str
@@ -88,7 +91,7 @@ class Chart(msgspec.Struct, frozen=True):
     title: str
     start_s: float
     end_s: float
-    #: Unix time of each value of the lines, in seconds. In each gap there is one time without values.
+    #: Unix time of each value of the lines, in seconds. One time in the middle of each gap has no values.
     times_s: list[float]
     #: Begin and end of each gap in which nothing is known, in seconds of Unix time.
     gaps: list[tuple[float, float]]
@@ -124,7 +127,7 @@ def savings_unit(resource: str, largest: float) -> Unit:
 def pool_chart(history: PoolHistory, lost: Sequence[LostWork] | None = None) -> Chart:
     """Return a chart with a panel of amounts, and a panel of savings if the pool has an integral guarantee.
 
-    With `lost`, the panels of fairness that have data are added.
+    If `lost` is given, panels about fairness are added, except panels without data.
     """
     points = history.points
     times: list[float] = []
@@ -185,7 +188,7 @@ def _amounts(resource: str, places: list[HistoryPoint | None]) -> Panel:
 
 
 def _top(lines: list[Line]) -> float:
-    """Return the end of the axis: the largest figure, where demand counts only up to `_TOWERING` times the largest other figure.
+    """Return the end of the axis: the largest figure, but at most `_TOWERING` times the largest figure other than demand.
 
     Without this bound, a very large demand would make all other lines look like zero. Returns 1 if all figures are 0, so that there is
     an axis.
@@ -227,7 +230,7 @@ def _most_saved(each: IntegralPoint) -> float:
 
 
 def _fairness(resource: str, places: list[HistoryPoint | None], lost: Sequence[LostWork]) -> list[Panel]:
-    """Return panels of the delivered part of the fair share, the smallest job that waited, and work lost to preemption.
+    """Return panels about fairness: the delivered part of the fair share, the smallest job that waited, and work lost to preemption.
 
     Panels without data are left out.
     """
@@ -240,7 +243,7 @@ def _fairness(resource: str, places: list[HistoryPoint | None], lost: Sequence[L
     first = {hour: min(each.first_ms for each in lost if each.hour_ms == hour) for hour in by_hour}
     work = savings_unit(resource, max(by_hour.values(), default=0))
     times = [None if place is None else (place.at_ms - place.at_ms % HOUR_MS, place.at_ms) for place in places]
-    # The sum of an hour is drawn from the first loss on: before it, nothing was lost.
+    # Lost work is known as one sum for each hour. The sum is drawn from the first loss of the hour on, and 0 before that.
     hours = [NAN if at is None else by_hour[at[0]] / work.size if at[1] >= first.get(at[0], 0) else 0.0 for at in times]
     delivered = [NAN if each is None else 100 * each.delivered / of for each, of in zip(told, owed, strict=True)]
     waiting = [

@@ -1,6 +1,6 @@
 """Draw a chart in characters: coloured lines of braille dots, or, without colours, lines of one letter each. Pure.
 
-Each line is drawn separately and then laid over the chart, so that the legend takes no space in it.
+Each line is drawn by itself, and the drawings are then laid over each other. The legend is printed below them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def amount_ticks(top: float, most: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10(top))
     for part in (0.1, 0.2, 0.5, 1.0, 2.0, 5.0):
         step = power * part
-        # The tolerance lets a figure that misses a round figure by a rounding error count as that figure.
+        # If `top` is below a round figure only by a rounding error, the tolerance makes that figure the last tick.
         count = int(top / step + 1e-9)
         if count < most:
             break
@@ -67,8 +67,8 @@ def chart_texts(
 ) -> list[Text]:
     """Return a text for each panel: its title, `height` rows of lines, the time axis and the legend, within `width` columns.
 
-    All panels begin in the same column, so that equal times are below each other. Colours use braille dots, which ASCII
-    lacks.
+    All panels begin in the same column, so that equal times are below each other. `colours` must be false for an ASCII terminal,
+    because coloured lines are drawn with braille dots.
     """
     ticks = [amount_ticks(panel.top, max(3, height // 2)) for panel in chart.panels]
     margin = max(len(_figure(value)) for values in ticks for value in values)

@@ -1,4 +1,4 @@
-"""How fairly a pool was treated: what was delivered, how long it was below its guarantee, what work was lost. Pure."""
+"""Facts about fairness: the delivered part of a pool's fair share, the time below its guarantee, and lost work. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace_cli.show.times import timestamp
 
 
 def fairness_facts(history: PoolHistory, told: LostWorkTold | None) -> Table:
-    """Return facts about the time of a history. `told` is None if the lost work is not known."""
+    """Return facts about fairness in the period of a history. `told` is None if the lost work is not known."""
     facts = facts_table()
     points = [point for point in history.points if point.delivery is not None]
     if points:
