@@ -1,4 +1,4 @@
-"""`sacctmgr show`: the pools, as the accounts that a person may name. Changes are commands of `headrace pool`."""
+"""`sacctmgr show`: list the pools as accounts. Changes are refused, with the command of `headrace pool` to use instead."""
 
 from __future__ import annotations
 

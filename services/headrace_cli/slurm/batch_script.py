@@ -11,9 +11,9 @@ from headrace_cli.slurm.command_line import Given, Takes
 from headrace_cli.slurm.options import SBATCH
 
 _MARK: Final = "#SBATCH"
-#: Variables whose names are not those of their options.
+#: Options whose variable has another name than the option, by the variable without `SBATCH_`.
 _RENAMED: Final = {"TIMELIMIT": "time", "ARRAY_INX": "array", "MEM_PER_NODE": "mem", "NUM_TASKS": "ntasks"}
-#: Options that variables do not set: a job would inherit them from the job that submits it.
+#: Options that no variable sets. If a job submits another job, the other job would inherit such a variable.
 _NOT_BY_VARIABLES: Final = frozenset({"wrap", "parsable", "array"})
 
 

@@ -29,19 +29,19 @@ from headrace_cli.slurm.__main__ import main
 
 main(["{command}", *sys.argv[1:]])
 """
-#: Used where the kernel cannot read the path of the interpreter in a first line. Some shells lose the functions that bash exported.
+#: Used if the kernel cannot read the interpreter's path after `#!`. `_TEXT` is better: some shells lose functions that bash exported.
 _TEXT_OF_SHELL: Final = """#!/bin/sh
 # Written by `headrace slurm install`.
 HEADRACE_SLURM_POOLS=${{HEADRACE_SLURM_POOLS-{pools}}}
 export HEADRACE_SLURM_POOLS
 exec {python} -E -P -m headrace_cli.slurm {command} "$@"
 """
-#: Longest path of an interpreter that every kernel reads in a first line, in bytes.
+#: Longest path after `#!` that every kernel reads, in bytes.
 _LONGEST_PATH: Final = 120
 
 
 def command_text(command: str, python: str, pools: str) -> str:
-    """Return the file of a command. It is started with the interpreter, and the file of pools, at these paths."""
+    """Return the file of a command. `python` is the path of the interpreter that runs it, and `pools` the path of the file of pools."""
     if len(os.fsencode(python)) > _LONGEST_PATH or any(map(str.isspace, python)):
         return _TEXT_OF_SHELL.format(command=command, python=shlex.quote(python), pools=shlex.quote(pools))
     return _TEXT.format(command=command, python=python, pools=pools)

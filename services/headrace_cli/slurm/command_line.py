@@ -19,11 +19,11 @@ class NoCounterpart(HeadraceError):
 
 
 class Takes(enum.Enum):
-    """Whether an option has a value."""
+    """Says if an option has a value: never, always, or if the user gives one."""
 
     NOTHING = enum.auto()
     VALUE = enum.auto()
-    #: The value stands behind `=`, or directly behind the letter.
+    #: The value may be left out. It is given after `=`, or directly after the letter of the option.
     MAYBE = enum.auto()
 
 
@@ -59,7 +59,7 @@ class Given:
 
     values: dict[str, list[str]] = field(default_factory=dict)
     words: list[str] = field(default_factory=list)
-    #: What to say about options that are ignored.
+    #: Remarks for the user about options that are ignored.
     remarks: list[str] = field(default_factory=list)
 
     def one(self, name: str) -> str | None:
@@ -75,7 +75,7 @@ class Given:
         return name in self.values
 
     def over(self, weaker: Given) -> Given:
-        """Return these options, and the weaker options that these do not give."""
+        """Return these options together with `weaker`. If both give an option, the value in `weaker` is dropped."""
         return Given({**weaker.values, **self.values}, self.words, [*dict.fromkeys(weaker.remarks + self.remarks)])
 
 
@@ -144,13 +144,13 @@ class Table:
             self.note(option.name, value, given, place)
 
     def _beginning(self, name: str) -> Option | None:
-        """Return the only option whose name begins so, as `getopt_long` does."""
+        """Return the option whose name begins with `name`, as `getopt_long` does. None if no option or several options do."""
         found = [each for known, each in self.by_name.items() if known.startswith(name)]
         return found[0] if len(found) == 1 else None
 
     @staticmethod
     def _next(rest: list[str], place: str, option: Option) -> str:
-        # A refused option is refused, whether or not its value is there.
+        # An option that Headrace refuses needs no value here: the refusal is a better answer than a missing value.
         if not rest and not option.refusal:
             raise BadInput.because(place, "the value is missing")
         return rest.pop(0) if rest else ""

@@ -11,7 +11,7 @@ from headrace_cli.slurm.jobs import LIVE, SHORT_STATES, Job, JobState
 from headrace_cli.slurm.request import CLUSTER
 from headrace_cli.slurm.values import format_memory, format_moment, format_short_time, format_time
 
-#: A field of a job: from the job and the present Unix time in milliseconds.
+#: Function that returns the text of a field, from a job and the present Unix time in milliseconds.
 Value = Callable[[Job, int], str]
 
 
@@ -36,7 +36,7 @@ def pool_of(view: OperationView) -> str:
 
 
 def _time_limit_s(job: Job) -> int | None:
-    """Return the time from the start to SIGKILL: Headrace's limit is the time to the signal."""
+    """Return the seconds from the start to SIGKILL, which is Slurm's time limit. Headrace's limit ends earlier, at the signal."""
     spec = job.view.spec
     if spec.time_limit_ms is None:
         return None
@@ -88,7 +88,7 @@ def _memory(job: Job, _: int) -> str:
     return format_memory(job.view.spec.resources.memory)
 
 
-#: Fields that several commands have, by the names that are used here.
+#: Fields that several commands of Slurm print, by names that only this module uses.
 VALUES: Final[Mapping[str, Value]] = {
     "id": lambda job, _: job.id,
     "raw_id": lambda job, _: str(job.raw_id),

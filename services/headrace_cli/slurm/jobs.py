@@ -46,7 +46,7 @@ _OF_RESULT: Final = {
     JobResult.FAILED: JobState.FAILED,
     JobResult.TIMED_OUT: JobState.TIMEOUT,
 }
-#: States of runs that are retried, by the result, for an operation that has ended.
+#: States of jobs whose last run would be retried if the operation had not ended, by the result of this run.
 _OF_RETRIED: Final = {JobResult.ABORTED: JobState.CANCELLED, JobResult.LOST: JobState.NODE_FAIL}
 _OF_OPERATION: Final = {
     OperationState.COMPLETED: JobState.COMPLETED,
@@ -69,7 +69,7 @@ class Job(NamedTuple):
     #: Indexes of pending tasks, such as `3-9,12`; empty: one job.
     pending: str = ""
     node: str = ""
-    #: Unix times in milliseconds; 0: unknown, or not yet.
+    #: Unix times in milliseconds of the start and the end; 0: not known, or still to come.
     started_ms: int = 0
     ended_ms: int = 0
     exit_code: int = 0
@@ -90,7 +90,7 @@ class Job(NamedTuple):
 
     @property
     def raw_id(self) -> int:
-        """The number of the job or task; that of the array for pending tasks."""
+        """The number of the job or task; for several pending tasks, the number of their array."""
         return self.number if self.task is None else task_number(self.number, self.task)
 
     def elapsed_s(self, now_ms: int) -> int:
@@ -99,7 +99,7 @@ class Job(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What was asked about the jobs of one operation."""
+    """Answers about the jobs of one operation. Parts that were not requested are empty."""
 
     rows: Sequence[JobRow] = ()
     running: Sequence[JobPlace] = ()
@@ -180,7 +180,7 @@ def _state(view: OperationView, row: JobRow | None) -> JobState:
     if of_operation is JobState.FAILED and view.out_of_memory_runs:
         return JobState.OUT_OF_MEMORY
     if of_operation is JobState.FAILED and not view.failed_jobs:
-        # It failed before it ran, because of an operation that it waited for.
+        # No job ran: the operation failed because of an operation that it waited for.
         return JobState.CANCELLED
     return of_operation
 

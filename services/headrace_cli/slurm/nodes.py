@@ -89,7 +89,7 @@ def groups_of(partitions: Iterable[Partition], *, each_node: bool, states: Seque
 
 
 def _least(group: Group, value: Callable[[NodeView], int]) -> str:
-    """Return the value of all nodes, or the least value and a plus sign."""
+    """Return the value that all nodes have. If their values differ, return the smallest value and a plus sign."""
     values = [value(node) for node in group.nodes] or [0]
     return f"{min(values)}{'+' if min(values) < max(values) else ''}"
 

@@ -5,8 +5,8 @@ number by the operation, without a table. The number is the time of the submissi
 id to one operation only: if a number is taken, `sbatch` tries a later number. Numbers rise with time, so a number is not given out again
 after admission has forgotten its operation.
 
-A task of an array has a number of its own, as in Slurm: the array's number times 1,000,000, plus the index of the task. An array's number
-is below 10**11, and that of a task is not.
+A task of an array has a number of its own, as in Slurm: the array's number times 1,000,000, plus the index of the task. A number
+below 10**11 belongs to a job or an array, and a larger number to a task.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ _ID: Final = re.compile(rf"{_PREFIX}([1-9][0-9]{{5,10}})\Z")
 
 
 class JobName(NamedTuple):
-    """A job as people name it: the number of a job or of an array, and the indexes of tasks; None: all tasks."""
+    """A job as people name it: the number of a job or of an array, and the indexes of tasks.
+
+    If `indexes` is None, the whole job or all tasks are named.
+    """
 
     number: int
     indexes: frozenset[int] | None = None
@@ -43,7 +46,7 @@ class JobName(NamedTuple):
 
     @property
     def raw(self) -> int:
-        """The number that the job or the task finds in `SLURM_JOB_ID`; that of the array for several tasks."""
+        """The number that the job or the task finds in `SLURM_JOB_ID`; the number of the array if several tasks are named."""
         if self.indexes is None or len(self.indexes) != 1:
             return self.number
         return task_number(self.number, *self.indexes)

@@ -1,4 +1,4 @@
-"""Pools for partitions, accounts and QOS: an administrator may name them in a file. Without it, their names are names of pools. Pure."""
+"""Pools for partitions, accounts and QOS, from a file of an administrator. A name that is not in the file is the name of a pool. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _USUAL_QOS: Final = "normal"
 
 
 class Place(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a partition, an account or a QOS stands for. Fields that are empty are left to the others."""
+    """The pool, nodes, tree and weight for which a partition, an account or a QOS stands. An empty field chooses nothing."""
 
     pool: str = ""
     #: Tags of the nodes, such as `gpu & !old`.
     node_filter: str = ""
     tree: str = ""
     weight: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    #: True: the partition of jobs that name none.
+    #: True: a job that names no partition gets this partition.
     default: bool = False
 
 
@@ -40,13 +40,13 @@ class PoolsFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """The pool of a job, with what else the rules of the pools file set for it."""
+    """The pool of a job, and the tree, the weight and the nodes that the file of pools chooses for the job."""
 
     pool: str = ""
     node_filters: list[str] = []
     tree: str = ""
     weight: float = 1.0
-    #: Names that Slurm's lists show.
+    #: Names of the partition, the account and the QOS, as Slurm's lists show them.
     partition: str = ""
     account: str = ""
     qos: str = ""

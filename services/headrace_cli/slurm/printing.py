@@ -27,7 +27,7 @@ class Part(NamedTuple, Generic[T]):
     is_right: bool = False
 
     def fitted(self, text: str) -> str:
-        """Return the text in its width; 0: as long as it is."""
+        """Return the text, cut or padded to `width` characters. If `width` is 0, return the whole text."""
         if not self.width:
             return text
         return text[: self.width].rjust(self.width) if self.is_right else text[: self.width].ljust(self.width)

@@ -1,4 +1,4 @@
-"""`squeue` and `sacct`: the jobs that operations of `sbatch` stand for."""
+"""`squeue` and `sacct`: list the jobs of operations that `sbatch` started."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headrace_cli.slurm.pools_file import choose
 from headrace_cli.slurm.printing import parse_letters, parse_names, parse_sacct, rows, sacct_rows, squeue_letters
 from headrace_cli.slurm.submit import pools_file, say
 
-#: Operations that a list looks at, the newest first: as many as admission keeps by default after their end.
+#: Upper bound of the operations in a list, the newest first. By default, admission keeps as many operations after their end.
 _MOST_OPERATIONS: Final = 10_000
 _AGO: Final = re.compile(r"now-([0-9]{1,6})([a-z]*)\Z")
 _UNITS: Final = ("seconds", "minutes", "hours", "days", "weeks")
@@ -121,11 +121,11 @@ def parse_moment_ms(text: str, place: str, now_ms: int) -> int:
 
 
 class Found:
-    """Jobs that were asked for."""
+    """The jobs that were found, and the names for which there is no job."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
-        #: Jobs that there are not.
+        #: Named jobs that do not exist.
         self.missing: list[JobName] = []
 
 
@@ -177,7 +177,7 @@ async def _views(client: Client, names: Iterable[JobName], found: Found) -> list
 
 
 async def _facts(client: Client, view: OperationView, *, detail: bool) -> tuple[OperationView, Facts]:
-    """Return the view, newer if the operation may have ended meanwhile, and what is asked about its jobs."""
+    """Return the answers about the jobs of an operation, with its view. The view is requested again if the operation may have ended."""
     operation, places = client.operation(view.operation), None
     if view.state not in FINAL_STATES and not view.awaits:
         try:
@@ -235,6 +235,6 @@ def _users(given: Given, user: str) -> set[str]:
     """Return the users that are asked for; an empty set: all."""
     if given.has("me"):
         return {user}
-    # The name of a user may differ from the login on this host, which scripts name as $USER.
+    # Scripts name the user by $USER, the login on this host. The user's name in Headrace may be another name.
     own = (pwd.getpwuid(os.getuid()).pw_name, str(os.getuid()))
     return {user if name in own else name for name in given.listed("user")}

@@ -27,13 +27,13 @@ _GRES: Final = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=]([0-9]
 _GPUS: Final = re.compile(r"(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})\Z")
 _ENDS: Final = {"afterok": UpstreamEnd.OK, "afterany": UpstreamEnd.ANY, "afternotok": UpstreamEnd.FAILED}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-#: Variables that belong to one job: all steps of the job have them, and a job that it submits must not inherit them.
+#: Variables that belong to one job. All steps of the job have them. If a job submits another job, the other job must not inherit them.
 OF_ONE_JOB: Final = re.compile(
     r"SLURM_|SLURMD_|SBATCH_|CUDA_VISIBLE_DEVICES$|ROCR_VISIBLE_DEVICES$|TRACEPARENT$"
     r"|HEADRACE_(FILES|LINE|TASK|JOB|OPERATION|ALLOCATION|ATTEMPT|NODE|POOL|GPUS|PROGRESS|DEADLINE)"
 )
-#: Variable that makes every submission differ from all others, so that admission refuses a second operation with its number, and accepts
-#: a repeated request.
+#: Variable with a text that only this submission has. If two submissions choose the same number, their specs differ, so admission refuses
+#: the second. If one submission repeats its request, the spec is the same, so admission accepts it.
 SUBMISSION: Final = "SLURM_HEADRACE_SUBMISSION"
 
 
@@ -181,7 +181,7 @@ def time_fields(given: Given) -> tuple[dict[str, Any], StartWishes | None]:
         raise BadInput("--signal", wish, "a signal at most 3600 seconds before the end")
     fields |= {"interruptible": True, "interrupt_signal": signal, "interruption_timeout_ms": before_s * 1000}
     if limit_s is not None:
-        # The signal comes at Headrace's limit, and SIGKILL after it. A job must run for a while before its signal.
+        # Slurm's limit is the time to SIGKILL. Headrace's limit is the time to the signal, so it is shorter, but at least half of Slurm's.
         fields["time_limit_ms"] = max(limit_s * 1000 - before_s * 1000, limit_s * 500)
     ignored = "" if alone else signal.removeprefix("SIG")
     return fields, StartWishes(0, False, {}, ignored_signal=ignored, script_alone=alone)
@@ -258,7 +258,7 @@ class Submission(NamedTuple):
     has_script: bool
 
     def spec(self, number: int) -> OperationSpec:
-        """Return the spec under a number."""
+        """Return the spec of the job with this number."""
         given, array = self.given, self.array
         names = {"x": self.title, "u": self.submitter.user, "n": "0", "t": "0", "s": "batch", "A": str(number)}
         wishes = (self.signal or StartWishes(0, False, {}))._replace(
@@ -289,7 +289,7 @@ class Submission(NamedTuple):
 def submission(
     given: Given, chosen: Chosen, submitter: Submitter, name: str, words: list[str], *, has_script: bool = True
 ) -> Submission:
-    """Return what the options of a submission mean. Raises `BadInput`, `NoCounterpart`."""
+    """Return the job that the options of a submission describe. Raises `BadInput`, `NoCounterpart`."""
     size, array = size_of(given), array_of(given)
     times, signal = time_fields(given)
     title = (given.one("job-name") or name)[:_LONGEST_TITLE]

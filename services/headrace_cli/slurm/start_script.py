@@ -11,7 +11,7 @@ from headrace.wire.heartbeat import EXIT_SAVED
 from headrace_cli.slurm.numbers import task_number
 from headrace_cli.slurm.values import padded, pattern_pieces
 
-#: Variables of the shell for the letters of file names whose words are known on the node only.
+#: Letters in the names of files whose values only the node knows, each with the shell variable that has the value there.
 _ON_THE_NODE: Final = {"a": "SLURM_ARRAY_TASK_ID", "j": "SLURM_JOB_ID", "J": "SLURM_JOB_ID", "N": "HEADRACE_NODE"}
 _VARIABLES: Final = """\
 SLURMD_NODENAME=$HEADRACE_NODE SLURM_JOB_NODELIST=$HEADRACE_NODE SLURM_NODELIST=$HEADRACE_NODE SLURM_TASK_PID=$$
@@ -33,9 +33,10 @@ _END: Final = f"""\
 [ -z "$requeue" ] || exit {EXIT_SAVED}
 exit "$code"
 """
-#: The script is a child. The signals of the job reach it, because it is in the same process group.
+#: End of the start script if the user's script is a child in the same process group, so that the signals of the job reach it too.
 _IN_GROUP: Final = '"$@"\ncode=$?\n' + _END
-#: The script leads a session of its own. The signals of the job reach only the script, not what it started, as after `--signal=B:…`.
+#: End of the start script for `--signal=B:…`. The user's script runs in a session of its own. The signals of the job are passed on to the
+#: user's script, but not to the processes that it started.
 _ALONE: Final = (
     """\
 exec 3<&0
@@ -54,11 +55,11 @@ done
 
 
 class StartWishes(NamedTuple):
-    """What the start of a job depends on."""
+    """The properties of a job from which its start script is made."""
 
     number: int
     is_array: bool
-    #: Words for letters of file names that are known when the job is submitted.
+    #: Letters in the names of files whose values are known when the job is submitted, with these values.
     words: Mapping[str, str]
     output: str = ""
     error: str = ""

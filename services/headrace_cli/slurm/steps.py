@@ -91,7 +91,7 @@ def _environment(given: Given, own: Mapping[str, str], task: int, tasks: int, cp
 
 
 class _Files:
-    """The files of one task, which are closed here as soon as the task has them."""
+    """Opens the input and output files of one task. At the end of the block it closes them in this process; the task keeps them open."""
 
     def __init__(self, given: Given, environment: Mapping[str, str]) -> None:
         self._given = given

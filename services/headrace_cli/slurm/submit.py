@@ -45,7 +45,7 @@ POOLS_FILE: Final = "HEADRACE_SLURM_POOLS"
 #: The same as Slurm's.
 _LARGEST_SCRIPT_BYTES: Final = 4 * 1024**2
 _MOST_TRIES: Final = 100
-#: Numbers ahead of a number that is taken, from which the next is drawn. Twice as many after each number that is taken.
+#: If a number is taken, the next number is drawn from this many numbers after it. The count doubles each time a number is taken.
 _AHEAD: Final = 4
 _MOST_AHEAD: Final = 10_000
 

@@ -134,7 +134,7 @@ class Piece(NamedTuple):
 
     text: str
     letter: str = ""
-    #: Least number of digits of a word that is a number.
+    #: Smallest number of digits if the word is a number. Shorter numbers get zeros in front.
     width: int = 0
 
 
@@ -152,7 +152,7 @@ def pattern_pieces(pattern: str) -> list[Piece]:
 
 
 def in_pattern(pattern: str, words: Mapping[str, str]) -> str:
-    """Return the name of a file with its words. A letter without a word stays as it is.
+    """Return the name of a file for a pattern. `words` has the text for each letter; a letter without a text stays as it is.
 
     >>> in_pattern("out/%x-%4a.txt", {"x": "train", "a": "7"})
     'out/train-0007.txt'
