@@ -58,7 +58,7 @@ EXAMPLE: Final = FinishedOperation(
 @Parameter(name="*")
 @dataclass(frozen=True)
 class Trial:
-    """Options that try the rules, and notify nobody of what happens."""
+    """Options that try the rules. With them, no notifications about real occurrences are sent."""
 
     check: Switch = False
     """Only check the file, and show what it says."""
@@ -180,7 +180,7 @@ def _messages_about(rules: Rules) -> Iterator[tuple[str, Message]]:
 
 
 async def _print_messages(client: Client, screen: Screen, rules: Rules, since_ms: int) -> None:
-    """Print what the rules would send about the conditions of now, and about operations that ended since a Unix time in milliseconds."""
+    """Print the notifications about present conditions, and about operations that ended since a Unix time in milliseconds."""
     from headrace_cli.notify.conditions import look
 
     notifier = Notifier(rules, NotifyState(), since_ms)

@@ -1,4 +1,4 @@
-"""Asks for what rules watch besides ends of operations: pools that starve, and nodes that are lost."""
+"""Requests the conditions that rules watch: pools that starve, and nodes that are lost. Ends of operations come from the log instead."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def _starving(client: Client, tree: TreeName) -> dict[str, Present]:
 
 
 async def _lost(client: Client, tree: TreeName, now_ms: int) -> dict[str, Present]:
-    """Return the nodes from which no heartbeat arrives, but for those that an administrator drains."""
+    """Return the nodes from which no heartbeat arrives. Nodes that an administrator drains are left out."""
     nodes = (await client.nodes(tree)).nodes
     return {
         node.node: Present(

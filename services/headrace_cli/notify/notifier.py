@@ -1,7 +1,8 @@
 """Decides what is notified, and keeps what is not delivered yet. Pure: the caller brings facts and times, and stores the state.
 
-Each target has a position of its own in the log, so that a target that accepts nothing delays no other target and fills no memory: while it
-has too many occurrences, its part of the log is not read. An occurrence is in the state until its message is delivered.
+The log is read for each target separately, from the target's own position. If a target accepts nothing, reading for this target stops when
+too many occurrences wait. So a target cannot delay other targets, or fill the memory. The state keeps an occurrence until its message is
+delivered or dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from headrace_cli.notify.rules import (
     words_of,
 )
 
-#: Largest number of occurrences that wait for one target. Ends of operations wait in the log beyond that.
+#: Number of occurrences waiting for one target at which the log is read no further for it. Ends of operations then wait in the log.
 MOST_WAITING: Final = 1_000
 _LOST: Final = "log_entries_lost"
 _NOT_WATCHED: Final = "not_watched"
@@ -54,9 +55,9 @@ class Occurrence(msgspec.Struct, frozen=True):
 
 
 class TargetState(msgspec.Struct):
-    """What is known of one target."""
+    """The notifications of one target: its position in the log, and the occurrences that are not delivered yet."""
 
-    #: Operations that ended before then are not notified.
+    #: Unix time in milliseconds. Operations that ended earlier are not notified.
     since_ms: int
     position: str = str(LogPosition())
     #: Occurrences of the message that is being sent; it stays the same until it is delivered or dropped.
@@ -70,7 +71,7 @@ class Condition(msgspec.Struct, frozen=True):
     """A pool that starves, or a node that is lost."""
 
     since_ms: int
-    #: Unix time in milliseconds at which it was notified; 0: it was not.
+    #: Unix time in milliseconds at which the condition was notified; 0: it was not notified yet.
     told_at_ms: int = 0
 
 
@@ -78,7 +79,7 @@ class NotifyState(msgspec.Struct):
     """Everything that survives a restart."""
 
     targets: dict[str, TargetState] = {}
-    #: By rule, tree and name.
+    #: Present conditions, by `RULE:TREE/NAME`. NAME is the name of the pool or node.
     conditions: dict[str, Condition] = {}
     #: Unix time in milliseconds of the last look at the pools or nodes of a tree, by rule and tree.
     looked_at_ms: dict[str, int] = {}
@@ -87,7 +88,7 @@ class NotifyState(msgspec.Struct):
 class Present(NamedTuple):
     """A pool that starves now, or a node that is lost now."""
 
-    #: Unix time in milliseconds; None: only known to be before now.
+    #: Unix time in milliseconds at which the condition began; None: some time before now.
     since_ms: int | None
     about: About
 
@@ -96,23 +97,23 @@ class Message(NamedTuple):
     """The text of one request or one mail."""
 
     occurrences: Sequence[Occurrence]
-    #: Number of occurrences before these that were dropped.
+    #: Number of earlier occurrences that were dropped.
     dropped: int
 
     @property
     def key(self) -> str:
-        """The same for each attempt to deliver the message, also after a restart."""
+        """A key of the message. It is the same at each attempt to deliver the message, also after a restart."""
         return hashlib.sha256("\n".join(each.id for each in self.occurrences).encode()).hexdigest()[:32]
 
     @property
     def title(self) -> str:
-        """One line."""
+        """The title of the message, in one line."""
         first = " ".join(self.occurrences[0].text.split())
         return first if len(self.occurrences) == 1 else f"{len(self.occurrences)} notifications, the first: {first}"
 
     @property
     def text(self) -> str:
-        """One line for each occurrence."""
+        """The text of the message, with one line for each occurrence."""
         lines = [each.text for each in self.occurrences]
         if self.dropped:
             lines.append(f"{self.dropped} earlier notifications could not be delivered and were dropped")
@@ -199,7 +200,7 @@ class Notifier:
         return True
 
     def add_example(self, target: str, operation: FinishedOperation) -> None:
-        """Let the end of an example wait for a target, whatever the rules say."""
+        """Add the end of an example operation to the occurrences that wait for a target, even if no rule matches it."""
         rule = Rule(name="example", when=RuleKind.OPERATION_ENDED, to=[target])
         self._add(target, rule, f"example:{target}", operation.ended_at_ms, facts_of_operation(operation))
 

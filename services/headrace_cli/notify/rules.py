@@ -19,7 +19,7 @@ About = Mapping[str, str | int | float | bool]
 
 
 class RuleKind(enum.StrEnum):
-    """What a rule is about."""
+    """The kind of occurrence that a rule notifies."""
 
     OPERATION_ENDED = "operation_ended"
     POOL_STARVES = "pool_starves"
@@ -27,7 +27,7 @@ class RuleKind(enum.StrEnum):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule. Of each list of patterns, one must match; an empty list matches all."""
+    """One rule. Each list of patterns must match: at least one of its patterns does, or the list is empty."""
 
     name: str
     when: RuleKind

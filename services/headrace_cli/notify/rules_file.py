@@ -44,7 +44,7 @@ _MAIL_KEYS: Final = ("mail", "from", "server", "security", "user", "password", *
 _DURATION: Final = "a length of time with a unit, such as 30s or 10m"
 _DEFAULTS_MS: Final = {"pause": 10_000, "give_up_after": 86_400_000}
 
-#: Default of `for`. After an allocator has started, nodes are not heard for some seconds.
+#: Default of the key `for`. It is long enough for the start of an allocator, which hears no nodes for some seconds.
 _LASTS_MS: Final = {RuleKind.NODE_LOST: 60_000}
 
 

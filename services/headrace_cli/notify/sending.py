@@ -46,7 +46,7 @@ def _mail_of(mail: Mail, message: Message) -> EmailMessage:
     made["To"] = ", ".join(message.occurrences[0].recipients)
     made["Date"] = formatdate(localtime=True)
     made["Message-ID"] = f"<{message.key}@{mail.sender.rpartition('@')[2]}>"
-    # Other programs do not answer mail that says that a program wrote it.
+    # This header says that a program wrote the mail, so that programs such as an absence notice do not answer.
     made["Auto-Submitted"] = "auto-generated"
     made.set_content(harmless(message.text) + "\n")
     return made

@@ -52,7 +52,7 @@ class NotifyService:
         self._interval_s = interval_s
         self._notifier = Notifier(rules, file.read(), self._clock.wall_ms(), int(interval_s * 1000))
         self._stored_at_s = -_STORE_PERIOD_S
-        #: For each target: something waits to be sent, and the log may be read further.
+        #: Signals for each target: `_more` if something waits to be sent, `_free` if the log may be read further.
         self._more = {name: _Signal() for name in rules.targets}
         self._free = {name: _Signal() for name in rules.targets}
 

@@ -1,1 +1,1 @@
-"""What `headrace export` and `headrace notify` share: positions that survive kills, and deliveries that are tried until they succeed."""
+"""Modules for `headrace export` and `headrace notify`: positions that survive kills, and deliveries that are retried until they succeed."""

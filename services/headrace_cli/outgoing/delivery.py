@@ -25,7 +25,10 @@ _VARIABLE: Final = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class Undelivered(HeadraceError):
-    """An attempt of a delivery failed; the reason. It may be tried again, at the earliest after `after_s`."""
+    """An attempt to deliver failed. The message says why.
+
+    Unless `is_final` is true, another attempt may be made, at the earliest after `after_s` seconds.
+    """
 
     def __init__(self, why: str, *, after_s: float = 0.0, is_final: bool = False) -> None:
         self.after_s = after_s
