@@ -27,7 +27,7 @@ PROVISIONER: Final = PartyKind.PROVISIONER.value
 #: Seconds to wait for a leader. A NATS cluster that has just started has no leader for some seconds.
 _SERVERS_BEGIN_S: Final = 30.0
 _TRY_AGAIN_S: Final = 0.05
-#: Seconds before the next attempt after a refusal. A server refuses a bucket for which it has no space, and that lasts for a while.
+#: Seconds before the next attempt after a refusal. A server refuses a bucket if it has too little space, and space is not free at once.
 _REFUSED_S: Final = 1.0
 #: Seconds between two checks for buckets and streams that were lost.
 _POLL_S: Final = 10.0
@@ -36,7 +36,7 @@ _POLL_S: Final = 10.0
 def as_provisioner(place: Place) -> Place:
     """Return the `Place` with the provisioner's credential from its state folder.
 
-    A `Place` whose credential is not that of its folder, or whose folder has no provisioner, is returned unchanged.
+    Returns `place` unchanged if its credential is not the one in its folder, or if the folder has no credential of a provisioner.
     """
     folder = Path(place.folder)
     file = StateFolder(folder).credentials / PROVISIONER

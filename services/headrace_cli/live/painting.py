@@ -21,7 +21,10 @@ _CHEAPER_THAN_A_MOVE: Final = 8
 
 
 def changes(before: Sequence[Line], after: Sequence[Line]) -> list[Segment]:
-    """Return what turns the lines `before`, from the top of the screen, into the lines `after`. Empty if they are the same."""
+    """Return the writes that turn the lines `before`, which begin at the top of the screen, into the lines `after`.
+
+    The list is empty if both are the same.
+    """
     made: list[Segment] = []
     for y, (old_line, new_line) in enumerate(zip_longest(before, after, fillvalue=())):
         old, new = _cells(old_line), _cells(new_line)

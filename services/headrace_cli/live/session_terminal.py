@@ -28,12 +28,11 @@ _WRITE_BYTES: Final = 4096
 #: Seconds of silence of the node after which the person is told, and Ctrl-C leaves the session.
 _SILENT_S: Final = 8.0
 _INTERRUPT: Final = b"\x03"
-#: The key that leaves a session whatever the node and the job do with it, if it is pressed so often within so many seconds, as in
-#: machinectl.
+#: The key that always leaves a session, as in machinectl. It must be pressed `_LEAVE_TIMES` times within `_LEAVE_S` seconds.
 _LEAVE: Final = b"\x1d"
 _LEAVE_TIMES: Final = 3
 _LEAVE_S: Final = 1.0
-#: Number of reads of a terminal that wait for the node.
+#: Upper bound of the pieces of input from a terminal that wait until the node accepts them.
 _MOST_READ_AHEAD: Final = 256
 
 
@@ -97,7 +96,7 @@ async def converse(session: Session, *, is_terminal: bool) -> int:
 
 
 async def _carry_input(session: Session, is_terminal: bool, leave: Callable[[], None]) -> None:
-    # Keys are read while the node does not accept the keys before, because one of them may leave the session.
+    # Keys are read even while the node does not accept earlier keys, because a key may leave the session.
     send, receive = anyio.create_memory_object_stream[bytes](_MOST_READ_AHEAD if is_terminal else 0)
     async with receive, anyio.create_task_group() as tasks:
         tasks.start_soon(_read_input, send, session, is_terminal, leave)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Upper bound of the pools in a chart. The pools with the most usage are drawn.
 _MOST_POOLS: Final = 8
 _USAGE, _DEMAND, _FAIR_SHARE, _RECORDED = "#0072B2", "#E69F00", "#009E73", "#333333"
-#: Demand above this multiple of all other figures is cut at the top of the chart.
+#: The chart ends at this multiple of the largest figure other than demand. Demand above it is cut.
 _TOWERING: Final = 1.5
 
 

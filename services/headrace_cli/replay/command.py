@@ -1,7 +1,7 @@
 """The command `headrace replay`: run a period of the log again under another configuration of pools.
 
-The engines belong to the services, and services never import each other. So a process of its own replays, and this
-command gathers the data and shows the result.
+The engines belong to the services, and services never import each other. So this command only gathers the data and shows
+the result; the replay runs in a separate process.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from headrace_cli.replay.needed_log import NeededLog
 
 #: Upper bound of the operations whose running jobs are requested.
 _MOST_LIVE: Final = 1_000
-#: Upper bound of the updates of shares in a replay in which changes go on all the time.
+#: Upper bound of the updates of shares in a replay, even if something changes all the time.
 _MOST_STEPS: Final = 10_000
 _SHORTEST_STEP_MS: Final = 200
 _GONE: Final = ("offline", "unheard", "removed")

@@ -21,12 +21,12 @@ from rich.text import Text
 from headrace.wire.plain_values import indented_json, plain
 
 _WIDE = 10_000
-#: Control characters that change the direction of writing, so that a text is shown in another order than it is stored.
+#: Control characters that change the direction of writing. With them, a terminal shows the characters of a text in another order.
 _DIRECTIONS: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
 #: Symbols to show in place of control characters, except line feed and tab.
 _SIGNS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
 _SIGNS |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), *_DIRECTIONS], 0xFFFD)
-#: Escapes for the same characters in JSON strings, which the JSON encoder leaves unescaped.
+#: JSON escapes for control characters that the JSON encoder leaves unescaped.
 _JSON_ESCAPES: Final = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), *_DIRECTIONS)}
 #: Pattern of the parts of a terminal sequence that set colours, bold, italic or underline. Other sequences could hide text or control the
 #: terminal.
@@ -65,7 +65,7 @@ def harmless_json(data: bytes) -> str:
 
 
 def harmless_cell(text: str) -> str:
-    """Return a text as a cell of CSV. A text that a spreadsheet would compute gets an apostrophe before it."""
+    """Return a text as a cell of CSV. A text that a spreadsheet would take for a formula gets an apostrophe before it."""
     return f"'{text}" if text[:1] in tuple("=+-@\t\r\n") and text else text
 
 
@@ -89,7 +89,7 @@ class Screen:
             self.print(table)
 
     def widen(self) -> None:
-        """Print answers as wide as they are, from now on."""
+        """From now on, do not fit answers to the width of the terminal."""
         self.out.width = _WIDE
 
     @property

@@ -113,8 +113,8 @@ def _line(
     """Yield a row. If every cell fits on one line, Rich does not lay the row out: that would take ten times as long."""
     texts = [_plain(cell) for cell in cells]
     widths = [column.width or 0 for column in columns]
-    # A character that is not printable may break the line, may be left out by Rich, or may be as wide as its position makes it (a tab).
-    # Rich must lay out a row with such a character.
+    # Rich must lay out a row with a character that is not printable. Rich may leave such a character out, the character may break the line,
+    # or its width may depend on its position, as with a tab.
     if any(not text.isprintable() or cell_len(text) > width for text, width in zip(texts, widths, strict=True)):
         yield _row(columns, cells, blanks, style)
         return

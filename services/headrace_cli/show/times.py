@@ -15,7 +15,7 @@ Tick = tuple[float, str]
 _AGO = re.compile(r"[0-9.]+\s*(ms|s|m|h|d)\Z")
 _EXPECTED: Final = "a duration such as 90s, 6h or 7d, or a time such as 2026-11-20T18:00 or 18:00"
 _DAY_S: Final = 86_400
-#: The latest time that is shown, two days before the year 10000: a node may report any time as that of its jobs.
+#: The latest time that is shown, two days before the year 10000. A node may report a much later time for its jobs.
 _LATEST_S: Final = 253_402_128_000
 _STEPS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200)
 

@@ -37,13 +37,13 @@ from headrace_cli.top.view import Action, Opened
 #: requested.
 _FEW_OPERATIONS: Final = 200
 _MOST_PREEMPTIONS: Final = 50
-#: Rows of an answer that is requested at each interval. An answer with twice as many rows is requested at every second interval.
+#: An answer with at most this many rows is requested at each interval, an answer with twice as many at every second interval.
 _ROWS_AN_INTERVAL: Final = 200
 #: Upper bound of the lines of stdout, and of those of stderr, on the page of an operation's output.
 _MOST_LINES: Final = 500
-#: Bytes that are read from the end of each log for that page.
+#: Bytes that are read from the end of each log for the page of an operation's output.
 _MOST_BYTES_OF_A_LOG: Final = 16 * 1024
-#: Upper bound of the seconds of reading for that page: for stdout, and again for stderr.
+#: Most seconds to read stdout for the page of an operation's output. Reading stderr may take as many.
 _MOST_READING_S: Final = 2.0
 #: Seconds to wait for the progress of jobs. After that, operations are shown without it.
 _PROGRESS_S: Final = 1.0
@@ -53,7 +53,7 @@ _WHO_ANSWERS: Final = {
     "nodes": "the allocator",
     "pauses": "fair_share",
 }
-#: Intervals between two requests for pauses, which administrators set by hand.
+#: Number of intervals between two requests for pauses. Pauses change seldom: administrators set them by hand.
 _SELDOM: Final = 5
 
 

@@ -36,7 +36,7 @@ class ClusterReport(msgspec.Struct, frozen=True):
     pauses: list[str] = []
     #: Preemptions since this command began, the newest first.
     preemptions: list[AllocationPreempted] = []
-    #: Why a part is out of date, by the name of the part.
+    #: Reason why a part is out of date, by the name of the part.
     silent: dict[str, str] = {}
 
     @property
