@@ -27,7 +27,7 @@ PROVISIONER: Final = PartyKind.PROVISIONER.value
 #: Seconds to wait for a leader. A NATS cluster that has just started has no leader for some seconds.
 _SERVERS_BEGIN_S: Final = 30.0
 _TRY_AGAIN_S: Final = 0.05
-#: Seconds before the next attempt after a refusal. A server refuses a bucket if it has too little space, and space is not free at once.
+#: Seconds before the next attempt after a refusal. A server refuses a bucket if it has too little space, which lasts for a while.
 _REFUSED_S: Final = 1.0
 #: Seconds between two checks for buckets and streams that were lost.
 _POLL_S: Final = 10.0

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 #: Upper bound of the pools in a chart. The pools with the most usage are drawn.
 _MOST_POOLS: Final = 8
 _USAGE, _DEMAND, _FAIR_SHARE, _RECORDED = "#0072B2", "#E69F00", "#009E73", "#333333"
-#: The chart ends at this multiple of the largest figure other than demand. Demand above it is cut.
+#: Largest height of demand in a chart, as a multiple of the largest other figure. Higher demand is cut.
 _TOWERING: Final = 1.5
 
 

@@ -24,8 +24,8 @@ Layout = Callable[[RenderableType, int], Lines]
 
 #: A width larger than any row. A row that does not fit the screen is cut, and never wrapped.
 _WHOLE: Final = 10_000
-#: The lines between head and foot, divided by this, are kept for each section that is not chosen. A section with fewer rows gets fewer
-#: lines.
+#: Each section that is not chosen keeps at least a part of the lines between head and foot: the number of these lines, divided by this. A
+#: section with fewer rows keeps all its rows.
 _KEPT_PART: Final = 8
 _FOOT: Final = "? help  Tab section  ↑↓ row  Enter open  l output  x abort  / filter  q quit"
 _OF_A_PAGE: Final = "↑↓ scroll  Esc back"

@@ -52,7 +52,7 @@ _ENV: Final = "env"
 _NOT_KEPT: Final = frozenset({"trace"})
 #: Fields for which `run` has other defaults than the operation spec.
 _CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_going", "max_failed_job_count"})
-#: Option for each place in an error of a parser that does not know the option.
+#: Some parsers do not know the option. Their errors name a place instead; here is the option for each such place.
 _OPTION_OF_NAME: Final = {"pool name": "--pool", "tree name": "--pool-tree"}
 #: Options that an operation with tasks does not accept. Most of them are set for each task instead.
 _OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line"})

@@ -17,7 +17,7 @@ from headrace.wire.history import HistoryPoint, IntegralPoint, PoolHistory
 from headrace.wire.lost_work import HOUR_MS, LostWork
 
 NAN: Final = math.nan
-#: The chart ends at this multiple of the largest figure other than demand. Demand above it is cut.
+#: Largest height of demand in a chart, as a multiple of the largest other figure. Higher demand is cut.
 _TOWERING: Final = 1.5
 
 
