@@ -157,7 +157,7 @@ class Notifier:
         return bool(own.waiting)
 
     def on_conditions(self, rule: Rule, tree: str, present: Mapping[str, Present], now_ms: int) -> bool:
-        """Take all that a rule finds in a tree now. True if there is something new to send."""
+        """Take all starving pools or lost nodes that a rule finds in a tree now. True if there is something new to send."""
         prefix, found = f"{rule.name}:{tree}/", self._take_look(rule, tree, now_ms)
         conditions = self.state.conditions
         for name, each in present.items():
@@ -243,7 +243,7 @@ class Notifier:
         own = self.state.targets[target]
         own.waiting.append(occurrence)
         if occurrence.kind != RuleKind.OPERATION_ENDED and len(own.waiting) > 2 * MOST_WAITING:
-            # Only ends of operations are in the log and can wait there.
+            # Drop the oldest occurrences. Only ends of operations can wait in the log instead, because conditions are not in the log.
             own.dropped += len(own.waiting) - 2 * MOST_WAITING
             own.waiting = own.waiting[-2 * MOST_WAITING :]
 
