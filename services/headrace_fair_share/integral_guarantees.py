@@ -1,8 +1,8 @@
 """Formulas of integral guarantees, as displayed for pools and for a tree. Pure.
 
 Ratios are fractions of the tree's total. Volumes are amounts times seconds, cpu in cores (not hundredths) as in everything displayed. Ratio
-volumes are shares times seconds. The ratio of a guarantee is its largest ratio over the resources; the ratio volume of a volume is its
-smallest.
+volumes are shares times seconds. The ratio of a guarantee is the largest of its ratios over the resources. The ratio volume of a volume is
+the smallest of its ratio volumes over the resources.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def specified_ratio(amount: Resources, total: Resources) -> float:
 def resources_of_ratio(total: Resources, ratio: float) -> dict[str, float]:
     """Return total times the ratio by resource, cpu in cores.
 
-    This is `specified_resource_flow` and `specified_burst_guarantee_resources`. Only the resource that the ratio comes from has the
-    configured amount. For the other resources it is the amount that the pool effectively has.
+    This computes `specified_resource_flow` and `specified_burst_guarantee_resources`. For the resource that the ratio comes from, the
+    result is the configured amount. For the other resources it is the amount that the pool effectively has.
     """
     return {name: whole * ratio for name, whole in _plain(total)}
 

@@ -77,7 +77,7 @@ from headrace_fair_share.what_if.requests import WhatIfRequests
 _Next = Outcome[None, Effect]
 #: Number of operations that are processed between two turns of the event loop; 256 take some 3 ms.
 _LEARNT_SLICE = 256
-#: Number of share items up to which they are encoded on the event loop, in well below a millisecond.
+#: Largest number of share items that are encoded on the event loop. Encoding so few takes well below a millisecond.
 _TOLD_AT_ONCE = 32
 
 
@@ -98,7 +98,7 @@ async def serve(runtime: Runtime[FairShareSettings]) -> None:
 
 
 class FairShareService:
-    """The fair share of one tree. Before it leads it collects facts and publishes nothing."""
+    """The fair share service of one tree. Until it leads, it collects facts and publishes nothing."""
 
     _role: Role
     _clocks: ClockStore
@@ -196,7 +196,7 @@ class FairShareService:
         await self._save_clocks()
 
     def figures(self) -> list[Figure]:
-        """Return metrics: messages of deposed allocators, the history, and the lengths of updates."""
+        """Return the metrics of this service: messages from deposed allocators, samples of the history, and lengths of updates."""
         return [
             counter("old_terms", "snapshots", self._usage_feed.refused, "Messages of a term that is over."),
             *self._history.figures(),
@@ -284,7 +284,7 @@ class FairShareService:
                 await self._sooner.wait()
 
     async def _perform(self, effect: Effect) -> _Next:
-        """Perform an effect of an update. Return the engine's outcome for the result."""
+        """Perform an effect of an update and pass the result to the engine. Return the engine's outcome."""
         match effect:
             case SendAdvance():
                 return await self._send(effect)
@@ -341,7 +341,7 @@ class FairShareService:
             else:
                 parts = self._publisher.advance(frame, changed, removed)
         if not self._serves_whole:
-            # Snapshots are served from here on: there is something to publish, and no reader can have missed it yet.
+            # Whole snapshots are served from now on. This process has published no snapshot before, so no reader can have missed one.
             subject = subjects.share_whole(self._tree)
             await self._runtime.endpoints.serve(subject, WholeRequest, CallerKind.SERVICE, self._on_whole)
             self._serves_whole = True

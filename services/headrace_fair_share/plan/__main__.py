@@ -19,7 +19,7 @@ _USAGE = 2
 
 
 def plan_of(path: str, total: dict[str, str] | None = None) -> Plan | PlanRefused:
-    """Read, check and compute a plan, with `total` instead of the file's own if given. Raises `BrokenInvariant`."""
+    """Read, check and compute a plan. If `total` is given, it replaces the total in the plan. Raises `BrokenInvariant`."""
     name = "standard input" if path == STDIN else path
     try:
         amounts = ResourceAmounts().read(total, "--total").whole if total is not None else None

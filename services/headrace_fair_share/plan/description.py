@@ -56,11 +56,12 @@ _MOST_SHOWN: Final = 8
 
 @dataclass
 class Description:
-    """A tree that can be computed."""
+    """A tree that was read from a plan, checked and ready to be computed."""
 
-    #: The tree as a running Headrace would be configured, parents before children; settings are `PlannedPool`.
+    #: The tree with the configuration that a running Headrace would have, parents before children. The settings of a pool are a
+    #: `PlannedPool`.
     tree: PoolTree
-    #: The input of one update, with volumes as given or as a pool in steady demand has them.
+    #: The input of one update. A pool whose volume the plan does not give has the volume of a pool in steady demand.
     input: TreeInput
     #: Line of each pool and of each operation in the file.
     pool_lines: dict[str, int] = field(default_factory=dict)
@@ -196,7 +197,10 @@ def _pool_input(tree: PoolTree, name: PoolName, places: Mapping[PoolName, int], 
 
 
 def _savings(tree: PoolTree, pool: PoolInput, total: Resources, smooth_period_s: float) -> IntegralState | None:
-    """Return the volume of an integral pool. The default is that of a pool in steady demand: its flow of one smooth period."""
+    """Return the volume of an integral pool.
+
+    If the plan gives no volume, it is the volume of a pool in steady demand, which is its flow of one smooth period.
+    """
     settings = tree.pools[PoolName(pool.name)].settings
     if pool.integral is IntegralType.NONE or not isinstance(settings, PlannedPool):
         return None

@@ -47,7 +47,7 @@ class Age(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Ages(msgspec.Struct, frozen=True):
-    """One value of the bucket of starvation clocks."""
+    """The ages of some starvation clocks, stored as one value of their bucket."""
 
     ages: list[Age] = []
     #: Term of the process that wrote the value.
@@ -142,10 +142,11 @@ def _moved(into: Ints, target: list[int], column: Ints, there: list[int]) -> Int
 
 
 def step(clocks: Clocks, now_ms: int, below: Bools, short: Bools, timeouts: Timeouts) -> Clocks:
-    """Return the clocks after an update that found elements below their fair share, and pools short of their guarantee.
+    """Return the clocks after an update. `below` marks elements below their fair share, `short` pools below their strong guarantee.
 
-    An element starves when it has been below for longer than `starving_ms`, and aggressively when longer than `aggressive_ms` if that is
-    enabled. The first update below only starts the clock. A starving element keeps its status until it is no longer below.
+    An element starves when it has been below its fair share for longer than `starving_ms`. It starves aggressively after `aggressive_ms`,
+    if that is enabled. The first update that finds an element below its fair share only starts the clock. A starving element keeps its
+    status until it is no longer below its fair share.
     """
     passed = np.where(below & (clocks.below_since != NO_TIME), now_ms - clocks.below_since.astype(np.float64), -np.inf)
     aggressive = timeouts.aggressive_enabled & (passed > timeouts.aggressive_ms)
@@ -170,20 +171,23 @@ def _since(since_ms: Ints, holds: Bools, now_ms: int) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coming:
-    """The first milliseconds of counted time at which `step` will find elements starving, by position.
+    """Times at which `step` will first find elements starving, in milliseconds of counted time, by position.
 
     This assumes that the elements below their share or guarantee stay below it. `NO_TIME` if an element starves already or will not starve.
     """
 
-    #: Starving for the fair share.
+    #: Time at which the element starves for its fair share.
     starving: Ints
     aggressive: Ints
-    #: Starving for the strong guarantee.
+    #: Time at which the element starves for its strong guarantee.
     short: Ints
 
 
 def coming(clocks: Clocks, timeouts: Timeouts) -> Coming:
-    """Predict what `step` will find with the same timeouts. `starving` includes aggressive starvation if that comes first."""
+    """Predict when `step` will find elements starving if the timeouts stay the same.
+
+    If an element starves aggressively at an earlier time, `starving` has that time.
+    """
     aggressive_ms = np.where(timeouts.aggressive_enabled, timeouts.aggressive_ms, np.inf)
     starving = _passes(clocks.below_since, np.minimum(timeouts.starving_ms, aggressive_ms))
     aggressive = _passes(clocks.below_since, aggressive_ms)
@@ -220,10 +224,10 @@ def clocks_of(ages: Iterable[Age], now_ms: int) -> Clocks:
 
 
 class CountedTime:
-    """Sums the counted time between updates since the service started: the time that counts for starvation and for volumes.
+    """Adds up the time since the service started that counts for starvation, and the time that counts for volumes.
 
-    For starvation, time counts between two updates if both had fresh and complete usage. For volumes, it counts if the allocator's usage
-    was complete at both updates. No time counts before the first update after a start of the service.
+    The time between two updates counts for starvation if both updates had fresh and complete usage. It counts for volumes if the
+    allocator's usage was complete at both updates. No time counts before the first update after a start of the service.
     """
 
     def __init__(self) -> None:

@@ -34,14 +34,14 @@ def below_fair_share(
 ) -> Bools:
     """Return True where an element uses less than min(tolerance * fair share, demand).
 
-    For an operation whose fair share covers its demand the tolerance is 1, because it needs its last job.
+    The tolerance is 1 for an operation whose fair share covers its demand, because such an operation needs even its last job.
     """
     whole = is_operation & owed_everything(fair, demand)
     return _is_above(np.minimum(np.where(whole, 1.0, tolerance) * fair, demand), usage, fair, demand)
 
 
 def lacks_a_job(usage: Floats, fair: Floats, demand: Floats, min_needed: Floats) -> Bools:
-    """Return True where an operation lacks more of its fair share than its smallest job needs, or is owed its whole demand."""
+    """Return True where an operation is owed its whole demand, or lacks more of its fair share than its smallest job needs."""
     return owed_everything(fair, demand) | _is_above(fair - usage, min_needed, fair, demand)
 
 
@@ -51,8 +51,9 @@ def below_guarantee(usage: Floats, strong: Floats, fair: Floats, demand: Floats)
 
 
 def _is_above(one: Floats, other: Floats, fair: Floats, demand: Floats) -> Bools:
-    """Return True where `one` is greater in every resource in which a larger fair share helps, or in any resource if a larger fair share
-    helps in none.
+    """Return True where `one` is greater than `other` in every resource of which a larger fair share helps the element.
+
+    If a larger fair share helps in no resource, `one` must be greater in at least one resource.
 
     A difference up to `EPS` counts as rounding. Otherwise an element that has exactly its fair share could starve forever.
     """
@@ -84,7 +85,8 @@ def effective_timeouts(
 ) -> Timeouts:
     """Return the effective timeouts of elements from their settings. Operations that need few slots have shorter timeouts.
 
-    Operations come last. `needed_slots` gives the slots that their pending jobs need; it is read only if the option is on.
+    Operations come last. `needed_slots` gives the slots that the pending jobs of each operation need. It is read only if the option
+    `allocation_count_preemption_timeout_coefficient` is above 1.
     """
     part = np.ones(len(starving_ms))
     coefficient = options.allocation_count_preemption_timeout_coefficient

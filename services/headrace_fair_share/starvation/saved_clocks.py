@@ -59,7 +59,7 @@ class ClockStore:
 
 
 async def term_of_clocks(bucket: KeyValue, tree: TreeName) -> Term:
-    """Return the highest term that saved clocks, 0 if there is none. Raises `BusError`."""
+    """Return the highest term of a process that saved clocks, or 0 if no clocks are saved. Raises `BusError`."""
     entries = await bucket.entries()
     return max((_term_of(entry.value) for key, entry in entries.items() if key.startswith(f"{tree}.")), default=0)
 

@@ -96,7 +96,7 @@ class _Entry(msgspec.Struct, frozen=True, gc=False):
 
 
 class OperationsOfCut(NamedTuple):
-    """All or some operations of an update's input, and every pool that any operation of the input is in. Both are in the input's order."""
+    """All or some operations of an update's input, and all pools that have an operation in the input; both in the input's order."""
 
     operations: Mapping[OperationId, KnownOperation]
     pools: Sequence[PoolName]
@@ -107,8 +107,8 @@ class InputMaker:
 
     def __init__(self) -> None:
         self._configured: PoolTree | None = None
-        #: The ephemeral pools. The two attributes below hold what they were derived from: the pool names in use that are not configured,
-        #: and admission's reports.
+        #: The ephemeral pools. They are derived from the next two attributes: the names of pools that are in use but not configured, and
+        #: the ephemeral pools that admission reported.
         self._ephemeral: list[Pool] = []
         self._unconfigured: list[PoolName] = []
         self._told: Mapping[PoolName, EphemeralPool] = {}
@@ -122,7 +122,7 @@ class InputMaker:
         self._most: list[Resources | None] = []
         self._options: list[EffectiveOptions] = []
         self._limits: list[PartialResources] = []
-        #: `max_share_ratio` by position, of the pools that have one.
+        #: `max_share_ratio` of each pool that has this option, by position of the pool.
         self._share_ratios: dict[int, float] = {}
         #: Total for which `_pools` was made.
         self._total = ZERO
@@ -246,12 +246,15 @@ class InputMaker:
         return anew
 
     def _most_by_ratio(self, place: int) -> Resources | None:
-        """Return the part of the cluster that a pool may be owed by its `max_share_ratio`; None if it has none."""
+        """Return the most that a pool may be owed because of its `max_share_ratio`. None if the pool has no such option."""
         ratio = self._share_ratios.get(place)
         return None if ratio is None else self._total.part((ratio, ratio, ratio, ratio, ratio))
 
     def _list_pools(self, configured: PoolTree, ephemeral: list[Pool]) -> None:
-        """Compute everything that is derived from the pools. Results of the first pools are reused while these are unchanged."""
+        """Compute everything that is derived from the pools.
+
+        If the configured pools are unchanged, the results of all pools before the first changed ephemeral pool are reused.
+        """
         known: list[EffectiveOptions] = []
         if configured is self._configured:
             pairs = takewhile(lambda pair: pair[0] == pair[1], zip(ephemeral, self._ephemeral, strict=False))

@@ -31,7 +31,7 @@ class Bindings:
         self._root = items[f"/{ROOT_POOL}"]
         #: Share items of the children of each pool, by pool name.
         self.children: dict[str, list[ShareItem]] = {}
-        #: First position with any fair share in the order of each fifo pool, by pool name.
+        #: For each fifo pool, the first position in its order at which an operation has a fair share; by pool name.
         self._first_served: dict[str, float] = {}
         for item in items.values():
             if item is not self._root:

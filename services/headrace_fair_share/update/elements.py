@@ -39,7 +39,7 @@ class Elements:
     pools: int
     #: Number of configured pools, plus one for the root. The pools after them are ephemeral.
     configured: int
-    #: Order of children outside fifo pools: the position of a pool, the start of an operation in milliseconds of Unix time.
+    #: Rank that orders children outside fifo pools: of a pool its position, of an operation its start in milliseconds of Unix time.
     ranks: list[int]
     #: Effective options of the root and the pools.
     options: list[EffectiveOptions]

@@ -33,7 +33,7 @@ def within_fifo_count(cut: UpdateFacts, elements: Elements, pending: Bools, rank
 
 
 def _most(cut: UpdateFacts, elements: Elements) -> Floats:
-    """Return the option's value for each pool; infinite if there is no limit."""
+    """Return `max_schedulable_element_count_in_fifo_pool` of each pool; infinite if there is no limit."""
     of_tree = cut.pools.options.max_schedulable_element_count_in_fifo_pool
     most = np.full(elements.pools, math.inf if of_tree is None else of_tree)
     for place, name in enumerate(elements.names[: elements.configured]):

@@ -62,8 +62,8 @@ class MatchingNodes:
     def divided(self, operations: Mapping[int, tuple[str, ...]], pools: Mapping[int, tuple[str, ...]]) -> Divided:
         """Find the sets of nodes that several operations share, given the filters of operations and pools by position.
 
-        If two sets overlap and neither contains the other, their union is a set as well: its nodes may have too little for the demand on
-        both sets even if each set has enough for its own.
+        If two sets overlap and neither contains the other, their union is added as another set. Each of the two sets may have enough for
+        its own demand while the union has too little for both demands together.
         """
         if self.rooms is None:
             return Divided()

@@ -55,7 +55,7 @@ def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Itera
             if wants > there
         ]
         pools = tuple(each.pool for each in highest)
-        # If other filters match the same nodes, one error is enough.
+        # Other filters may match the same nodes, with the same pools. One error is enough.
         if short and pools not in told:
             told.add(pools)
             matching = " and ".join(filters)
@@ -64,7 +64,10 @@ def node_overcommits(promises: Sequence[Promise], nodes: MatchingNodes) -> Itera
 
 
 def promise_warnings(rooms: Mapping[tuple[str, ...], Resources] | None) -> Callable[[PoolTree], list[str]]:
-    """Return a function that lists what a configuration guarantees beyond what the nodes have. None: the nodes are not known."""
+    """Return a function that lists what a configuration guarantees beyond what the nodes have.
+
+    `rooms` has the resources of all nodes with the same set of tags; None if the nodes are not known.
+    """
 
     def warnings(tree: PoolTree) -> list[str]:
         promises = promises_of(tree)

@@ -139,7 +139,7 @@ class Differences(NamedTuple):
     """The elements with at least one result that changed."""
 
     places: Ints
-    #: For each of these elements the sum of the bits of the columns that changed; `ALL_COLUMNS` if the element is new.
+    #: For each element in `places`, the columns that changed, as a sum of bits; `ALL_COLUMNS` if the element is new.
     columns: Ints
 
 
@@ -177,7 +177,7 @@ def _plain(name: str, read: Callable[[Any], Any] | None = None) -> _Field:
 
     def values(_: Elements, results: ElementResults, at: Ints) -> Iterable[Any]:
         column = getattr(results, name)[..., at]
-        # The array is converted row by row: `tolist` along the other axis would make a separate array of each column.
+        # The few rows are converted and zipped: `tolist` of the transposed array would make a separate array for each element.
         figures = zip(*column.tolist(), strict=True) if column.ndim > 1 else column.tolist()
         return figures if read is None else map(read, figures)
 
@@ -277,8 +277,8 @@ def items_after(
 ) -> list[ShareItem]:
     """Return the share items of the elements that differ. Fields that depend on no changed column are copied from the old item.
 
-    When a cluster is short of resources, one changed share changes the shares of thousands of elements, but little else of them. Groups of
-    up to `few` elements with the same changed columns are made from scratch.
+    When a cluster is short of resources, one changed share changes the shares of thousands of elements, but few of their other fields.
+    Groups of up to `few` elements with the same changed columns are made from scratch.
     """
     places, columns = differences
     made: dict[int, ShareItem] = {}
@@ -334,7 +334,7 @@ def pool_results_of(elements: Elements, results: ElementResults, places: Ints) -
 
 
 def check_shares(items: Mapping[str, ShareItem], pools: Iterable[PoolName]) -> list[str]:
-    """Return an error for each pool whose child pools have a larger fair share in sum than the pool itself, rounding aside."""
+    """Return an error for each pool whose child pools together have a larger fair share than the pool. Rounding errors are ignored."""
     sums: dict[str, list[float]] = {}
     for name in pools:
         item = items.get(pool_key(name))

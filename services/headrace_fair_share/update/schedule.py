@@ -1,8 +1,8 @@
 """The schedule of updates: when the next update is due. Pure.
 
 An update follows a change at once, but not before a pause since the end of the previous update. The pause is the spacing, or twice the cost
-of that update if this is longer. For a costly update it is four times the cost, within bounds, and never longer than a second. Without a
-change an update follows after a period.
+of the previous update if that is longer. After a costly update the pause is four times the cost, but at most 100 ms if twice the cost is
+not longer. No pause is longer than a second. Without a change an update follows after a period.
 
 Every few seconds an update is computed from scratch, which takes much longer. It is placed between changes where possible and is not
 followed by a pause for its cost, so that it hardly delays the start of an operation.
@@ -14,7 +14,7 @@ from typing import Final
 
 from headrace.runtime.engine import Moment
 
-#: Number of operations from which on the default period is 1 s, else 200 ms.
+#: Number of operations at which the default period changes from 200 ms to 1 s.
 _MANY_OPERATIONS: Final = 1_000
 _SHORT_PERIOD_US: Final = 200_000
 _LONG_PERIOD_US: Final = 1_000_000
@@ -38,7 +38,7 @@ _EARLY: Final = 5
 
 
 def _pause_us(cost_us: int) -> int:
-    """Return the pause after an update that its cost requires, in microseconds."""
+    """Return the pause after an update of this cost, in microseconds."""
     if cost_us < _BRIEF_US:
         return 2 * cost_us
     return min(max(2 * cost_us, min(4 * cost_us, _LONGER_PAUSE_US)), _LONGEST_PAUSE_US)
@@ -85,10 +85,10 @@ class UpdateSchedule:
         return is_due
 
     def on_compute(self, now: Moment, elements: int, *, afresh: bool) -> bool:
-        """Record that the computation starts; the cost of the update counts from here. Return True if it is expected to be brief.
+        """Record that the computation starts. Return True if it is expected to be brief.
 
-        It is brief if it has few elements, or hardly more than the last computation if that was brief. A computation from scratch
-        (`afresh`) is never brief.
+        The cost of the update counts from here. A computation is expected to be brief if it has few elements, or if the last computation
+        was brief and had hardly fewer elements. A computation from scratch (`afresh`) is never expected to be brief.
         """
         self._computed_since_us, self._elements, self._afresh = now.steady_us, elements, afresh
         return not afresh and elements <= self._brief_elements

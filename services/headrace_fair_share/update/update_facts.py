@@ -33,7 +33,8 @@ class UpdateFacts(msgspec.Struct, frozen=True):
     grants: Mapping[PoolName, float] = {}
     downtime: Downtime = Downtime()
     total: Resources = ZERO
-    #: The part of the total on nodes with each set of tags. The object is replaced only when it changes. None: not known.
+    #: Resources of all nodes with the same set of tags, by the set. The object is replaced only when its content changes. None: the nodes
+    #: are not known.
     rooms: Mapping[tuple[str, ...], Resources] | None = None
     usage_version: Version = NEVER
     pools_revision: int = 0

@@ -50,16 +50,16 @@ from headrace_fair_share.yarn.starvation import due_amounts
 
 #: Upper bound of the errors in a snapshot's frame, which every part of the snapshot repeats.
 _MOST_TROUBLES: Final = 20
-#: Upper bound of the pools that one of these errors names.
+#: Upper bound of the pools that one error in a snapshot's frame names.
 _MOST_POOLS_TOLD: Final = 100
-#: Upper bound of the characters of one of these errors.
+#: Upper bound of the characters of one error in a snapshot's frame.
 _MOST_CHARACTERS: Final = 2_000
 #: Exceptions that an update may raise if the algorithm has a fault.
 FAULTS: Final = (ArithmeticError, LookupError, TypeError, ValueError)
 
 
 #: Difference of fair shares above which two updates count as different. Adding the same numbers in another order makes a smaller
-#: difference. In improved mode the last bits matter most.
+#: difference, even in the mode in which rounding matters most (`enable_improved_fair_share_by_fit_factor_computation`).
 NOTICED: Final = 1e-6
 
 
@@ -78,7 +78,7 @@ class Update(msgspec.Struct, frozen=True):
     changed: list[ShareItem]
     #: Keys of elements that are gone.
     removed: list[str]
-    #: Results of pools: at least of those whose share items changed.
+    #: Results of all pools whose share items changed, and possibly of other pools.
     pool_results: dict[PoolName, PoolResults]
     clocks: Clocks
     yarn: YarnState
@@ -137,10 +137,10 @@ class Updater:
         self._previous: _Previous | None = None
         #: Share items of all elements after the last update, by key.
         self._items: dict[str, ShareItem] = {}
-        #: Operations that updates skip until they change, and the keys of all other elements.
+        #: The resting operations, which updates skip until they change. `_awake` has the keys of all other elements.
         self._resting: RestingOperations | None = None
         self._awake: set[str] = set()
-        #: Keys of elements that updates without the resting operations have changed since `_previous`.
+        #: Keys of elements that may differ from `_previous`, because an update that skipped the resting operations computed them later.
         self._told_since: set[str] = set()
         #: The tree of the update that started last.
         self._tree: TreeInput | None = None
@@ -248,7 +248,7 @@ class Updater:
         for key in removed:
             del self._items[key]
         self._resting, self._awake = resting, {key for key in outcome.items if key not in resting}
-        # Unchanged items count, too: the `PoolResults` of a pool may have changed.
+        # Unchanged items are added, too, because the `PoolResults` of such a pool may have changed.
         self._told_since.update(removed, outcome.items)
         results, clocks = outcome.pool_results, outcome.clocks
         return Update(frame_of(cut, []), changed, removed, results, clocks, YarnState(), resting=len(resting))
@@ -376,8 +376,8 @@ class UpdatesDiffer(ArithmeticError):
 def difference(elements: Elements, anew: TreeShares, before: Elements, going_on: TreeShares) -> UpdatesDiffer | None:
     """Return an error that names the element whose fair share differs most, or None if both updates agree.
 
-    Shares of a tree jump where the demand of a gang, or a limit, exactly equals another value: rounding in the last bit of a sum then
-    decides the result. Such a difference is reported as well.
+    If the demand of a gang, or a limit, exactly equals another value, rounding in the last bit of a sum decides the result, and shares can
+    jump. Such a jump is reported as a difference, too.
     """
     if before.keys != elements.keys:
         return UpdatesDiffer("the two updates have different elements")

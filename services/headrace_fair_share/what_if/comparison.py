@@ -1,7 +1,7 @@
 """Compares two worlds, the tree before and after supposed changes: computes an update of each, and finds the elements that differ. Pure,
 but too slow for the event loop.
 
-Both updates are computed from scratch, without anything that published updates keep, and have no effect on these.
+Both updates are computed from scratch. They use nothing that published updates keep, and do not affect published updates.
 """
 
 from __future__ import annotations
@@ -124,8 +124,8 @@ class _Pairs:
         self._before, self._after = before, after
         places = before.elements.places | after.elements.places
         pools = [key for key in places if key.startswith("/")]
-        #: Keys of pools, then of operations. In both parts the elements of the world after the changes come first, in their order, and
-        #: then the elements that only the world before has.
+        #: Keys of all pools, then keys of all operations. Among the pools, and among the operations, the elements that exist after the
+        #: changes come first, in their order. The elements that exist only before the changes follow.
         self._keys = [
             *after.elements.keys[: after.elements.pools],
             *(key for key in pools if key not in after.elements.places),
@@ -138,18 +138,18 @@ class _Pairs:
         self.differences = self._differences()
 
     def over_limits(self) -> list[JobsOverLimits]:
-        """Return the pools that are over their limits after the changes, and were not as much over them before."""
+        """Return the pools that are over their limits after the changes, except those that are just as much over them before."""
         before = set(self._before.over_limits())
         return [each for each in self._after.over_limits() if each not in before][:MOST_OVER_LIMITS]
 
     def refused_sizes(self) -> list[str]:
-        """Return a note of the operations of which, because of the changes, no further jobs start."""
+        """Return a note on the operations that start no further jobs because of the changes. Empty if there are none."""
         refused = sorted(self._after.refused_sizes() - self._before.refused_sizes())
         words = "no further jobs start, because their size is outside the bounds of job sizes; running jobs continue"
         return [f"of {counted(len(refused), 'operation')} {words}: {some(refused)}"] if refused else []
 
     def told(self, most_bytes: int) -> list[ComparedElement]:
-        """Return as many elements as fit: those that differ most with all pools above them, then pools that do not differ."""
+        """Return as many elements as fit: first those that differ most, each with all pools above it, then pools that do not differ."""
         order = np.lexsort((np.arange(len(self._keys)), -self.differences))
         place_of = {key: place for place, key in enumerate(self._keys)}
         found: dict[int, ComparedElement] = {}

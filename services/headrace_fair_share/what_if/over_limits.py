@@ -13,9 +13,10 @@ from headrace_fair_share.update.update_facts import UpdateFacts
 
 
 def jobs_over_limits(cut: UpdateFacts, elements: Elements, usage: dict[OperationId, Resources]) -> list[JobsOverLimits]:
-    """Return the pools that use more than their resource limits, with the fewest running jobs that must end in each.
+    """Return the pools that use more than their resource limits, each with the smallest number of running jobs that must end there.
 
-    Limits of child pools are met first, and their jobs count for the child pool only. `usage` has the operations that run jobs.
+    Limits of child pools are met first. A job that must end for the limit of a child pool counts for the child pool only. `usage` has the
+    operations that run jobs.
     """
     below: dict[PoolName, list[OperationId]] = defaultdict(list)
     names = [PoolName(name) for name in elements.names[: elements.pools]]
@@ -38,7 +39,7 @@ def jobs_over_limits(cut: UpdateFacts, elements: Elements, usage: dict[Operation
 def _ended(
     cut: UpdateFacts, operations: list[OperationId], jobs: dict[OperationId, int], limit: PartialResources
 ) -> Counter[OperationId]:
-    """Return how many jobs of each operation must end until all of them are within the limit; the largest jobs end first."""
+    """Return how many jobs of each operation must end so that the operations together are within the limit. The largest jobs end first."""
     ended = Counter[OperationId]()
     for resource, most in limit.named().items():
         sizes = {operation: getattr(cut.operations[operation].job, resource) for operation in operations}
@@ -53,7 +54,7 @@ def _ended(
 
 
 def _job_count(job: Resources, used: Resources) -> int:
-    """Return the number of jobs of this size that use this much."""
+    """Return how many jobs of the size `job` together use `used`."""
     return (
         max((amount // size for amount, size in zip(used.as_tuple(), job.as_tuple(), strict=True) if size), default=0)
         if job != ZERO

@@ -87,7 +87,10 @@ def _decided(
 
 
 def _with_nodes(cut: UpdateFacts, nodes: SupposedNodes) -> UpdateFacts | Refusal:
-    """Return the input with more nodes, or with fewer if that many exist."""
+    """Return the input with these nodes added, or removed if their count is negative.
+
+    Return a refusal if the tree has too little to remove, or if the amounts would be too large.
+    """
     moved = nodes.resources * abs(nodes.count)
     total = cut.total + moved if nodes.count > 0 else cut.total - moved
     rooms = None

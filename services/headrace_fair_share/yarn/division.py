@@ -1,8 +1,8 @@
 """Divides one resource among the children of each parent, for many parents at once.
 
-Every child gets `weight * ratio`, but at least its minimum and at most its maximum, at a ratio at which everything is handed out. The ratio
-is found by bisection, and the upper end of the final interval is used. If no ratio gives the exact amount, all shares are rounded up
-together. Minimums are granted even if there is not enough for all.
+Every child gets `weight * ratio`, but at least its minimum and at most its maximum. The ratio is the one at which the whole amount is
+handed out. It is found by bisection, and the upper end of the final interval is used. If no ratio gives the exact amount, all shares are
+rounded up together. Minimums are granted even if there is not enough for all.
 
     10240 over three equal children is 3414 for each
 
@@ -21,7 +21,7 @@ _HALVINGS: Final = 25
 
 
 def divided(amounts: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints, active: Bools) -> Ints:
-    """Return the share of every child. `amounts` is by parent, everything else by child.
+    """Return the share of every child. `amounts` has one number per parent, the other arrays have one per child.
 
     `owner` is the position of a child's parent; children of one parent are consecutive. A child that is not active gets nothing. A child
     without weight gets its minimum.
@@ -38,7 +38,7 @@ def divided(amounts: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints,
 
 
 def _by_ratio(left: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints) -> Ints:
-    """Return the shares of children with a weight."""
+    """Return the shares of children whose weight is positive: weight times ratio, between minimum and maximum."""
     parents = len(left)
     floor, cap = least.astype(np.float64), most.astype(np.float64)
 
@@ -48,7 +48,8 @@ def _by_ratio(left: Ints, owner: Ints, weight: Floats, least: Ints, most: Ints) 
     def together(ratio: Floats) -> Floats:
         return np.asarray(np.bincount(owner, at(ratio), parents))
 
-    # Larger maximums count as the available amount. Otherwise the sum of very many children without maximum would overflow.
+    # A maximum above the amount to divide counts as that amount. Otherwise the maximums of very many children without a limit would
+    # overflow when they are added.
     wanted = np.minimum(left, np.bincount(owner, np.minimum(most, left[owner]), parents))
     upper = np.ones(parents)
     while (short := together(upper) < wanted).any():

@@ -43,6 +43,6 @@ def due_to(queue: LeafQueue, clocks: ShareTimes, now_ms: int, rules: Rules) -> D
 
 def _smaller(target: Resources, queue: LeafQueue, rules: Rules) -> Resources:
     if rules.older_release:
-        # The older release compares the memory only, and takes that whole amount.
+        # The older release compares the memory only, and takes all resources of the amount with less memory.
         return min(target, queue.demand, key=lambda amount: amount.memory)
     return target.within(queue.demand)

@@ -87,10 +87,10 @@ class YarnShareUpdater:
 
 
 def _of_all_resources(fair_share: Floats, demand_share: Floats, memory_only: Bools) -> Floats:
-    """Return the shares, in which children of memory-only pools also have shares of the other resources.
+    """Return the shares. In children of memory-only pools, the share of every resource but memory equals the demand.
 
-    YARN gives them no share of these and compares memory only. Here such an element is owed its demand. So code that compares all
-    resources finds that no element has too much or too little of a resource that is not divided.
+    YARN gives these children no share of the other resources, since a memory-only pool divides and compares memory only. Code that compares
+    all resources must not find an element above or below its share of a resource that is not divided.
     """
     takes = memory_only & (fair_share[_MEMORY] > 0.0)
     takes[0] = False

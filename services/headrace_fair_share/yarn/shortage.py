@@ -35,7 +35,7 @@ class Due(NamedTuple):
 
     @property
     def amount(self) -> Resources:
-        """The sum of both amounts."""
+        """The sum of `to_fair_share` and `to_min_share`."""
         return self.to_fair_share + self.to_min_share
 
 
@@ -58,9 +58,9 @@ class LeafQueue(NamedTuple):
     #: The minimum share; zero for pools that are not leaves.
     least: Resources = ZERO
     threshold: float = 0.5
-    #: Timeout below the threshold of the fair share, in milliseconds; infinite if the queue never starves for it.
+    #: Milliseconds below the threshold of the fair share after which starvation begins; infinite if it never begins.
     fair_timeout_ms: float = math.inf
-    #: Timeout below the minimum, in milliseconds; infinite if the queue never starves for it.
+    #: Milliseconds below the minimum after which starvation begins; infinite if it never begins.
     min_timeout_ms: float = math.inf
     #: Operations with unmet demand, without those that preemption handled a short while ago.
     applicants: Sequence[Applicant] = ()
@@ -71,7 +71,7 @@ class Rules(NamedTuple):
 
     total: Resources
     spread: MinShareSpread = MinShareSpread.INTENDED
-    #: True: the rules of Hadoop 2.9 to 3.1 apply; in `queue_shortage`, those of Hadoop 2.6 and 2.7.
+    #: True if the rules of older releases of Hadoop apply: of 2.9 to 3.1 in this module, of 2.6 and 2.7 in `queue_shortage`.
     older_release: bool = False
 
 
@@ -86,7 +86,7 @@ class ShareTimes(NamedTuple):
 def gate_is_open(used: Resources, total: Resources, threshold: float) -> bool:
     """Return True if the used part of the cluster's memory or cores is above the threshold, so that preemption may start.
 
-    The comparison is in 32 bits; equality is not enough.
+    The numbers are compared in 32 bits. A part that equals the threshold is not above it.
     """
     parts = (
         np.float32(has) / np.float32(whole)
@@ -145,7 +145,8 @@ def _short_of_minimum(queue: LeafQueue, clocks: MutableMapping[str, int], now_ms
     target = queue.least.within(queue.demand)
     missing = (target - queue.usage).or_more(ZERO)
     if rules.older_release:
-        # While the queue is above its minimum the clock stands still, so the queue starves as soon as it falls below.
+        # In the older release, `missing` is negative above the minimum, so the clock is not reset there. The queue then starves as soon as
+        # it falls below its minimum.
         target = queue.least if is_less(queue.least, queue.demand, rules.total, queue.policy) else queue.demand
         missing = target - queue.usage
     since_ms = clocks.setdefault(queue.key, now_ms)
@@ -160,7 +161,7 @@ def _spread(
     """Distribute what a queue is short of over its operations in order, up to the remaining demand of each."""
     for one in applicants:
         due = dues.get(one.key, Due())
-        # Nothing is missing only if all resources are zero: a shortage of cores alone counts, even if the queue compares only memory.
+        # All resources are compared here: a shortage of cores alone counts, even if the queue compares only memory.
         if left == ZERO:
             mine, claims = ZERO, due.claims
         else:
@@ -175,7 +176,7 @@ def _spread(
 
 
 class YarnState(msgspec.Struct, frozen=True):
-    """Times (in counted time) and shortages by element key. Empty under the tree's own policy."""
+    """Times (in counted time) and shortages by element key. All are empty unless the tree has a YARN policy."""
 
     #: Time when each element last reached its starvation threshold.
     had_share_ms: Mapping[str, int] = {}
@@ -193,7 +194,7 @@ class YarnState(msgspec.Struct, frozen=True):
         )
 
     def with_ages(self, ages: Iterable[Age], now_ms: int) -> list[Age]:
-        """Return the ages. Fill in how long ago each element last had its share and its minimum, as far as this state knows."""
+        """Return the ages, with the time since each element last had its share and its minimum, as far as this state knows it."""
         of = {age.key: age for age in ages}
         return [
             msgspec.structs.replace(

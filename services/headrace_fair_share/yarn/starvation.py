@@ -75,7 +75,7 @@ def state_after(cut: UpdateFacts, given: UpdateInput, amounts: JudgedAmounts, sc
             of_queue = {one.key: before.dues[one.key] for one in queue.applicants if one.key in before.dues}
             examine(queue, had, of_queue, cut.clock_ms, rules)
             dues.update(of_queue)
-    # Operations that preemption has just handled keep their shortage, but do not claim it.
+    # An operation that preemption has just handled keeps its shortage. With `claims` False, preemption does not handle the shortage again.
     dues.update((key, before.dues[key]._replace(claims=False)) for key in paused if key in before.dues)
     return YarnState(had.fair, had.least, {key: due for key, due in dues.items() if due.amount != ZERO})
 
@@ -97,7 +97,10 @@ def clocks_of_state(cut: UpdateFacts, elements: Elements, state: YarnState, belo
 
 
 def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints, Bools]:
-    """Return the amounts due to fair shares and to minimums (for pools with everything below), and which elements claim them."""
+    """Return what each element is short of its fair share and of its minimum, and which elements claim these amounts.
+
+    The amounts of a pool include those of everything below it.
+    """
     to_fair, to_min = (np.zeros((5, len(elements.keys)), np.int64) for _ in range(2))
     claims = np.zeros(len(elements.keys), np.bool_)
     for key, due in dues.items():
@@ -118,7 +121,7 @@ def due_amounts(elements: Elements, dues: Mapping[str, Due]) -> tuple[Ints, Ints
 def _queues(
     given: UpdateInput, amounts: JudgedAmounts, schedulable: Bools, paused: set[OperationId]
 ) -> Iterator[LeafQueue]:
-    """Yield every pool that may starve itself, or whose operations may starve."""
+    """Yield every pool that may starve, or that has operations that may starve."""
     elements, pools = given.elements, given.elements.pools
     own: dict[int, list[Applicant]] = {}
     fair_ms, min_ms = (

@@ -29,7 +29,7 @@ class Sharers(NamedTuple):
     least: Ints
     #: Maximum in whole units of YARN.
     most: Ints
-    #: True if an operation takes part: the element itself, or one below it.
+    #: True for operations that take part, and for pools with such an operation below them.
     active: Bools
     #: True for pools whose policy is fifo.
     fifo: Bools
@@ -63,7 +63,7 @@ def tree_division(layout: Layout, total: Ints, sharers: Sharers) -> Ints:
 
 
 def active_elements(layout: Layout, taking_part: Bools) -> Bools:
-    """Return True for operations that take part (given by element), and for every pool above such an operation."""
+    """Return True for the operations that take part, and for every pool above such an operation. `taking_part` is by element."""
     active = taking_part.copy()
     for family in reversed(layout.families):
         active[family.parents] |= np.bincount(family.owner, active[family.children], len(family.parents)) > 0
@@ -71,7 +71,7 @@ def active_elements(layout: Layout, taking_part: Bools) -> Bools:
 
 
 def _first_active(owner: Ints, children: Ints, sharers: Sharers) -> Ints:
-    """Return the active child of each parent that started first. Of two with the same start, the lower number counts."""
+    """Return the active child of each parent that started first. If two started at the same time, the child with the lower index counts."""
     here = sharers.active[children]
     owner, children = owner[here], children[here]
     order = np.lexsort((children, sharers.began_ms[children], owner))

@@ -19,7 +19,7 @@ from headrace_fair_share.update.update_facts import UpdateFacts
 def unsaturated_clocks(
     cut: UpdateFacts, given: UpdateInput, shares: PlainShares, schedulable: Sequence[bool], places: Sequence[int]
 ) -> Clocks | None:
-    """Return the clocks of all elements, which run at the given positions only. None if an element starves or may starve."""
+    """Return the clocks of all elements; only clocks at the given positions can run. None if an element starves or may starve."""
     elements, options = given.elements, cut.pools.options
     before = _running(cut.clocks)
     if before is None:
@@ -61,7 +61,7 @@ def _takes_part(cut: UpdateFacts, key: str) -> bool:
 
 
 def _is_below(elements: Elements, shares: PlainShares, place: int) -> bool:
-    """Return True if an element has less than its fair share, which equals its demand here; for pools the tolerance applies."""
+    """Return True if an element has less than its fair share, which equals its demand here. Pools have the starvation tolerance."""
     tolerance = elements.options[place].fair_share_starvation_tolerance if place < elements.pools else 1.0
     pairs = zip(shares.fair_share[place], shares.usage_share[place], strict=True)
     return any(min(tolerance * owed, owed) - used > EPS for owed, used in pairs)

@@ -49,9 +49,9 @@ def unsaturated_outcome(
 ) -> UnsaturatedResults | None:
     """Compute all results of an unsaturated tree without numpy. Return None if the tree does not qualify.
 
-    A tree does not qualify if something does not fit, has a guarantee, or starves; the caller then uses the numpy computation. `resting`
-    counts, per pool, the operations directly in it that are not among the elements. `places` are the positions to compute, the root's
-    first. The other elements have no usage and no demand.
+    A tree does not qualify if some demand does not fit, or if an element has a guarantee or starves. The caller then uses the numpy
+    computation. `places` are the positions to compute, the position of the root first. The elements at other positions have no usage and no
+    demand. `resting` counts, for each pool, the operations directly in the pool that are not among the elements.
     """
     if cut.pools.options.preemption_policy is not PreemptionPolicy.YTSAURUS:
         return None

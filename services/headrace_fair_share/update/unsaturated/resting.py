@@ -54,7 +54,10 @@ class Awake(NamedTuple):
 
 
 class RestingOperations:
-    """The operations that rest. The object becomes invalid when anything else changes that their share items depend on."""
+    """The operations that rest. `wake` handles changes of operations and of their usage.
+
+    The share items of resting operations depend on other facts, too. When one of those changes, the object becomes invalid.
+    """
 
     def __init__(self, cut: UpdateFacts) -> None:
         self._of: dict[OperationId, _Resting] = {}
@@ -148,7 +151,7 @@ class RestingOperations:
     def _look_at_all(
         self, cut: UpdateFacts
     ) -> tuple[dict[OperationId, KnownOperation], Mapping[OperationId, PoolName]]:
-        """Find the awake operations by comparing all operations. Return them, and the operations that stopped resting with their pools."""
+        """Compare all operations. Return the awake operations, and the operations that stopped resting, each with its pool."""
         of, usage, names = self._of, cut.usage, list(cut.operations)
         awake = self._awake = {}
         for name, known in cut.operations.items():

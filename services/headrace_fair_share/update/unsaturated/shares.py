@@ -21,7 +21,7 @@ _Wholes = tuple[float, float, float, float, float]
 class PlainShares(NamedTuple):
     """Amounts and shares by position: the root, pools (parents first), operations. Elements that were not computed have zeros."""
 
-    #: Sums that include everything below a pool.
+    #: Usage of each element. The values of a pool include everything below it, here and in the next four fields.
     usage: list[Resources]
     demand: list[Resources]
     usage_share: list[Share]
@@ -114,7 +114,7 @@ def _fits(demand: Share, limits: Share) -> bool:
 
 
 def _nodes_have_all(tree: TreeInput, wholes: _Wholes) -> bool:
-    """Return True if the nodes of each set certainly have all that is demanded of them."""
+    """Return True if each set of nodes certainly has all resources that the operations restricted to the set demand."""
     wanted = [Resources.sum(tree.operations[place].demand for place in places) for places in tree.node_classes]
     for each in tree.node_sets:
         demand = _share(Resources.sum(wanted[number] for number in each.classes).as_tuple(), wholes)
@@ -132,7 +132,7 @@ def _limits(limits: Limits, total: tuple[int, ...], wholes: _Wholes) -> Share:
 
 
 def _in_units(amounts: tuple[int, int, int, int, int]) -> _Wholes:
-    """Return amounts in whole units, as the algorithm divides by them: cpu in cores."""
+    """Return amounts in the units in which the algorithm divides: cpu in cores, not in hundredths of a core."""
     u, c, g, m, n = amounts
     return float(u), c / 100.0, float(g), float(m), float(n)
 
