@@ -260,7 +260,7 @@ class IntegralEngine:
 def _downtime(before: VolumesRecord, request: Advance) -> Downtime:
     """Return the time for which pools with volumes were credited nothing, up to this advance.
 
-    The time since the previous advance belongs to it if this advance credits nothing (`dt_us` is 0) although pools had volumes.
+    The time since the previous advance is added if this advance credits nothing (`dt_us` is 0) although pools had volumes.
     """
     known = before.downtime
     missed = before.pools and request.pools and not request.dt_us

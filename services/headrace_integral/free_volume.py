@@ -1,8 +1,9 @@
 """Free volume: the overflow of full pools goes to siblings that can accept it, if their parents distribute it.
 
-Overflow moves up the tree until it reaches pools that can accept it. Pools that distribute pass it down to the children that can still
-accept volume, in proportion to their total flows, beginning with the children nearest to their capacity. Volume that no pool accepts is
-lost. Pools with an integral guarantee of their own are the leaves of this tree: pools below them take no part.
+Overflow moves up the tree until it reaches pools that can accept it. A pool that distributes overflow passes it down to those of its
+children that can still accept volume, in proportion to the total flows of these children. The children nearest to their capacity come
+first. Volume that no pool accepts is lost. Pools with an integral guarantee of their own are the leaves of this tree: pools below them take
+no part.
 
 On the way up all pools of a level are summed at once. On the way down families are mostly small, and plain numbers are
 faster than arrays. Sums always run in the order of children, because results must be exact to the last bit.
@@ -78,7 +79,7 @@ def handed_out(
 
 
 def _gathered(family: AdvancedPools, refilled: Refilled, accepts: Flags) -> tuple[Floats, Floats]:
-    """Return the overflow of each pool's children, and the volume that each pool with all pools below it would accept."""
+    """Return the overflow of each pool's children, and the volume that each pool would accept together with all pools below it."""
     overflow = np.where(family.composite, 0.0, refilled.overflow)
     acceptable = np.where(family.composite, 0.0, refilled.acceptable)
     spilt = np.zeros_like(overflow)

@@ -1,8 +1,8 @@
 """The saved volumes: one key per tree, written by one term at a time. With many pools, the volumes are in pieces under keys
 of their own.
 
-Pieces are written first, and never over the pieces that the saved record names. So if saving is interrupted, the former
-record is intact.
+The pieces of a new record are written before the record, and never replace the pieces that the saved record names. So the former record
+stays intact if saving is interrupted.
 """
 
 from __future__ import annotations

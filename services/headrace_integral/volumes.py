@@ -1,11 +1,9 @@
 """The arithmetic of integral guarantees: volumes are spent and refilled for all pools at once, exact to the last bit.
 
-A volume is an amount times seconds. All resources of the cluster flow in and are granted in proportion, so the flow and the
-grant of a pool are single numbers. Volumes are columns, one for each pool, with rows in the order of
-`headrace.resources.RESOURCE_NAMES`.
-An amount times a real number is rounded to whole units, halves away from zero. A volume times a real number is rounded in
-its cpu part only (hundredths of a core-second); the other parts are plain doubles. Every product is rounded by itself, in
-this order.
+A volume is an amount times seconds. The flow of a pool is the same share of every resource of the cluster, and so is its grant. So both are
+single numbers. Volumes are arrays with one column for each pool, and rows in the order of `headrace.resources.RESOURCE_NAMES`. An amount
+times a real number is rounded to whole units, halves away from zero. A volume times a real number is rounded in its cpu part only
+(hundredths of a core-second); the other parts are plain doubles. Every product is rounded by itself, in this order.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Recording:
         self.runs: list[JobRun] = []
         self.users: dict[OperationId, str] = {}
         self.specs: dict[OperationId, OperationSpec] = {}
-        #: Operations that are not replayed.
+        #: Operations that are not replayed: those that run in several trees, and those whose start the log does not contain.
         self.of_several_trees: set[OperationId] = set()
         self.forgotten: set[OperationId] = set()
         self._hubs: dict[PoolName, PoolName] = {}
@@ -136,7 +136,7 @@ class Recording:
         return operation in self.specs
 
     def _note(self, event: Event) -> None:
-        """Remember hubs, and the pools of operations, for the interpretation of later events."""
+        """Remember hubs and the pools of operations. They are needed to interpret later events."""
         match event:
             case EphemeralPoolSet(pool=pool) if pool.of_hub:
                 self._hubs[pool.name] = pool.parent
@@ -194,7 +194,7 @@ class JobLengths:
         self._ends: defaultdict[tuple[OperationId, int], list[tuple[int, JobResult]]] = defaultdict(list)
         self._at_least: defaultdict[tuple[OperationId, int], int] = defaultdict(int)
         of_operation: defaultdict[OperationId, list[int]] = defaultdict(list)
-        #: Jobs that never ended by themselves in the log.
+        #: Jobs whose length is assumed, because the log has no further run of the job that ended by itself.
         self.guessed: set[tuple[OperationId, int]] = set()
         for run in sorted(recording.runs, key=lambda each: (each.ended_at_ms or recording.until_ms, each.attempt)):
             key, ran_ms = (run.operation, run.index), run.length_ms(recording.until_ms)

@@ -136,7 +136,7 @@ class ReplayAccount:
         self._total = 0.0
         self._waits: dict[OperationId, _Wait] = {}
         self._refused: Counter[PoolName] = Counter()
-        #: The texts of why operations were refused.
+        #: For each operation that was refused, a text with its id and the reason.
         self.refusals: list[str] = []
         self._preemptions: Counter[PoolName] = Counter()
         #: Operations that ended during the replay, each with its pool and the time of its end in milliseconds.
@@ -191,7 +191,7 @@ class ReplayAccount:
         self._preemptions[pool] += 1
 
     def pools(self) -> dict[PoolName, ReplayedPool]:
-        """Return the account of each pool with all pools below it, once the replay is over."""
+        """Return the account of each pool together with all pools below it. It is complete once the replay is over."""
         for name in list(self._owed):
             self._settle(name, self.stretches.until_ms)
         usage = self.usage.with_all_below(self.parents)

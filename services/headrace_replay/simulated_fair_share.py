@@ -26,7 +26,7 @@ from headrace_replay.simulated_node import BrokenReplay
 
 _TERM: Final = 1
 _US_PER_MS: Final = 1_000
-#: Microseconds between two updates if the second one follows a change at once.
+#: Shortest time between two updates, in microseconds. It is shorter if a step of the replay is shorter.
 _SPACING_US: Final = 50_000
 #: Age in microseconds above which usage no longer counts. Usage is reported whenever it changes, so it is never too old.
 _NEVER_US: Final = 10**15

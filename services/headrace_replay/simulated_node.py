@@ -22,7 +22,8 @@ _OBEYS_MS: Final = 20
 _PID: Final = 1
 #: Milliseconds between two heartbeats of a node that the allocator asks for.
 PACE_MS: Final = 1_000
-#: If the allocator wants the next heartbeat within this many milliseconds, the heartbeat is to confirm a start.
+#: Upper bound in milliseconds of the time until the next heartbeat if the allocator waits for the confirmation of a start. Such a heartbeat
+#: is not delayed.
 _SOON_MS: Final = PACE_MS // 2 - 1
 
 
@@ -70,7 +71,7 @@ class _QuietPulse(Pulse):
         return super().answered(next_ms if next_ms <= _SOON_MS else max(next_ms, self._quiet_ms), now_ns)
 
     def hasten(self, at_ns: int) -> None:
-        """Send a heartbeat at this time at the latest, to report something that asks for no heartbeat by itself."""
+        """Send the next heartbeat at this time at the latest. It is used for facts that do not cause a heartbeat by themselves."""
         self._due_ns = min(self._due_ns, at_ns)
 
 
@@ -181,5 +182,5 @@ class SimulatedNode:
 
 
 def kept_run(job: JobKey, allocation: str, note: msgspec.Struct, cpu: int, memory_bytes: int) -> Run:
-    """Return the order that once started a job that already runs."""
+    """Return a run order for a job that already runs, as if this order had started the job."""
     return Run(job, allocation, ["-"], {}, "", cpu, memory_bytes, note=msgspec.msgpack.encode(note))

@@ -39,16 +39,17 @@ from headrace_replay.simulated_node import PACE_MS, BrokenReplay, SimulatedNode,
 
 A = TypeVar("A")
 Say = Callable[[float], None]
-#: The steady clock at the beginning: long enough after 0 for jobs that began earlier.
+#: Value of the steady clock at the beginning. It is so large that jobs which began before the replay have starts above 0.
 _BEGIN_NS: Final = 10**9 * NS_PER_MS
 #: Seconds after which nodes count as silent and shares as too old. It is longer than any replay, so neither happens.
 _NEVER_S: Final = 1e9
-#: Number of heartbeats that all nodes together send while nothing happens on them, so that a large tree does not take too much time.
+#: Number of heartbeats that all nodes together send in a replay in which nothing happens on them. It bounds the time that a replay of a
+#: large tree takes.
 _QUIET_HEARTBEATS: Final = 20_000
 #: Number of nodes that are nudged at each tick while an operation or pool starves, so that allocations can be preempted there.
 _LOOKED_AT: Final = 10
 _TICK_MS: Final = 1_000
-#: Upper bound of the skipped steps that may be made up for later by updates in quick succession.
+#: Largest number of steps without an update that may be made up for later. The updates that make up for them follow each other quickly.
 _MOST_SAVED_STEPS: Final = 50
 _SCAN_MS: Final = 60_000
 _REFRESHED_AT_ONCE: Final = 1_000
