@@ -47,7 +47,7 @@ PAGES: Final = (
     "/usage",
     "/me",
 )
-#: Headers of every answer. The page loads nothing from elsewhere, runs no script of its text, and is in no frame.
+#: Headers of every answer. They forbid the page to load anything from elsewhere, to run inline scripts, and to be shown in a frame.
 _HEADERS: Final = {
     "content-security-policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
     "cross-origin-opener-policy": "same-origin",
@@ -60,7 +60,7 @@ _HEADERS: Final = {
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """What a browser enters with."""
+    """The body of the request with which a browser enters."""
 
     ticket: str
 
@@ -188,7 +188,7 @@ def _query(endpoint: Endpoint, request: Request) -> list[tuple[str, str]]:
 
 
 async def _body(request: Request, most_bytes: int = LARGEST_BODY_BYTES) -> bytes:
-    """Return the body. Raises `BadInput` for one that is not JSON by its header, and HTTPException for one that is cut or too large."""
+    """Return the body. Raises `BadInput` if its header does not say that it is JSON, and HTTPException if it is incomplete or too large."""
     data = bytearray()
     try:
         async for part in request.stream():
@@ -197,7 +197,7 @@ async def _body(request: Request, most_bytes: int = LARGEST_BODY_BYTES) -> bytes
                 raise HTTPException(413, f"the body has more than {most_bytes} bytes")
     except ClientDisconnect:
         raise HTTPException(400, "the connection ended before the body") from None
-    # A form of a foreign page can send any other type without asking this service first.
+    # Only JSON is accepted, because a form of a foreign page can send other types without asking this service first.
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if data and kind != "application/json":
         raise BadInput("header content-type", kind, "application/json")

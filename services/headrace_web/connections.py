@@ -1,6 +1,7 @@
 """A bound on the connections of strangers: of those that have not yet shown a secret.
 
-Every account of the machine can connect. Without a bound it could take all descriptors of the service, and the person with them.
+Every account of the machine can connect. Without a bound, one account could use up all file descriptors of the service, and the person for
+whom the service acts could no longer connect.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 The service acts for one person, with that person's credential, on an address of this machine that every account of the machine can
 reach. So every request for data must show a secret that only this person has:
 
-* A browser enters with a ticket, which is part of the printed address and works once. It gets a cookie, and a token that its page keeps
-  for the service's own origin. Both are needed: the browser shows a cookie to every port of this host, so that a service of another
-  account could receive it, and the token alone could be taken by nothing but a script in the page, which the page's policy forbids.
+* A browser enters with a ticket, which is part of the printed address and works once. It gets a cookie, and a token that its page keeps for
+  the service's own origin. Both are needed. The browser shows the cookie to every port of this host, so a service of another account could
+  receive it. The token could be taken only by a foreign script in the page, and the page's policy forbids such scripts.
 * A program sends the token of programs in the header `Authorization`.
 
 A program may also send a token of `headrace token create` there. The service then acts under the credential in that token, and the bus
@@ -24,7 +24,7 @@ from headrace.access.token_text import PREFIX
 
 #: Header in which a page sends its token.
 TOKEN_HEADER: Final = "x-headrace-token"
-#: Upper bound of the browsers that are admitted at a time; beyond it the first is shut out.
+#: Upper bound of the browsers that are admitted at a time. One more browser shuts out the browser that was admitted first.
 _MOST_SESSIONS: Final = 32
 #: Methods that change nothing.
 READS: Final = frozenset({"GET", "HEAD"})
@@ -43,7 +43,7 @@ READ_ONLY: Final = Denied(403, "read_only", "this service was started with --rea
 
 
 class Session(NamedTuple):
-    """What an admitted browser has to show."""
+    """The secrets that an admitted browser must show with every request for data."""
 
     cookie: str
     token: str
@@ -64,7 +64,7 @@ class Door:
         self, port: int, new_secret: Callable[[], str], *, read_only: bool = False, known: Secrets | None = None
     ) -> None:
         """`new_secret` returns a random text that nobody can guess. `known` are the secrets of the process before this one."""
-        # `localhost` is no name of it: it may lead to ::1, where another account can listen at the same port.
+        # Requests to `localhost` are refused: this name may resolve to ::1, where another account can listen at the same port.
         self._host = f"127.0.0.1:{port}"
         self._new_secret = new_secret
         self._read_only = read_only
@@ -84,9 +84,9 @@ class Door:
         return session
 
     def refuses_origin(self, headers: Mapping[str, str]) -> Denied | None:
-        """Return why a request is refused by its target or by the page that sent it. Names of headers are in lower case."""
+        """Return why a request is refused because of the host that it names or the page that sent it. Header names are in lower case."""
         if headers.get("host", "") != self._host:
-            # Otherwise a foreign name that resolves to this machine would make a foreign page one of this origin.
+            # Otherwise a foreign host name that resolves to this machine would give a foreign page the origin of this service.
             return Denied(421, "wrong_host", f"this service answers at {self._host} only")
         site, origin = headers.get("sec-fetch-site", "same-origin"), headers.get("origin")
         if site not in ("same-origin", "none") or (origin is not None and origin != f"http://{self._host}"):

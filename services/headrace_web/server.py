@@ -54,9 +54,9 @@ class Options(msgspec.Struct, frozen=True):
     port: int = 8040
     #: True: refuse all requests that change something.
     read_only: bool = False
-    #: State folder of `headrace up`; None: as for every command.
+    #: State folder of `headrace up`; None: the folder that every command uses by default.
     state: str | None = None
-    #: Tree of requests that name none; empty: as for every command.
+    #: Tree of requests that name no tree; empty: the tree that every command uses by default.
     tree: str = ""
     #: Folder of this account alone, for the secrets. A later process with the same folder admits the same programs and browsers.
     #: None: a folder that is removed at the end.
@@ -100,7 +100,7 @@ class _KeepingDoor(Door):
 
 
 class _Server(uvicorn.Server):
-    """A server that notes signals. uvicorn alone would repeat them before the folder of the header file is removed."""
+    """A server that handles signals itself. uvicorn would raise them again before the folder of the header file is removed."""
 
     #: Signals that arrived. The first ends the server in order, and a second one at once.
     signals: tuple[int, ...] = ()

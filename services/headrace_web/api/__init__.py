@@ -1,1 +1,1 @@
-"""The HTTP API: a table of endpoints, and what turns requests into calls of the client and answers into JSON."""
+"""The HTTP API: a table of endpoints, and the code that turns requests into calls of the client and answers into JSON."""

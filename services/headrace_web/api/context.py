@@ -1,4 +1,4 @@
-"""What every endpoint gets besides its request."""
+"""The context that every endpoint gets besides its request."""
 
 from __future__ import annotations
 

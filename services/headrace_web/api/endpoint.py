@@ -34,7 +34,7 @@ class Endpoint:
     """One row of the table of endpoints."""
 
     def __init__(self, method: str, path: str, function: Callable[..., Any], *, status: int = 200) -> None:
-        """`path` stands behind `PREFIX`. Names in braces are fields of the request. `status` is that of success."""
+        """`path` follows `PREFIX`. Names in braces in it are fields of the request. `status` is the status of a successful answer."""
         self.method = method
         self.path = path
         self.function = function

@@ -28,7 +28,7 @@ _MOST_PAST: Final = 10_000
 _MOST_WAITING: Final = 1_000
 #: Seconds for which events are received after the last reader has left.
 _LINGER_S: Final = 30.0
-#: Seconds before the next try after no events could be received.
+#: Seconds between a failure to receive events and the next attempt.
 _AGAIN_S: Final = 2.0
 #: Upper bound of the digits in an id. Python refuses to read a number of thousands of them.
 _MOST_DIGITS: Final = 20
@@ -67,17 +67,17 @@ class EventHub:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        #: Part of all ids: it tells them from the ids of an earlier process.
+        #: Part of every id, so that ids of this process differ from ids of an earlier process.
         self._run = clock.wall_ms()
         self._readers: set[_Reader] = set()
-        #: Events since they were last received without a pause, each with its number.
+        #: Events that were received since the last pause, each with its number.
         self._past: deque[tuple[int, Happening]] = deque(maxlen=_MOST_PAST)
         self._number = 0
         self._changed = anyio.Event()
         self._is_following = False
 
     async def run(self) -> None:
-        """Receive events while there are readers, and some time longer, until cancelled."""
+        """Receive events while there are readers, and for `_LINGER_S` seconds after the last reader has left. Runs until cancelled."""
         while True:
             await self._until(lambda: bool(self._readers))
             async with anyio.create_task_group() as tasks:
@@ -87,7 +87,7 @@ class EventHub:
                     with anyio.move_on_after(_LINGER_S):
                         await self._until(lambda: bool(self._readers))
                 tasks.cancel_scope.cancel()
-            # A number without an event stands for the events of the pause.
+            # One number is skipped: it stands for all events that are not received in the pause.
             self._number += 1
             self._past.clear()
 
@@ -114,7 +114,10 @@ class EventHub:
             self._note_change()
 
     def _since(self, last_id: str) -> list[tuple[str, Happening]]:
-        """Return the kept events after an id, and before them a `missed` event if some are not kept. Nothing without an id."""
+        """Return the kept events after the event `last_id`; nothing if it is empty.
+
+        If some events after `last_id` are not kept, a `missed` event comes first.
+        """
         if not last_id:
             return []
         run, _, number = last_id.partition("-")

@@ -35,7 +35,7 @@ from headrace_web.api.start_request import StartRequest, TaskRequest, options_of
 
 #: Largest number of operations, or of jobs, on a page.
 Limit = Annotated[int, msgspec.Meta(ge=1, le=500)]
-#: Upper bound of the live operations of a pool whose events a reader of the pool's events gets.
+#: A reader that follows a pool gets the events of at most this number of live operations of the pool.
 _MOST_MEMBERS: Final = 100_000
 
 

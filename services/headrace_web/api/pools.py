@@ -162,7 +162,7 @@ class NodesSupposed(msgspec.Struct, frozen=True):
 
 
 class Supposed(msgspec.Struct, frozen=True):
-    """What is supposed."""
+    """A what-if question: the changes and the nodes that are supposed."""
 
     tree: Tree = ""
     changes: Annotated[list[Change], msgspec.Meta(max_length=1000)] = []

@@ -49,7 +49,7 @@ def read_request(
             raise BadInput(where, name, hint(name, known) if known else "no field")
         fields[name] = value
     try:
-        # Texts of the path and of the query stand for numbers and switches; in JSON the types must be right.
+        # Path and query give numbers and booleans as text, which a conversion that is not strict accepts. In JSON the types must be right.
         read = msgspec.convert(fields, kind, strict=body is not None)
     except msgspec.ValidationError as error:
         raise _explained(bad_input(fields, str(error), "request"), kind, str(error)) from None
@@ -57,7 +57,7 @@ def read_request(
 
 
 def _explained(error: BadInput, kind: type[msgspec.Struct], text: str) -> BadInput:
-    """Return an error that says what is accepted where msgspec does not say it: members of enumerations, and missing fields."""
+    """Return an error that says what is accepted. For missing fields and members of enumerations, msgspec's own text does not say it."""
     if missing := _MISSING.search(text):
         place = missing[1] if error.place == "request" else f"{error.place}.{missing[1]}"
         return BadInput.because(place, "this field is required")

@@ -1,4 +1,4 @@
-"""The body of a start: the options of `headrace run` and of `Client.run`, without a list of its own. Pure."""
+"""The body of a start request. Its fields are made from `RunOptions`, the options of `headrace run` and `Client.run`. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class TaskRequest(msgspec.Struct, frozen=True):
     environment: dict[str, str] = {}
 
 
-#: Types of options that stand beside a type for the same values as text. Literals stand beside an enumeration.
+#: Types that the body leaves out, because each option of such a type also accepts the same values as text. Literals are left out, too,
+#: because their options also accept an enumeration.
 _NOT_IN_JSON: Final = (Path, Identified, Archive)
 #: The types of JSON values for other types of `RunOptions`.
 _IN_JSON: Final[Mapping[Any, Any]] = {Iterable: list, Sequence: list, Mapping: dict}

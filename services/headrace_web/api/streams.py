@@ -43,10 +43,10 @@ def written(event: Event) -> bytes:
 
 
 class EventStream(Response):
-    """Sends the events of a generator. An error of the generator becomes a last event `problem`; an end becomes `end`.
+    """Sends the events of a generator. The last event is `problem` if the generator raises an error, or `end` if the generator ends.
 
-    It also ends when the service stops (`stopping` in the state of the application) or the session of the request ends (`ended` in the
-    state of the request).
+    The stream also ends when the service stops (`stopping` in the state of the application) or the session of the request ends (`ended` in
+    the state of the request).
     """
 
     media_type = "text/event-stream"
