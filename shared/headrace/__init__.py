@@ -35,7 +35,7 @@ def connect(
     Without arguments it connects to the server that `headrace up` runs, which it finds by the state folder. See
     `headrace.client.connect`.
     """
-    # Imported only when used: the client uses the bus, which engines and the runner must never load.
+    # The client is imported only when it is used, because it loads the bus, which engines and the runner must never load.
     from headrace.client import connect as open_client
 
     return open_client(
@@ -44,7 +44,7 @@ def connect(
 
 
 def __getattr__(name: str) -> object:
-    # Imported only when used, as in `connect`: both classes use the bus.
+    # Both classes are imported only when they are used, as in `connect`, because they load the bus.
     match name:
         case "Client":
             from headrace.client.blocking import Client

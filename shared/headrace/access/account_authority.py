@@ -1,9 +1,9 @@
 """The keys with which admission lets hosts join and revokes their credentials.
 
-A user's JWT is signed by a signing key of the account. The account's JWT lists the revocations, and a server accepts
-it only with the signature of an operator's key. So the authority has a signing key of the operator, too. A user of the
-server's system account sends the account's JWT to the server. This user may send JWTs for this one account only, and read
-what the servers report about it: even with all these keys nobody can change another account, or read what the server reports about itself.
+A user's JWT is signed by a signing key of the account. The account's JWT lists the revocations, and a server accepts it only with the
+signature of an operator's key. So the authority has a signing key of the operator, too. A user of the server's system account sends the
+account's JWT to the server. This user may send JWTs for this one account only, and read what the servers report about this account. So even
+all these keys together do not allow changing another account, or reading what the server reports about itself.
 """
 
 from __future__ import annotations
@@ -71,8 +71,9 @@ class AccountAuthority(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def next_jwt(operator: SigningKey, known: str, claims: jwt.JwtClaims, now_s: int) -> str:
-    """Sign the JWT that replaces `known`. It is issued at least one second later: of two JWTs of the same second the server
-    may keep either.
+    """Sign the JWT that replaces `known`.
+
+    It is issued at least one second later than `known`, because the server may keep either of two JWTs of the same second.
     """
     return jwt.signed(operator, claims, max(now_s, jwt.claims_of(known)["iat"] + 1))
 

@@ -1,14 +1,15 @@
 """The permissions of each credential at the server, built from the tables of `headrace.access.routes`.
 
-A party that answers requests may publish into the inboxes of the parties that may send them, and nowhere else: a forged
-reply subject leads nowhere. The server's own `allow_responses` would let a node publish to any subject that an accomplice
-chooses for the answer. The names of inboxes cannot be guessed. The name of a node or a person is part of its subjects, so
-that no node or person can publish or subscribe in place of another one.
-A service chooses the subject to which JetStream delivers or answers. nats-server (2.15.1, tried) does not check the
-service's permissions for that subject, neither for the `deliver_subject` of a consumer nor for the reply subject of a pull.
-So permissions cannot keep a service from storing a message in another service's stream. Readers therefore ignore such a
-message: a delivered message keeps its own subject in the stream that stores it (`ForeignEntries.is_foreign`). No service may use
-direct gets, because their answers would be messages under any subject.
+A party that answers requests may publish into the inboxes of the parties that may send them, and nowhere else: a forged reply subject leads
+nowhere. The server's own `allow_responses` would let a node publish to any subject that an accomplice chooses for the answer. The names of
+inboxes cannot be guessed. The name of a node or a person is part of its subjects, so that no node or person can publish or subscribe in
+place of another one.
+
+A service chooses the subject under which JetStream delivers messages or sends answers. nats-server (2.15.1, tried) does not check the
+service's permissions for that subject, neither for the `deliver_subject` of a consumer nor for the reply subject of a pull. So permissions
+cannot keep a service from storing a message in another service's stream. Readers ignore such messages: they recognize a delivered message
+by its own subject, which it keeps in the stream that stores it (`ForeignEntries.is_foreign`). No service may use direct gets, because the
+server would send the answers under any subject that the service chooses.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ class Party(msgspec.Struct, frozen=True, kw_only=True):
 #: Largest number of subscriptions of one connection of a person or a host. A client that follows a tree has fewer than
 #: twenty.
 MOST_SUBSCRIPTIONS: Final = 100
-#: Largest number of subscriptions of one connection of a node: for each of four kinds of requests, two for each of
-#: 1,024 persons.
+#: Largest number of subscriptions of one connection of a node. A node has two subscriptions for each person and each of four kinds of
+#: requests; the limit suffices for 1,024 persons.
 MOST_SUBSCRIPTIONS_OF_A_NODE: Final = 10_000
-#: Largest number of subscriptions of one connection of a service: for each of some 25 kinds of requests, two for each of 1,024
-#: persons. The server allows no connection more than this, whatever its credential says.
+#: Largest number of subscriptions of one connection of a service. A service has two subscriptions for each person and each of some 25 kinds
+#: of requests; the limit suffices for 1,024 persons. The server allows no connection more than this, whatever its credential says.
 MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 60_000
 
 

@@ -1,8 +1,8 @@
 """The tables of all subjects with their senders and receivers, and of all buckets and streams with their writers and readers.
 
-`headrace.access.permissions` builds the permissions of each credential from these tables, and the server refuses everything else.
-`{node}`, `{host}`, `{user}` and `{tree}` are placeholders: for a party with such a name they stand for the party's own name
-or tree, and for the party on the other side they stand for any name.
+`headrace.access.permissions` builds the permissions of each credential from these tables, and the server refuses everything else. `{node}`,
+`{host}`, `{user}` and `{tree}` are placeholders. In the permissions of the party that a placeholder names, it stands for the party's own
+name or tree. In the permissions of the party on the other side it stands for any name.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Store(msgspec.Struct, frozen=True):
     is_purged: bool = False
     #: True if readers list or follow the whole store, for which they need a consumer. In other stores readers request single keys.
     is_read_whole: bool = True
-    #: Services that hear of each write to a bucket at the time of the write.
+    #: Services that subscribe to the writes of a bucket, and so learn of each write at once.
     hearers: tuple[PartyKind, ...] = ()
 
     @property
@@ -209,7 +209,8 @@ STORES: Final[tuple[Store, ...]] = (
     *(
         store
         for name, history, writers, readers, hearers in (
-            # Keys of all trees may be written: a process of another tree may change the configuration of an unserved tree.
+            # Fair share may write the keys of all trees: a process of one tree may change the configuration of a tree that no process
+            # serves.
             (
                 subjects.POOLS_BUCKET,
                 subjects.POOLS_HISTORY,
@@ -220,7 +221,7 @@ STORES: Final[tuple[Store, ...]] = (
             (subjects.NODES_BUCKET, 1, ((_ADMISSION, "*"), (_ALLOCATOR, "*")), (_FAIR_SHARE,), ()),
             (subjects.NODE_LEASES_BUCKET, 1, ((_ALLOCATOR, "*"),), (_ADMISSION,), ()),
             (subjects.KEYS_BUCKET, 1, ((_ADMISSION, "*"),), (), ()),
-            # The name of a group may have dots, which separate the tokens of a key.
+            # `>` covers keys of several tokens: the name of a group may have dots, and a dot separates the tokens of a key.
             (subjects.GROUPS_BUCKET, 1, ((_ADMISSION, ">"),), (), ()),
         )
         for store in (
