@@ -219,7 +219,7 @@ class FairShareService:
     # --- incoming facts ---------------------------------------------------------------------------------------------
 
     async def on_operations(self, operations: list[LiveOperation], sequence: int) -> None:
-        """Take all live operations, from admission."""
+        """Replace the known operations by all live operations, which admission reported."""
         self._first_snapshots.note_known(operations)
         *pages, last = slices(operations, _LEARNT_SLICE)
         for page in pages:
@@ -229,7 +229,7 @@ class FairShareService:
         self._log.debug("operations known", sequence=sequence, operations=len(self.engine.operations.by_id))
 
     async def on_events(self, events: list[Event], sequence: int) -> None:
-        """Take events of the log, from admission."""
+        """Process the next events of the log, which admission published."""
         self._first_snapshots.note(events)
         outcome = self.engine.on_events(events, self._shell.now())
         self._shell.perform(outcome)

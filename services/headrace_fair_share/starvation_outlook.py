@@ -1,6 +1,6 @@
 """Predicts when an element and the pools above it will starve, from the clocks of the last update. Pure.
 
-It is computed on request, so that updates and snapshots, of which there are many, have no cost from it.
+The prediction is computed on request only. So it costs nothing in updates and snapshots, which are frequent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The elements of a tree, in the order in which an update keeps everything about them.
+"""The elements of a tree, in the order that an update uses throughout.
 
 The order is: root, configured pools (parents first), ephemeral pools, operations. Results of elements are arrays in this order. An index
 into them is called the position of the element.

@@ -42,7 +42,8 @@ class PoolResults(msgspec.Struct, frozen=True):
     schedulable_operations: int = 0
     #: Number of all operations directly in the pool.
     own_operations: int = 0
-    #: Largest component of the integral share granted, used or not; 0 without a grant. The pool's volume is charged for it.
+    #: Largest component of the integral share that was granted to the pool, even if the pool does not use it; 0 without a grant. The pool's
+    #: volume is charged for it.
     grant_ratio: float = 0.0
 
 
@@ -65,7 +66,7 @@ class ElementResults:
     strong_guarantee_share: Floats
     promised_fair_share: Floats
     estimated_guarantee_share: Floats
-    #: Integral share granted by this update, used or not.
+    #: Integral share that this update granted to each element, even if the element does not use it.
     proposed_integral_share: Floats
     #: Largest component of the granted integral share before it was clipped to the limits. The pool's volume is charged for it.
     grant_ratio: Floats
@@ -110,9 +111,9 @@ class ElementResults:
     schedulable_operations: Ints
     #: Operations directly in the pool.
     own_operations: Ints
-    #: Amounts due to fair shares; used under a YARN policy only. For pools everything below is included.
+    #: Amounts that elements are short of their fair shares; used under a YARN policy only. Those of a pool include everything below it.
     due_to_fair_share: Ints
-    #: Amounts due to minimums; used under a YARN policy only. For pools everything below is included.
+    #: Amounts that elements are short of their minimums; used under a YARN policy only. Those of a pool include everything below it.
     due_to_min_share: Ints
     claims: Bools
 
@@ -166,7 +167,7 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
 
 
 class _Field(NamedTuple):
-    """The computation of one field of share items: its values at given positions, and the bits of the columns it depends on."""
+    """One field of share items: the function that computes its values at given positions, and the bits of the columns that it depends on."""
 
     columns: int
     values: Callable[[Elements, ElementResults, Ints], Iterable[Any]]
@@ -209,7 +210,7 @@ def _status(below_since_ms: int) -> SchedulingStatus:
     return SchedulingStatus.NORMAL if below_since_ms == NO_VALUE else SchedulingStatus.BELOW_FAIR_SHARE
 
 
-#: The parts of `ShareItem.fair_share`, in its order.
+#: The parts of `ShareItem.fair_share`, in the order of its type.
 _PARTS: Final = {
     "strong_guarantee": _plain("strong_part"),
     "integral_guarantee": _plain("integral_part"),
@@ -222,7 +223,7 @@ def _fair_share(elements: Elements, results: ElementResults, at: Ints) -> Iterab
     return map(DetailedShare, *(part.values(elements, results, at) for part in _PARTS.values()))
 
 
-#: The fields of `ShareItem`, in its order.
+#: The fields of `ShareItem`, in the order of this type.
 _FIELDS: Final = {
     "kind": _of_element(Elements.kind),
     "name": _of_element(lambda elements, place: elements.names[place]),

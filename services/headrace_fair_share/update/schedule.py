@@ -20,8 +20,8 @@ _SHORT_PERIOD_US: Final = 200_000
 _LONG_PERIOD_US: Final = 1_000_000
 #: Microseconds between snapshots that only confirm that nothing changed.
 _REST_PERIOD_US: Final = 1_000_000
-#: Microseconds up to which an update may block the event loop. Handing the work to a thread takes as long, and much longer on a busy
-#: machine.
+#: Longest time in microseconds for which an update may block the event loop. Handing the update to a thread takes as long, and much longer
+#: on a busy machine.
 _BRIEF_US: Final = 4_000
 #: Upper bound in microseconds of a pause of four times the cost of an update. The pause is that long because jobs run on the same
 #: processors.

@@ -78,7 +78,7 @@ def clocks_after(cut: UpdateFacts, given: UpdateInput, shares: JudgedShares, sch
     )
     if cut.pools.options.enable_pool_starvation:
         return after
-    # Pools keep their clocks, since they are not judged here.
+    # With the option off, pools are not judged, so they keep their clocks.
     return after.in_place_of(before, elements.is_operation)
 
 

@@ -45,7 +45,7 @@ class UpdateFacts(msgspec.Struct, frozen=True):
     now_ms: int = 0
     #: Milliseconds counted for starvation (see `CountedTime`).
     clock_ms: int = 0
-    #: Milliseconds to add to counted time for Unix time.
+    #: Milliseconds to add to counted time to get Unix time.
     clock_offset_ms: int = 0
     #: False if usage is too old or incomplete; starvation statuses then stay as they were.
     usage_counts: bool = False

@@ -28,7 +28,7 @@ class Supposed(NamedTuple):
 
     plan: PoolPlan
     before: UpdateFacts
-    #: The input after the changes; None if not even an administrator could make them.
+    #: The input after the changes; None if not even an administrator could make the changes.
     after: UpdateFacts | None
     notes: list[str]
 
@@ -152,7 +152,7 @@ def _free_names() -> Iterator[OperationId]:
 
 
 def _full(cut: UpdateFacts, pool: PoolName, told: Mapping[PoolName, EphemeralPool]) -> str:
-    """Return which pool on the operation's path has reached its limit of running operations, as a text; empty if none has."""
+    """Return a text about a pool on the operation's path that has reached its limit of running operations; empty if none has."""
     pools, running = cut.pools, Counter[PoolName]()
     counted = (each.pool for each in cut.operations.values() if not each.waits and not _is_lightweight(pools, each))
     for used, count in Counter(counted).items():
