@@ -34,7 +34,7 @@ class Refill:
     saturation_period_s: float
     #: Share of the total that flows into each pool.
     flow: Floats
-    #: Share that was granted to each pool during `seconds`, used or not.
+    #: Share that was granted to each pool during `seconds`, even if the pool did not use it.
     drawn: Floats
     accepts_free_volume: Flags
 

@@ -23,7 +23,7 @@ _HOUR_MS: Final = 3_600_000
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """The resource that is counted: its index among the resources, and the divisor to the unit that users see (cores, bytes)."""
+    """The resource that is counted: its index among the resources, and the divisor that converts amounts to the unit that users see."""
 
     place: int
     unit: int

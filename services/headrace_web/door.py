@@ -31,7 +31,7 @@ READS: Final = frozenset({"GET", "HEAD"})
 
 
 class Denied(NamedTuple):
-    """Why a request is refused."""
+    """The refusal of a request: an HTTP status, the kind of the problem, and a text."""
 
     status: int
     #: Kind of the problem, as in `urn:headrace:not_admitted`.

@@ -102,7 +102,7 @@ class _KeepingDoor(Door):
 class _Server(uvicorn.Server):
     """A server that handles signals itself. uvicorn would raise them again before the folder of the header file is removed."""
 
-    #: Signals that arrived. The first ends the server in order, and a second one at once.
+    #: Signals that arrived. The first signal ends the server in order, a second signal ends it at once.
     signals: tuple[int, ...] = ()
 
     @contextlib.contextmanager

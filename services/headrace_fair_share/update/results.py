@@ -167,7 +167,7 @@ def differing(now: ElementResults, before: ElementResults, place_before: Ints | 
 
 
 class _Field(NamedTuple):
-    """One field of share items: the function that computes its values at given positions, and the bits of the columns that it depends on."""
+    """One field of share items: the function that computes its values at given positions, and the bits of the columns that it reads."""
 
     columns: int
     values: Callable[[Elements, ElementResults, Ints], Iterable[Any]]

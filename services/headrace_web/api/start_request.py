@@ -33,7 +33,7 @@ class TaskRequest(msgspec.Struct, frozen=True):
 #: Types that the body leaves out, because each option of such a type also accepts the same values as text. Literals are left out, too,
 #: because their options also accept an enumeration.
 _NOT_IN_JSON: Final = (Path, Identified, Archive)
-#: The types of JSON values for other types of `RunOptions`.
+#: Generic types of `RunOptions`, each with the type that stands for it in JSON.
 _IN_JSON: Final[Mapping[Any, Any]] = {Iterable: list, Sequence: list, Mapping: dict}
 
 

@@ -50,7 +50,7 @@ def account_claims(
 
 
 def with_revoked(account: JwtClaims, revoked: Mapping[str, int]) -> JwtClaims:
-    """Return the claims of an account with these revocations added to the revocations in them. The later time of a key counts."""
+    """Return the claims of an account with these revocations added to those that it already has. The later time of a key counts."""
     known = revoked_by(account)
     merged = {key: max(known.get(key, 0), revoked.get(key, 0)) for key in sorted({*known, *revoked})}
     return {**account, "nats": {**account["nats"], "revocations": merged}}
