@@ -56,14 +56,14 @@ class KeepBrokenTree(msgspec.Struct, frozen=True):
 
 
 class StepDown(msgspec.Struct, frozen=True):
-    """Another process may lead with this term. If it does, this process ends."""
+    """Check whether another process leads with this term. If so, end this process."""
 
     term: Term
     told_by: str
 
 
 class WriteTree(msgspec.Struct, frozen=True):
-    """Write a decided change to the bucket of pools, alone or with others, then call `on_tree_written`."""
+    """Write a decided change to the bucket of pools, possibly together with other changes, then call `on_tree_written`."""
 
     change: Change
 

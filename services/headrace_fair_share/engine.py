@@ -59,7 +59,7 @@ from headrace_fair_share.yarn.shortage import YarnState
 
 #: Additional time that an update waits for volumes, in microseconds per thousand pools.
 _ADVANCE_US_PER_THOUSAND = 50_000
-#: Number of different faults in one run of the service whose trees are written to files.
+#: Largest number of faults for which the tree is written to a file, in one run of the service. Each different fault counts once.
 _MOST_FAULTS = 10
 #: Longest error message in characters; bounded because every part of a snapshot repeats it.
 _LONGEST_FAULT = 2_000
@@ -68,7 +68,7 @@ _LONGEST_FAULT = 2_000
 class EngineOptions(msgspec.Struct, frozen=True):
     """The settings that the engine reads."""
 
-    #: Age in microseconds above which usage does not count; then time does not count for starvation either.
+    #: Largest age of usage in microseconds at which it counts. While usage is older, time does not count for starvation.
     usage_counts_within_us: int = 2_000_000
     most_missed_advances: int = 10_000
     #: Microseconds that an update waits for volumes.
@@ -217,7 +217,7 @@ class FairShareEngine:
             return Outcome(None, [OfferSample(), Publish(self.frame, [], [])])
         self._averages.add(dt_us)
         if self.configuration.is_known:
-            # Before the configuration is known, no advance may be sent: without pools it would delete their volumes.
+            # Before the configuration is known, no advance may be sent: an advance without pools would delete the volumes of all pools.
             pools = self.configuration.in_force
             self.volumes.advance(dt_us, self.usage.total, pools, self._grants(), now.wall_ms)
         advance = self.volumes.chain.head()

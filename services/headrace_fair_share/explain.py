@@ -36,7 +36,8 @@ from headrace_fair_share.update.binding import NEAR, Bindings
 _MOST_SIBLINGS: Final = 3
 _MOST_HOLDERS: Final = 10
 _MOST_STEPS: Final = 34
-#: Kinds of bounds under which an element would get more if its pool had more. A limit counts only if a pool above the element has it.
+#: An element with a bound of one of these kinds would get more if its pool had more. A limit counts only if a pool above the element sets
+#: it.
 _DIVIDED: Final = frozenset({BoundKind.FULL, BoundKind.LIMIT, BoundKind.SHAPE})
 
 
@@ -159,7 +160,7 @@ class _Explainer:
         return Division.WEIGHT if any(map(self._wants_more, siblings)) else Division.REST
 
     def _wants_more(self, item: ShareItem) -> bool:
-        """Return True if an element would get more if its pool had more."""
+        """Return True if a larger share of its pool would give the element more."""
         bound = self._bindings.of(item.key)
         return bound.kind in _DIVIDED and (bound.kind is not BoundKind.LIMIT or bool(bound.pool))
 
@@ -191,7 +192,8 @@ class _Explainer:
             for item in children
             if item.kind is ElementKind.OPERATION and max(item.usage_share) > 0.0
         ]
-        # A pool's excess over its share is the sum over its operations, minus the shortages of those that have less than their share.
+        # A pool's excess over its share is the sum of the excesses of its operations, minus the shortages of operations that have less than
+        # their share.
         beyond = {each.pool: self._beyond(items[f"/{each.pool}"]) for each in operations}
         pools = [
             msgspec.structs.replace(

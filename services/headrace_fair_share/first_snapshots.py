@@ -17,7 +17,8 @@ from headrace.wire.log import Event, OperationStarted
 from headrace.wire.snapshots import ShareItem
 from headrace.wire.trace import SpanContext, append_span, read_trace
 
-#: Largest number of operations whose first snapshot is awaited; the oldest are dropped. A standby publishes none.
+#: Largest number of operations that wait for their first snapshot. Above it the oldest are dropped: a standby, which publishes no
+#: snapshots, would otherwise keep every operation.
 _MOST_WAITING: Final = 1_000
 #: Age in milliseconds up to which an operation counts as new; it is longer than a standby takes to become leader.
 _NEW_MS: Final = 60_000
@@ -43,7 +44,7 @@ class FirstSnapshots:
                     self._note(event.operation, event.spec.trace)
 
     def note_known(self, operations: Collection[LiveOperation]) -> None:
-        """Record the new operations among all live operations: they may have started while no process here listened.
+        """Record the new operations among all live operations. They may have started while no fair_share process received events.
 
         If another process already published some of them, their spans are recorded again with the same ids.
         """
@@ -63,7 +64,7 @@ class FirstSnapshots:
 
     @contextmanager
     def published(self, changed: Collection[ShareItem], version: str) -> Iterator[None]:
-        """Trace the publication of a snapshot. If it is the first for some operations, link the span with their traces."""
+        """Trace the publication of a snapshot. If some operations are in a snapshot for the first time, link the span with their traces."""
         names = [OperationId(item.name) for item in changed if item.kind == "operation"] if self._waiting else []
         first = {name: heard for name in names if (heard := self._waiting.pop(name, None))}
         if not first:

@@ -52,14 +52,14 @@ ORDERS: Final[Mapping[Section, Sequence[str]]] = {
     Section.STARVING: ("longest", "name"),
     Section.PREEMPTIONS: ("newest", "pool"),
 }
-#: Actions by key, and by the kind of thing that the row or the page is about.
+#: Actions of keys: by key, and by the kind of the chosen row or of the opened page.
 _ACTIONS: Final = {
     ("x", "operation"): "abort",
     ("x", "output"): "abort",
     ("d", "node"): "drain",
     ("u", "node"): "undrain",
 }
-#: Pages that keys open, by key and by the kind of thing that the row or the page is about.
+#: Pages that keys open: by key, and by the kind of the chosen row or of the opened page.
 _PAGES: Final = {("l", "operation"): "output", ("e", "operation"): "operation", ("e", "output"): "operation"}
 _SECTIONS: Final = tuple(Section)
 _STEPS: Final = {"up": -1, "k": -1, "down": 1, "j": 1, "page up": -10, "page down": 10, "home": -(10**6), "end": 10**6}

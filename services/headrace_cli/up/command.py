@@ -203,7 +203,7 @@ def _welcome(screen: Screen, options: UpOptions, ready: Ready) -> None:
     for warning in ready.warnings:
         screen.say(warning, style="yellow")
     out.print("\nIn another terminal:")
-    # The printed commands then set this variable: without it, they would use the default state folder or the cluster of a login.
+    # If the printed commands would otherwise use another state folder or the cluster of a login, they begin by setting HEADRACE_STATE.
     elsewhere = {name: value for name, value in os.environ.items() if name != "HEADRACE_STATE"}
     if options.state != state_folder(elsewhere) or SavedServers().names():
         out.print(Text(f"  export HEADRACE_STATE={options.state}"), soft_wrap=True)

@@ -124,7 +124,7 @@ def commands(state: StateFolder, options: UpOptions) -> list[tuple[ProcessPlan, 
     found = [(plan, Command(argv=server, log=state.log(plan.name), defaults=cores))]
     for suffix in _suffixes(options):
         for service, group in SERVICES.items():
-            # Admission serves all trees, so there is only one.
+            # One admission process serves all trees.
             for tree in options.trees[:1] if service == ADMISSION else options.trees:
                 settings = state.path / f"{process_name('services', tree, options)}{suffix}.toml"
                 argv = [sys.executable, "-m", f"headrace_{service}", "--config", str(settings)]

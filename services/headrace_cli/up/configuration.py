@@ -43,9 +43,9 @@ listen: "{listen}"
 max_payload: 1MB
 # A connection that does not read is closed when this much data waits for it. The server may hold this much for each connection.
 max_pending: 64MB
-# For one connection. A service has two subscriptions for each person and each kind of request.
+# Limit for one connection. A service has two subscriptions for each person and each kind of request.
 max_subscriptions: {MOST_SUBSCRIPTIONS_OF_A_SERVICE}
-# For all parties together.
+# Limit for all parties together.
 max_connections: {_MOST_CONNECTIONS}
 write_deadline: "10s"
 jetstream {{
@@ -106,7 +106,8 @@ def agent_settings(
         # folders of agents.
         "machine": "*",
         "credential_file": str(credential),
-        # The holder of this machine's credential has the agent's account anyway. That may be root, for example in a container.
+        # Jobs run under the agent's account, even if that is root, as in a container. The holder of this machine's credential has the
+        # agent's account anyway.
         "users": "agent",
     }
     agent.update(node.amounts)

@@ -1,4 +1,7 @@
-"""Requests of `headrace up`: whether everything answers and all nodes are online, and what an administrator has paused."""
+"""Requests that `headrace up` sends to services.
+
+They find out whether everything answers, whether all nodes are online, and what an administrator has paused.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from headrace_cli.up.commands import ADMISSION, SERVICES, STANDBY, process_name
 from headrace_cli.up.options import UpOptions
 
 _POLL_S = 0.05
-#: Seconds for one attempt to connect or one request. It is repeated until the caller's time is over.
+#: Longest time in seconds of one attempt to connect, and of one request. Both are repeated until the caller's time is over.
 _TRY_S = 2.0
 _SILENT = "does not answer"
 #: Seconds between two checks for pauses.
@@ -32,8 +35,8 @@ async def wait_ready(
 ) -> tuple[list[NodeView], list[str]]:
     """Return the nodes, and the warnings about the trees, once everything is ready.
 
-    `on_progress` is called with the process that is waited for, and with what that process does not do yet. The caller
-    must limit the time.
+    `on_progress` is called with the process that is waited for, and with the reason, such as `does not answer`. The caller must limit the
+    time.
     """
     nodes: list[NodeView] = []
     warnings: list[str] = []
@@ -63,7 +66,10 @@ def _client(place: Place, tree: TreeName) -> AbstractAsyncContextManager[Client]
 
 
 async def tell_pauses(place: Place, tree: TreeName, known: Sequence[str], tell: Callable[[str], None]) -> None:
-    """Report what an administrator pauses and resumes from now on, except pauses in the `known` warnings. Runs until cancelled."""
+    """Report when an administrator pauses or resumes something.
+
+    Pauses in the `known` warnings are not reported again. Runs until cancelled.
+    """
     told: list[str] | None = None
     while True:
         with suppress(HeadraceError):

@@ -18,7 +18,7 @@ from headrace.wire.nodes import StopMode
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
-#: Seconds of running after which a process has recovered. The pause after its next end is the first, shortest pause again.
+#: Seconds for which a process must run to count as recovered. When it ends after that, it is started again after the shortest pause.
 STEADY_AFTER_S = 10.0
 #: Seconds from the request to stop until everything that is left is killed. Agents end first, with their jobs, within
 #: `AGENTS_TIME_S`.
@@ -92,7 +92,7 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class KillJobs(msgspec.Struct, frozen=True):
-    """Effect: kill runners and jobs, which nothing else ends after their agents were killed."""
+    """Effect: kill runners and jobs. After their agents were killed, nothing else would end them."""
 
 
 class KillEverything(msgspec.Struct, frozen=True):
@@ -107,10 +107,10 @@ class GiveUp(msgspec.Struct, frozen=True):
 
 
 class NotRecording(msgspec.Struct, frozen=True):
-    """Effect: report that the bus records nothing, and why its folder cannot be written, if it cannot."""
+    """Effect: report that the bus records nothing. If its folder cannot be written, the report says why."""
 
     error: str
-    #: Why the folder of the bus cannot be written; empty: it can.
+    #: Reason why the folder of the bus cannot be written; empty if it can be written.
     obstacle: str
 
 
@@ -146,7 +146,7 @@ class SupervisorEngine:
         self._group_deadline_ns: int | None = None
         self._deadline_ns: int | None = None
         self._killed = False
-        #: Why the bus records nothing, as last reported; None: it records.
+        #: Last report that the bus records nothing; None if it records.
         self._not_recording: NotRecording | None = None
         self._renewed_ns: int | None = None
         self._renewal_pause_s = FIRST_PAUSE_S
@@ -180,7 +180,7 @@ class SupervisorEngine:
         return Outcome(None, [self._start(process, now) for process in self._processes.values()])
 
     def on_ended(self, ended: Ended, now: Moment) -> Outcome[None, Effect]:
-        """Plan the restart of a process that ended, or continue the stop. A bus that ended for its restart starts at once."""
+        """Plan the restart of a process that ended, or continue the stop. A bus that was ended so that it restarts is started at once."""
         process = self._processes[ended.name]
         process.running = False
         if self._mode is not None:
@@ -214,8 +214,8 @@ class SupervisorEngine:
     def on_health(self, error: str, obstacle: str, now: Moment) -> Outcome[None, Effect]:
         """Handle a report on the health of the bus. After one failed write, the bus writes nothing until it is started again.
 
-        `error` says why the bus records nothing; empty: it records. `obstacle` says why its folder cannot be written
-        now.
+        `error` says why the bus records nothing; it is empty if the bus records. `obstacle` says why the folder of the bus cannot be
+        written now.
         """
         known = self._not_recording
         if self.stopping or not error:

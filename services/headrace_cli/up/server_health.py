@@ -40,9 +40,9 @@ _PROBE_BYTES: Final = 1024 * 1024
 class Health(msgspec.Struct, frozen=True):
     """The result of one check of the server."""
 
-    #: Why the server records nothing; empty: it records.
+    #: Reason why the server records no messages; empty if it records them.
     error: str = ""
-    #: Why the server's folder cannot be written; checked only if there is an error.
+    #: Reason why the server's folder cannot be written; looked for only if there is an error.
     obstacle: str = ""
 
 
@@ -112,7 +112,10 @@ def _try_to_write(folder: Path) -> str:
 
 
 async def _unlisted(folder: Path) -> str:
-    """Return why a folder cannot be listed, or an empty string. The server reports itself healthy if it finds no stream there."""
+    """Return why a folder cannot be listed, or an empty string.
+
+    The server does not report this: it finds no stream in such a folder, and reports itself healthy.
+    """
     try:
         with os.scandir(folder) as entries:
             next(entries, None)

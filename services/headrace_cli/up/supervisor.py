@@ -63,7 +63,7 @@ class Ready(NamedTuple):
 
     nodes: list[NodeView]
     took_s: float
-    #: Warnings about the configuration of the trees that users may not expect.
+    #: Warnings about settings of the trees that may surprise users.
     warnings: list[str]
 
 
@@ -112,7 +112,8 @@ async def run_up(options: UpOptions, tell: Tell, when_ready: WhenReady) -> UpRes
             left = process_marks.end_leftovers(state.path, leave_jobs=True, agents_time_s=_TAKE_OVER_S)
             if left:
                 tell(f"ended {counted(len(left), 'process')} that a killed `headrace up` had left")
-            # The certificate is removed as well: a client of a release without TLS would take a leftover `ca.pem` for that of a cluster.
+            # The certificate is removed as well: a client of a release without TLS would take a leftover `ca.pem` for the certificate of a
+            # cluster.
             held.callback(state.withdraw, whole=True)
             shutil.rmtree(state.web, ignore_errors=True)  # of an `up` that was killed
             write_configuration(state, options, port)
@@ -284,7 +285,7 @@ class _Supervisor:
         self._tell(f"nothing can be recorded ({error}); {waits}. Running jobs continue")
 
     async def _keep_stores(self) -> None:
-        """Make the buckets and streams that the services wait for, and make lost ones again."""
+        """Make the buckets and streams that the services wait for, and make them again when they are lost."""
         await keep_stores(self._place(self._state.credentials / PROVISIONER), self._options.trees)
 
     def _place(self, credential: Path) -> Place:

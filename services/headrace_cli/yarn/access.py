@@ -1,7 +1,8 @@
 """Rights on pools from YARN's access lists.
 
-YARN admits every user whom a list of the queue or of a queue above it names, directly or by a group, and pools do the same. In YARN
-whoever may administer a queue may also run applications in it; `access/manage` does not include that, so the names are in both lists.
+YARN admits every user that an access list of the queue, or of a queue above it, names directly or by a group. The access lists of pools
+work in the same way. In YARN, administrators of a queue may also run applications in it. `access/manage` does not include that right, so
+the administrators are added to `access/use` as well.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ RIGHTS: Final = {_SUBMIT: "use", "aclAdministerApps": "manage"}
 def access_of_root(root: Queue, warnings: Warnings) -> dict[str, object]:
     """Return the access options of the tree. An open root admits everybody everywhere; a closed root admits the users in lists below it.
 
-    If the root has no list of administrators, or names everybody there, YARN lets everybody run applications everywhere. Here the lists of
-    `aclSubmitApps` hold. If the root has no list of administrators, Headrace lets nobody end applications of other users.
+    If the root has no list of administrators, or names everybody there, YARN lets everybody run applications everywhere. In these cases
+    Headrace follows only the lists of `aclSubmitApps`. If the root has no list of administrators, Headrace lets nobody end applications of
+    other users.
     """
     names = {key: _names(root, key, warnings) for key in RIGHTS}
     submit, administer = names.values()

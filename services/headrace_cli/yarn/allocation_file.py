@@ -148,7 +148,7 @@ def _default_policy(text: str, place: str) -> str:
 
 
 def _users(text: str, _: str) -> Users:
-    """Parse `user,user group,group`. The first blank ends the users, so a single blank names nobody."""
+    """Parse `user,user group,group`. The first blank separates the users from the groups, so a text of one blank names nobody."""
     users, _blank, groups = text.partition(" ")
     return Users(*(tuple(dict.fromkeys(each for each in part.strip().split(",") if each)) for part in (users, groups)))
 

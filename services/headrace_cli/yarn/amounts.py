@@ -31,7 +31,7 @@ class Amounts:
 
     figures: Mapping[str, float]
     is_percentage: bool = False
-    #: Parts of the text that were not read, as in YARN. `read` contains the parts that were read.
+    #: Parts of the text that were ignored, as YARN ignores them. `read` contains the parts that were read.
     unread: str = ""
     read: tuple[str, ...] = ()
 
@@ -125,5 +125,8 @@ def _number(figure: str, text: str, place: str) -> float:
 
 
 def _size(name: str) -> int:
-    """Return the unit to which an amount is rounded down: a MiB for memory, as in the file, and a hundredth for cores."""
+    """Return the step to which amounts are rounded down, in units of `Resources`.
+
+    It is a MiB for memory, as in the file, and one unit for all other resources (for cpu, a hundredth of a core).
+    """
     return _MIB if name == "memory" else 1

@@ -83,13 +83,16 @@ class BoundsOf:
         return figures
 
     def warn_if_closed(self, limit: Figures | None, line: int, place: str, what: str) -> None:
-        """Warn of a limit of 0, which closes pools. `what` names these pools and ends in a verb."""
+        """Warn of a limit of 0, which closes pools. `what` names these pools and ends in `is` or `are`."""
         none = ", ".join(name for name, amount in (limit or {}).items() if amount == 0)
         if none:
             self._warnings.say("W24", line, place, f"the limit of {none} is 0: {what} closed to jobs that need it")
 
     def _warn_of_default(self) -> None:
-        """Warn once of a default limit of 0, which closes queues without a maximum of their own unless a minimum raises the limit."""
+        """Warn of a default limit of 0, once for all queues that it closes.
+
+        It closes the queues that set no maximum themselves, unless a minimum raises their limit.
+        """
         closed: dict[str, list[str]] = {}
         for queue in list(self._file.root.all())[1:]:
             for name, amount in self._bounds.limits.get(queue.path, {}).items():

@@ -28,7 +28,7 @@ _PLACE: Final = "queuePlacementPolicy"
 
 @dataclass
 class Placement:
-    """The rules in the form of the tree's option, and what they need from queues."""
+    """The placement rules as the tree's option contains them, and the queues that must become hubs for these rules."""
 
     rules: list[str] = field(default_factory=list)
     #: Paths of the queues that have a queue for each user.
@@ -36,9 +36,9 @@ class Placement:
 
 
 def placement(file: AllocationFile, site: YarnSite | None, names: Mapping[str, str], problems: Problems) -> Placement:
-    """Translate the rules of the file, or the rules that YARN uses without any.
+    """Translate the rules of the file. If the file has no rules, translate the default rules of YARN.
 
-    `names` are the names of the pools by the paths of their queues. Adds to `problems`.
+    `names` are the names of the pools by the paths of their queues. Rules that cannot be translated are added to `problems`.
     """
     said = _without_rules(file, site or YarnSite()) if file.rules is None else file.rules
     rules = [each for rule in said if (each := _translated(rule, names, problems)) is not None]
@@ -59,7 +59,7 @@ def placement(file: AllocationFile, site: YarnSite | None, names: Mapping[str, s
 
 
 def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> PlacementRule | None:
-    """Return the rule in the form of the tree's option. If that is impossible, add a problem and return None."""
+    """Return the rule of Headrace for a rule of the file. If there is none, add a problem and return None."""
     inner = rule.inner or rule
     if inner.name not in _NAMES:
         wrong, expected = f"{inner.name!r} is not a rule", f"one of {', '.join((*_NAMES, _NESTED))}"
@@ -72,7 +72,7 @@ def _translated(rule: Rule, names: Mapping[str, str], problems: Problems) -> Pla
         problems.found.append(FileProblem(inner.line, _PLACE, inner.queue, wrong, expected))
         return None
     if is_root:
-        # This rule of YARN means a queue of the user directly below the root.
+        # In YARN, this rule places an operation in a queue of its user, directly below the root.
         return PlacementRule(RuleName.USER, existing=not rule.create)
     words = ["nested_user", *([] if rule.create else ["existing"])] if rule.inner is not None else []
     words.append(_NAMES[inner.name])
@@ -107,6 +107,6 @@ def _without_rules(file: AllocationFile, site: YarnSite) -> list[Rule]:
 
 
 def _path(queue: str) -> str:
-    """Return the full path of a queue that a rule names with or without root."""
+    """Return the full path of a queue. A rule may name the queue with or without `root.` in front."""
     queue = queue or "default"
     return queue if queue == ROOT or queue.startswith(f"{ROOT}.") else f"{ROOT}.{queue}"

@@ -20,13 +20,13 @@ from headrace_cli.yarn.pool_names import pool_names
 from headrace_cli.yarn.site_file import YarnSite
 from headrace_cli.yarn.warnings import Warnings
 
-#: Number of operations to set where YARN has no limit: as many as a tree takes by default.
+#: Limit of operations to set where YARN has no limit: the default limit of a tree.
 _MANY: Final = 50_000
 _AGGRESSIVE_MS: Final = 120_000
 _POLICIES: Final = ("fair", "fifo", "drf")
 _TIMEOUTS: Final = ("fairSharePreemptionTimeout", "minSharePreemptionTimeout")
 _THRESHOLD: Final = "fairSharePreemptionThreshold"
-#: Values of queues without an equivalent: the code of the warning, and the reason.
+#: Elements of queues that have no equivalent in Headrace, each with the code and the text of its warning.
 _DROPPED: Final = {
     "maxAMShare": ("W09", "dropped, because application masters have no limit of their own here"),
     "reservation": (
@@ -87,7 +87,7 @@ class _Translation:
         self._policies: dict[str, str] = {}
         self._judge_policies(file.root, "fair")
         fair = {path for path, policy in self._policies.items() if policy not in ("drf", "fifo")}
-        # For a fifo queue, the policy of its parent decides whether the queue's minimum counts only memory.
+        # Whether the minimum of a fifo queue counts only memory depends on the policy of its parent.
         fair |= {
             each.path for each in self._queues if self._policies[each.path] == "fifo" and self._above(each) in fair
         }
@@ -126,8 +126,8 @@ class _Translation:
             "max_running_operation_count": (
                 running := root.get("maxRunningApps", file.get("queueMaxAppsDefault", _MANY))
             ),
-            # Reservations are off, as in YARN, for which the file was written. Nodes on which jobs fail stay held back: applications of
-            # YARN avoid them too.
+            # Reservations of nodes are off, as in YARN: the file was written for a cluster without them. Nodes on which jobs fail are still
+            # held back, because applications in YARN avoid such nodes too.
             "node_reservation_time": None,
             "preempt_at_bound_for_owed_jobs": None,
             "main_resource": "memory" if self._bounds.by_memory else None,
@@ -276,7 +276,7 @@ class _Translation:
         return {"create_ephemeral_subpools": True} | ({"ephemeral_subpool_config": subpools} if subpools else {})
 
     def _timeouts(self, queue: Queue, values: dict[str, float]) -> dict[str, object]:
-        """Return the timeouts and the threshold that the queue sets itself. The rest comes from its parent, as in YARN."""
+        """Return the timeouts and the threshold that the queue sets itself. Its pool inherits all others from its parent, as in YARN."""
         names = {
             "fairSharePreemptionTimeout": "fair_share_starvation_timeout",
             "minSharePreemptionTimeout": "min_share_preemption_timeout",

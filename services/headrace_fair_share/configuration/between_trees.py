@@ -21,13 +21,16 @@ Ask = Callable[[ChangePools], Awaitable[PoolPlan | Refusal]]
 
 
 async def move_to_tree(request: MovePoolToTree, pools: PoolTree, here: Ask, there: Ask) -> PoolPlan | Refusal:
-    """Move a pool of `pools` to another tree, unless one of the trees refuses its part."""
+    """Move a pool from the tree `pools` to another tree, or return a refusal of one of the trees.
+
+    `here` requests changes of the tree `pools`, `there` of the other tree.
+    """
     leave = ChangePools([Remove(request.name, recursive=True, in_use=request.in_use)], pools.name)
     leaving = await here(msgspec.structs.replace(leave, dry_run=True))
     if not isinstance(leaving, PoolPlan):
         return leaving
     if leaving.broken:
-        # Ask again without `dry_run`, so that the usual refusal is returned.
+        # The answer to a dry run is a plan, even if it breaks rules. Ask again without `dry_run` to get a refusal.
         return await here(leave)
     arrive = _departure(pools, request.name, request.parent or ROOT_POOL, request.new_name or request.name)
     arriving = await there(ChangePools(arrive, request.to_tree, request.dry_run))

@@ -36,14 +36,15 @@ from headrace_fair_share.configuration.rules import (
 from headrace_fair_share.facts.pool_inputs import sharing_of
 from headrace_fair_share.hdrf.model import Sharing
 
-#: After this many problems the rest of a change is not checked. Anybody may ask for a change of every pool, and the words for one problem
-#: take up to 100 ms, in which nothing else is decided.
+#: After this many problems, the rest of a change is not checked. Anybody may request a change of every pool, and it takes up to 100 ms to
+#: make the text of one problem. Nothing else is decided in that time.
 _MOST_PROBLEMS: Final = 100
-#: After this many different unknown keys, the further changes of a request are not made: each unknown key is compared with all options.
+#: After this many different unknown keys, the remaining changes of a request are not applied, because each unknown key is compared with all
+#: options, which takes time.
 _MOST_UNKNOWN: Final = 200
 #: Number of problems of a stored configuration that are reported.
 _MOST_TOLD: Final = 3
-#: Largest size in bytes of all problems of a change, of all its warnings, and of all messages about settings that are not in force.
+#: Largest size in bytes of the texts in one list: the problems of a change, its warnings, or messages about settings that are not in force.
 _MOST_WORDS_BYTES: Final = 48 * 1024
 
 
@@ -76,10 +77,10 @@ class TreeConfiguration:
         self._tree = tree
         self._bounds = bounds or TreeBounds()
         self.pools = self.in_force = PoolTree(Tree(tree=tree))
-        #: Why `pools` is not in force yet; empty if it is.
+        #: Reason why `pools` is not in force yet; empty if it is in force.
         self.held_back = ""
         self.revision = 0
-        #: Why the stored configuration cannot be used; empty if it can. The previous configuration then stays in force.
+        #: Reason why the stored configuration cannot be used; empty if it can be used. The previous configuration then stays in force.
         self.trouble = ""
         #: False until a usable configuration has been read.
         self.is_known = False
@@ -147,11 +148,11 @@ class TreeConfiguration:
         warn: Callable[[PoolTree], Iterable[str]] = lambda _: (),
         base: PoolTree | None = None,
     ) -> Change | PoolPlan | Refusal:
-        """Decide on a request: return a change or a refusal. For a dry run a plan that breaks rules is returned, not a refusal.
+        """Decide on a request: return a change or a refusal. The answer to a dry run is a plan, even if the plan breaks rules.
 
         `in_use` counts the operations in each pool. `total` is compared with the guarantees of the top pools. `warn` returns further
-        warnings about the resulting pools. `base` are the pools to change if not the newest known ones: the result of changes that will
-        be written together with this one.
+        warnings about the resulting pools. `base` are the pools to change: the result of changes that will be written together with this
+        one. If None, the newest known pools are changed.
         """
         before = self.pools if base is None else base
         if self.trouble:
@@ -228,7 +229,10 @@ def takes_away(request: ChangePools) -> bool:
 
 
 def pools_of(request: ChangePools) -> list[PoolName]:
-    """Return the first pool that each change of a request names."""
+    """Return the pool that each change of a request concerns.
+
+    If a change names two pools, it is the first. If a change sets options of the tree, it is the root.
+    """
     return [
         change.source if isinstance(change, Transfer) else ROOT_POOL if isinstance(change, SetOptions) else change.name
         for change in request.changes

@@ -23,7 +23,7 @@ def planned(before: PoolTree, after: PoolTree) -> PoolPlan:
     for name in names:
         if name in before.pools and (
             before.pools[name] != after.pools[name]
-            # The path of a pool that is itself unchanged changes only with its parent's path.
+            # If the pool itself is unchanged, its path can have changed only together with its parent's path.
             or (after.pools[name].parent in changed and before.path(name) != after.path(name))
         ):
             changed[name] = _difference(before, after, name)

@@ -46,7 +46,8 @@ _LARGEST_POOL_BYTES: Final = 64 * 1024
 #: Largest size of the options of one tree, as JSON.
 _LARGEST_OPTIONS_BYTES: Final = 192 * 1024
 _HUB_SIGN: Final = "$"
-#: After this many problems of a change, similar names of pools are not looked for: each look takes some 20 ms in a tree of 5,000 pools.
+#: After this many problems, a problem with an unknown pool suggests no similar names: finding them takes some 20 ms in a tree of 5,000
+#: pools.
 _MOST_SUGGESTIONS: Final = 10
 #: Options of a tree on which rules about its pools depend.
 _CONCERN_POOLS: Final = (
@@ -274,7 +275,7 @@ class Draft:
         return settings
 
     def _check_size(self, place: str, value: msgspec.Struct, most_bytes: int) -> None:
-        """Check that each single pool, and the options of the tree, fit on a page of a list."""
+        """Check the size of settings, so that each single pool, and the options of the tree, fit on one page of a list."""
         size_bytes = len(msgspec.json.encode(value))
         if size_bytes > most_bytes:
             self.problems.append(
@@ -353,7 +354,7 @@ class Draft:
         elif refusal is not None:
             self.problems.append(refusal)
 
-    # The index of `tree` is not used while changes are made: each change would rebuild it, with a look at every pool and its settings.
+    # The methods below do not use the index of `tree`: after each change it would be built again, from every pool and its settings.
 
     def _access(self, pool: PoolName) -> Iterator[Access]:
         """Yield the access lists of a pool, of all pools above it and of the tree."""

@@ -1,7 +1,7 @@
 """The rules of guarantees: children do not have more than their parent in sum, and integral guarantees do not nest. Pure.
 
-A child may have a guarantee only of resources of which its parent has a guarantee, even if that is an explicit zero. Top pools are not
-compared with the cluster: guarantees above its size are allowed there, and are reported.
+A child may have a guarantee of a resource only if its parent has one too; the parent's may be an explicit zero. Top pools are not compared
+with the cluster: guarantees above its size are allowed there, and are reported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def broken_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
 
 
 def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRequest]:
-    """Yield the rules of integral guarantees that a pool breaks: a relaxed pool has no burst, and no integral pool is below another."""
+    """Yield a refusal for each rule of integral guarantees that a pool breaks.
+
+    A relaxed pool must have no burst guarantee. A pool with an integral guarantee must not be below another such pool.
+    """
     own = tree.pools[name].settings.integral_guarantees
     if own.guarantee_type is IntegralType.RELAXED and own.burst_guarantee_resources != NOTHING:
         yield BadRequest.because(
@@ -52,7 +55,7 @@ def broken_integral_guarantees(tree: PoolTree, name: PoolName) -> Iterator[BadRe
 
 
 def overcommitted(tree: PoolTree, total: Resources) -> list[str]:
-    """Return a warning for each resource of which the top pools are guaranteed more than `total`, with both amounts."""
+    """Return a warning for each resource of which the strong guarantees of the top pools exceed `total`. It names both amounts."""
     if total == ZERO:
         return []
     promised = Resources.sum(

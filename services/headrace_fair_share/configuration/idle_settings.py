@@ -122,7 +122,11 @@ def idle_settings(tree: PoolTree, names: Collection[PoolName] | None = None) -> 
 
 
 def in_words(idle: Iterable[Idle]) -> list[str]:
-    """Return texts that group the settings by reason: options of the tree together, attributes of pools one by one."""
+    """Return the settings without effect as texts, each with the reason.
+
+    Options of the tree that have the same reason share one text. For pools, there is one text for each attribute and reason; it names the
+    pools.
+    """
     of_tree: dict[str, list[str]] = {}
     of_pools: dict[tuple[str, str], list[PoolName]] = {}
     for each in idle:

@@ -46,14 +46,14 @@ class OtherTrees:
         self._own = own
         self._bounds = bounds
         self._clock = clock
-        #: The view of each tree made last, with the stored value that it was made from.
+        #: The newest view of each tree, with the stored value from which it was made.
         self._views: dict[str, tuple[Entry, TreeView]] = {}
 
     async def list(self, name: str = "", after: str = "") -> TreeList | Refusal:
         """Return a page of all trees, or the tree `name`."""
         try:
-            # For the own tree only its key is read: reading the whole bucket needs a consumer of its own, and `headrace up` requests its
-            # tree again and again.
+            # If only the tree of this process is requested, only its key is read. Reading the whole bucket needs a consumer on the server,
+            # and `headrace up` requests its tree again and again.
             one = await self._bucket.get(name) if name == self._own else None
             entries = await self._bucket.entries() if one is None else {one.key: one}
         except BusError as error:

@@ -21,9 +21,9 @@ A = TypeVar("A")
 
 
 def sure(answer: A, person: Person) -> A | NotReady:
-    """Return the answer, but `NotReady` in place of a refusal for a missing right if the person's groups are not known.
+    """Return the answer, or `NotReady` if it is a refusal for a missing right and the person's groups are not known.
 
-    One of these groups may give the right.
+    One of the unknown groups may give the right.
     """
     if isinstance(answer, NotAllowed) and not person.groups_known:
         return NotReady(f"the groups of {person.name} are not known, because admission does not answer")
@@ -38,8 +38,10 @@ class Persons:
         self._settings = settings
 
     async def __call__(self, user: str) -> Person:
-        """Return a user. Admission is asked for the groups, unless the user is an administrator by name, or has a name that no member of
-        a group has.
+        """Return the person with the name `user`.
+
+        Admission is asked for the person's groups, except if the person is an administrator by name, or if members of groups cannot have
+        this name.
 
         If admission does not answer, the person has no groups: names in access lists still count. See `sure`.
         """

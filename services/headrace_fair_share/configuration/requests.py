@@ -41,7 +41,10 @@ _TreeRequest = ListTrees | CreateTree | RemoveTree
 
 
 class ConfigurationRequests:
-    """Changes of the tree that this process serves, decided by the engine, and of all other trees."""
+    """Answers requests to change pool trees.
+
+    The engine decides on changes of the tree that this process serves, and `OtherTrees` makes changes of all other trees.
+    """
 
     def __init__(
         self,
@@ -145,7 +148,8 @@ class ConfigurationRequests:
             assert outcome.answer is not None
             return outcome.answer
 
-        # With `is_first`, the change is decided upon the stored pools: the expected revision is compared with the stored one.
+        # A request that expects a revision must be the first of a write, because the expected revision is compared with the revision of the
+        # stored pools.
         return await self._store.change(decide, is_first=bool(request.expected_revision))
 
     def _told(self, request: ChangePools, person: Person, answer: PoolPlan | Refusal) -> PoolPlan | Refusal:

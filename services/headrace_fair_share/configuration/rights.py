@@ -23,23 +23,23 @@ class RightsInTree:
         self._lists = lists
 
     def to_make_pools_in(self, parent: PoolName) -> NotAllowed | None:
-        """Refuse to create a pool in `parent`, or to move a pool there, without `write` on it."""
+        """Refuse to create a pool in `parent`, or to move a pool there, unless the person has `write` on `parent`."""
         return self._without(Right.WRITE, parent, f"make pools in {parent}")
 
     def to_change(self, pool: PoolName) -> NotAllowed | None:
-        """Refuse to change attributes of a pool, or to transfer its guarantees, without `write` on the pool."""
+        """Refuse to change attributes of a pool, or to transfer its guarantees, unless the person has `write` on the pool."""
         return self._without(Right.WRITE, pool, f"change pool {pool}")
 
     def to_remove(self, pool: PoolName) -> NotAllowed | None:
-        """Refuse to remove a pool without `write` on it."""
+        """Refuse to remove a pool unless the person has `write` on it."""
         return self._without(Right.WRITE, pool, f"remove pool {pool}")
 
     def to_move(self, pool: PoolName) -> NotAllowed | None:
-        """Refuse to move or rename a pool without `write` on it."""
+        """Refuse to move or rename a pool unless the person has `write` on it."""
         return self._without(Right.WRITE, pool, f"move pool {pool}")
 
     def to_change_options(self, tree: TreeName) -> NotAllowed | None:
-        """Refuse to change options of the tree without `administer` on the root."""
+        """Refuse to change options of the tree unless the person has `administer` on the root."""
         return self._without(Right.ADMINISTER, ROOT_POOL, f"change options of tree {tree}")
 
     def to_set(self, attribute: str, pool: PoolName) -> NotAllowed:
@@ -47,8 +47,9 @@ class RightsInTree:
         return self._refusal(Right.ADMINISTER, pool, f"set {attribute} on pool {pool}")
 
     def administers(self, pool: PoolName) -> bool:
-        """Return True if the person may set attributes of administrators, unknown attributes, and names that only administrators may
-        give.
+        """Return True if the person may do in this pool what only administrators may do.
+
+        Only administrators may set attributes of administrators and unknown attributes, and give names outside the pattern for users.
         """
         return self._has(Right.ADMINISTER, pool)
 

@@ -47,7 +47,10 @@ class TreeBounds(msgspec.Struct, frozen=True):
 
 
 def broken_rules(tree: PoolTree, bounds: TreeBounds, names: Iterable[PoolName] | None = None) -> list[Refusal]:
-    """Return every rule that pools break: the pools of `names` with their parents and children, or all pools."""
+    """Return a refusal for each rule that pools break.
+
+    With `names`, only these pools, their parents and their children are checked; else all pools.
+    """
     asked = tree.preorder if names is None else list(dict.fromkeys(name for name in names if name in tree.pools))
     around = dict.fromkeys(asked)
     for name in asked:
@@ -170,7 +173,7 @@ def _broken_at(tree: PoolTree, name: PoolName) -> Iterator[Refusal]:
 
 
 def _job_sizes(level: TreeOptions | PoolConfig, where: str = "") -> Iterator[Refusal]:
-    """Yield a refusal for each resource for which the bounds of a level exclude every amount."""
+    """Yield a refusal for each resource whose lower bound for jobs is above the upper bound, in the settings of one pool or of the tree."""
     least, most = level.min_job_resource_limits.named(), level.max_job_resource_limits.named()
     for resource, amount in least.items():
         if resource in most and amount > most[resource]:
@@ -207,7 +210,7 @@ def _sizes(tree: PoolTree, bounds: TreeBounds, names: Iterable[PoolName]) -> Ite
 
 
 def _subtree(tree: PoolTree, bounds: TreeBounds, top: PoolName, level: int) -> Iterator[Refusal]:
-    """Check sizes and levels of all pools from `top` down, which is at `level`."""
+    """Check the sizes and levels of `top` and all pools below it. `level` is the level of `top`."""
     order = tree.subtree(top)
     sizes = dict.fromkeys(order, 1)
     for name in reversed(order[1:]):

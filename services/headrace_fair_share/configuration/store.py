@@ -30,9 +30,10 @@ from headrace_fair_share.configuration.change_decisions import Change, StoredTre
 LARGEST_TREE_BYTES = 500 * 1024
 #: Seconds that a write may take. The client waits for 4 s and must be able to learn why the change was not written.
 _WRITE_S = 2.0
-#: Seconds after which a change that still waits is refused: with its write it would take longer than its client waits.
+#: Longest time in seconds that a change may wait for its turn. After that it is refused, because its client would not wait until it is
+#: written.
 _LONGEST_WAIT_S = 1.5
-#: Seconds of deciding after which a write begins. Changes that are not decided by then wait for the write after it.
+#: Seconds for which waiting changes are decided before they are written. Changes that are not decided by then are left for the next write.
 _DECIDING_S = 0.05
 #: Number of tries to decide and write a change; another process may write in between.
 _MOST_TRIES = 5
@@ -126,12 +127,12 @@ class PoolStore:
             self._take(entry)
 
     async def change(self, decide: Decide, *, is_first: bool = False) -> PoolPlan | Refusal:
-        """Decide, write unless only a plan was requested, and answer only when the change is durable.
+        """Decide on a change, and answer when the change is durable. If only a plan was requested, nothing is written.
 
-        Changes that wait for a write are decided one upon the other and written together. A change is decided again if another process
-        wrote in between. With `is_first` the change is decided only upon the stored pools, as the first of a write. A change that waited
-        too long for its turn is refused before anything is done. Otherwise its client would stop waiting in the middle of the write, and
-        would not know whether it was written.
+        Changes that wait for a write are decided in order, each on the result of the one before, and are written together. If another
+        process wrote in between, they are decided again. With `is_first`, the change is decided on the stored pools, as the first change of
+        a write. A change that waited too long for its turn is refused before anything is done. Otherwise its client would stop waiting in
+        the middle of the write, and would not know whether the change was written.
         """
         pending, came_s = _Pending(decide, is_first), self._clock.steady_s()
         self._pending[pending] = None
@@ -151,7 +152,7 @@ class PoolStore:
         return pending.answer
 
     async def _take_turn(self, own: _Pending) -> None:
-        """Answer `own`, which is the first of the pending requests, and requests behind it that can be written with it."""
+        """Answer `own`, the first pending request, and the pending requests that can be written together with it."""
         waiting = list(self._pending)
         self._is_changing = True
         try:
@@ -168,9 +169,9 @@ class PoolStore:
                 self._take(told)
 
     async def _decide(self, own: _Pending, waiting: list[_Pending]) -> _Decided:
-        """Decide waiting requests, each upon the changes before it, and answer requests that need no write.
+        """Decide waiting requests in order, each on the result of the changes before it, and answer requests that need no write.
 
-        Plans and refusals that follow a change in the same write are answered with it, since they depend on it.
+        A plan or a refusal that follows a change depends on this change. So it is returned with the change, and answered after the write.
         """
         decided: _Decided = []
         base: PoolTree | None = None
@@ -185,7 +186,8 @@ class PoolStore:
             except Exception:
                 if pending is own:
                     raise
-                # The failing request is decided again as the `own` request of its sender, so that no other request fails with it.
+                # Stop before the request that failed. It will be decided again as the `own` request of its sender, so that no other request
+                # fails with it.
                 break
             if isinstance(decision, Change):
                 base = decision.pools
@@ -243,7 +245,8 @@ class PoolStore:
                 self._answer(pending, next(plans) if isinstance(decision, Change) else decision)
             return True
         for pending, decision in decided:
-            # Plans and refusals depend on changes that may not exist. Their requests are decided again in a turn of their own.
+            # Only the changes get the failure as their answer. Plans and refusals depend on these changes, which may not have been written.
+            # So their requests stay pending, and each is decided again in a turn of its own.
             if isinstance(decision, Change):
                 self._answer(pending, failure)
         return True
@@ -263,7 +266,8 @@ class PoolStore:
             return None
         logger().info("pools were changed by another process", tree=self._tree, revision=entry.revision)
         self._take(entry)
-        # If this revision is lower than the known one, the bucket lost writes, and the next try writes them again.
+        # If this revision is lower than the known one, the bucket has lost writes. The next try writes the known pools, with its change, on
+        # top of this revision.
         self.revision = entry.revision
         return None
 

@@ -38,9 +38,12 @@ DELTA: Final = Schema(
 
 
 def transferred(tree: PoolTree, source: PoolName, destination: PoolName, delta: Mapping[str, Any]) -> list[Pool]:
-    """Return the changed pools: those on the path from `source` up, and down to `destination`, below their common ancestor.
+    """Return the pools that the transfer changes, with their new amounts.
 
-    Either end may be the root, which can give and take without limit. Raises `Defects` with everything that cannot be transferred.
+    These are `source`, `destination`, and the pools above either of them that are below their common ancestor.
+
+    `source` or `destination` may be the root, which can give and take without limit. Raises `Defects` with everything that cannot be
+    transferred.
     """
     read: Delta = DELTA.changed(Delta(), delta, "delta").value
     if source == destination:

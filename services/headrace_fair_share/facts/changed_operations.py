@@ -7,15 +7,16 @@ from typing import Final
 
 from headrace.ids import OperationId
 
-#: If more operations than this changed, looking at all operations costs no more.
+#: Largest number of changed operations that are recorded. If more have changed, looking at all operations takes no longer.
 _MOST: Final = 64
 
 
 class News:
-    """Names of changed operations. If there are too many they are not recorded."""
+    """Records the names of changed operations, unless there are too many."""
 
     def __init__(self) -> None:
-        #: True for operations that were added, in order of arrival. None: there are too many to record.
+        #: By changed operation: True if it was added, False if it changed or ended. Added operations are in the order of arrival. None: any
+        #: operation may have changed, or too many have.
         self._of: dict[OperationId, bool] | None = None
 
     def changed(self, names: Iterable[OperationId]) -> None:
@@ -26,7 +27,7 @@ class News:
             self._bound()
 
     def came(self, name: OperationId) -> None:
-        """Record that an operation was added after all others, whether or not an operation of this name existed before."""
+        """Record that an operation was added, as the last of all operations. It may have the name of an earlier operation."""
         if self._of is not None:
             self._of.pop(name, None)
             self._of[name] = True

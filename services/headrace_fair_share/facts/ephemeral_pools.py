@@ -11,7 +11,7 @@ from headrace.pools.pool_config import PoolMode
 from headrace.wire.log import EphemeralPoolAdopted, EphemeralPoolSet
 from headrace.wire.placements import EphemeralPool
 
-#: Number of known ephemeral pools up to which pools without operations are not looked for.
+#: Up to this number of known ephemeral pools, pools without operations are kept.
 _KEPT_AT_LEAST = 1_000
 
 

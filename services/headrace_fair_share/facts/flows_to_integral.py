@@ -56,7 +56,10 @@ def flows_of(pools: Sequence[PoolInput], total: Resources, *, distribute: bool) 
 
 
 def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list[PoolFlow]:
-    """Return the flows, each with the grant of the previous update to its pool: the largest component of the granted share."""
+    """Return the flows with the grants that their pools got in the previous update.
+
+    The grant of a pool is the largest component of its granted share.
+    """
     return [
         msgspec.structs.replace(flow, grant_ratio=min(grants[flow.pool], _LARGEST_RATIO))
         if flow.guarantee_type != IntegralType.NONE and grants.get(flow.pool)
@@ -66,7 +69,7 @@ def with_grants(flows: list[PoolFlow], grants: Mapping[PoolName, float]) -> list
 
 
 def _ratios(amounts: Sequence[Resources], total: Resources) -> list[float]:
-    """Return the largest share over the resources, exactly as the computation of grants does."""
+    """Return for each of the amounts its largest share over the resources, computed exactly as for grants."""
     shares = shares_of(amounts_of(amounts, len(amounts)), column(total))
     ratios: list[float] = np.minimum(shares.max(axis=0), _LARGEST_RATIO).tolist()
     return ratios

@@ -58,7 +58,7 @@ class KnownVolumes:
         return self.chain.head()
 
     def figures(self) -> list[Figure]:
-        """Return metrics of advances that integral has not confirmed or never will, and of time for which no volume was credited."""
+        """Return metrics: unconfirmed advances, dropped advances, and time for which no volume was credited."""
         return [
             gauge(
                 "advances_waiting", "advances", len(self.chain), "Advances of volumes that integral has not confirmed."

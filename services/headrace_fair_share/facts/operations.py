@@ -49,7 +49,7 @@ class KnownOperation(msgspec.Struct, frozen=True):
     is_gang: bool = False
     is_vanilla: bool = False
     limits: PartialResources = NOTHING
-    #: Formulas over tags of its own, without those of its pools.
+    #: The operation's own formulas over tags, without the formulas of its pools.
     node_filters: tuple[str, ...] = ()
     of_several_trees: bool = False
     #: The operation's own starvation settings, without its command; None if it has none.
@@ -90,7 +90,7 @@ class KnownOperations:
         self.by_id: dict[OperationId, KnownOperation] = {}
         #: False until admission has reported all operations.
         self.are_known = False
-        #: Operations in the pages of live operations received so far, until the last page comes.
+        #: Operations of the pages of live operations that were received so far; empty again after the last page.
         self._gathered: dict[OperationId, KnownOperation] = {}
 
     def gather(self, page: Iterable[LiveOperation]) -> None:
@@ -162,7 +162,10 @@ class KnownOperations:
 
 
 def _placed(known: KnownOperation, placement: TreePlacement) -> KnownOperation:
-    """Return the operation in its new pool: running if it has a running slot there, otherwise pending, unless it is ending."""
+    """Return the operation in its new pool.
+
+    It is running if it has a running slot there, else pending. An operation that is ending keeps its state.
+    """
     state = known.state
     if known.waits or known.state is OperationState.RUNNING:
         state = OperationState.RUNNING if placement.blocked_by is None else OperationState.PENDING
@@ -176,7 +179,7 @@ def _wishes(spec: OperationSpec) -> OperationSpec | None:
 
 
 def _known(live: LiveOperation) -> KnownOperation:
-    # An operation in several trees: each tree counts its own jobs and, in addition, the jobs that no tree has leased.
+    # If an operation runs in several trees, each tree counts its own jobs and, in addition, the jobs that no tree has leased.
     undrawn = live.spec.job_count - live.block if live.free is None else live.free
     open_jobs = max(0, live.block + undrawn - int.from_bytes(live.done).bit_count())
     return KnownOperation.of(
@@ -194,7 +197,8 @@ def _known(live: LiveOperation) -> KnownOperation:
 class Demand(msgspec.Struct, frozen=True, gc=False):
     """The demand and usage of one operation, as amounts.
 
-    The allocator's figures count as soon as it reports the operation. Until then admission's count: all unfinished jobs are pending.
+    As soon as the allocator reports the operation, the figures of the allocator are used. Until then, all jobs that admission reports as
+    unfinished count as pending.
     """
 
     demand: Resources
@@ -208,10 +212,10 @@ class Demand(msgspec.Struct, frozen=True, gc=False):
 
 
 def demand_of(operation: KnownOperation, usage: UsageItem | None, *, was_named: bool) -> Demand:
-    """Compute the demand of an operation from the newest usage, if the allocator reports the operation there.
+    """Compute the demand of an operation. `usage` is its newest usage, or None if the allocator does not report the operation.
 
-    Without usage, `was_named` distinguishes an operation that the allocator reported before, which has nothing now, from an operation that
-    it does not know yet. A suspended operation, or one that is not running, demands only what it still uses.
+    Without usage, `was_named` decides. If True, the allocator reported the operation before, so the operation has nothing now. If False,
+    the allocator does not know the operation yet. A suspended operation, or one that is not running, demands only what it still uses.
     """
     if usage is None:
         if was_named or not operation.takes_part:

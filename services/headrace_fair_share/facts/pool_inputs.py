@@ -65,7 +65,7 @@ def filters_of_all_below(pools: Sequence[PoolInput], options: Sequence[Effective
     A pool may lift one filter of its parent: the filter that excludes SSD nodes.
     """
     found = [each.scheduling_tag_filters for each in options]
-    # Children come after their parents.
+    # Go from the last pool to the first: children come after their parents, so a pool is complete before its parent looks at it.
     for place in range(len(pools), 0, -1):
         above = pools[place - 1].parent + 1
         found[above] = tuple(formula for formula in found[above] if formula in found[place])

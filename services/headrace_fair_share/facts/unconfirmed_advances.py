@@ -1,8 +1,8 @@
 """The chain of advances that the integral service has not confirmed yet. Pure.
 
-Each update adds an advance that follows the previous one. Advances are sent in order, each until it is confirmed. They are never merged,
-because merged advances would give other volumes. If integral does not know the previous version, or if too many advances are pending, their
-time is dropped: it is neither credited nor charged, and is counted.
+Each update adds an advance that follows the previous one. Advances are sent in order; each is sent again until it is confirmed. They are
+never merged, because merged advances would give other volumes. Advances are dropped if integral does not know the version that they follow,
+or if too many are pending. The time of dropped advances is neither credited nor charged; a metric counts it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from headrace.resources import Resources
 from headrace.wire.integral import Advance, Advanced, AdvanceGap, PoolFlow
 from headrace.wire.version import NEVER, Term, Version
 
-#: Largest number of flows in all unconfirmed advances, some 100 MB. With many pools it is reached before the number of advances is.
+#: Largest number of flows in all unconfirmed advances, some 100 MB. With many pools, this bound is reached before the bound of the number
+#: of advances.
 _MOST_FLOWS: Final = 1_000_000
 
 
@@ -37,7 +38,7 @@ class AdvanceChain:
         self.given_up = 0
         #: Time of the dropped advances, in microseconds.
         self.given_up_us = 0
-        #: Number of times that integral had a version that is not in this chain.
+        #: Number of times that the chain was broken off, because integral could not apply its advances.
         self.broken = 0
 
     def __len__(self) -> int:
@@ -73,9 +74,9 @@ class AdvanceChain:
         return True
 
     def on_gap(self, gap: AdvanceGap) -> None:
-        """Handle integral's answer that it has another version than the one that the oldest advance follows.
+        """Handle integral's answer that its version is not the version that the oldest advance follows.
 
-        If that version is in this chain, the chain continues after it. Otherwise a new chain starts.
+        If integral's version is in this chain, the chain continues after it. Otherwise a new chain starts.
         """
         if any(advance.version == gap.have for advance in self._waiting):
             while self._waiting and self._waiting[0].version <= gap.have:

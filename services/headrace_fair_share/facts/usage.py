@@ -72,7 +72,10 @@ class KnownUsage:
         return changed
 
     def _take_rooms(self, frame: UsageFrame) -> bool:
-        """Take over the resources of nodes by tags, if all nodes were reported. Return True if they changed."""
+        """Take over the total resources of the nodes with each set of tags, if all nodes were reported.
+
+        Return True if these totals changed.
+        """
         before, rooms = self.rooms, {nodes.tags: nodes.total for nodes in self._nodes.values()}
         # A total above the maximum of a message is reported as that maximum. If the reported nodes do not add up to the total, the
         # allocator does not report all of them, and nothing is known about the nodes that match a filter.
@@ -93,7 +96,7 @@ class KnownUsage:
 
 
 class SeenTo:
-    """The counted time at which preemption was last reported to have handled each operation."""
+    """For each operation, the counted time at which a usage snapshot last reported that preemption had handled the operation."""
 
     def __init__(self) -> None:
         self._at_ms: dict[OperationId, int] = {}

@@ -43,9 +43,10 @@ def effective_fifo_indices(
     usage: Floats,
     gang: Bools,
 ) -> Ints:
-    """Move gangs that do not run yet and do not fit into the rest of their pool's guarantee behind the other operations.
+    """Move a gang behind the other operations of its pool if it does not run yet and does not fit into the rest of the pool's guarantee.
 
-    This is done only in pools that ask for it and have a guarantee. Returns -1 for operations of pools whose order stays.
+    This is done only in pools that ask for it and have a guarantee. Returns the new position of each operation, -1 for operations of pools
+    whose order stays.
     """
     changed = np.full(layout.size, -1, np.int64)
     asking = np.flatnonzero(pools.fifo & pools.gang_steps & pools.reorders & (strong > EPS).any(axis=0))

@@ -153,7 +153,7 @@ class IncrementalInput:
         return [tree.pools[at].name for at in place[pools].tolist()]
 
     def _read(self, tree: TreeInput, last: TreeInput | None) -> OperationArrays:
-        """Read all operations. If many of them were in the previous input, those are copied from its arrays."""
+        """Read all operations. If many operations were in the previous input, these are copied from its arrays."""
         before = {id(each): place for place, each in enumerate(last.operations)} if last is not None else {}
         count = len(tree.operations)
         places = np.fromiter((before.get(id(each), -1) for each in tree.operations), np.int64, count)
@@ -196,7 +196,10 @@ def _stand_as_before(tree: TreeInput, last: TreeInput) -> bool:
 
 
 def _differ_in_weights_alone(before: PoolArrays, now: PoolArrays) -> bool:
-    """Return True if the pools differ in weights only. Weights affect functions through the offers, whose changes are tracked."""
+    """Return True if the pools differ in weights only.
+
+    Weights affect functions only through the offers, and changes of offers are tracked.
+    """
     others = (field.name for field in fields(PoolArrays) if field.name not in _OF_WEIGHTS)
     return all((getattr(before, name) == getattr(now, name)).all() for name in others)
 

@@ -100,9 +100,9 @@ class Grants:
         """Make the grants to burst pools, one pool after another. `most` is the upper bound of each pool's grant, `bursts` their bursts."""
         if not len(pools):
             return
-        # Amounts are rounded down, so in a small cluster guarantees and bursts can fit as amounts and exceed the cluster as shares. Then a
-        # grant is at most what the guarantees and grants of the pools below the root leave of the cluster: with larger grants, the fair
-        # share of the root would exceed the cluster at a fit factor of 0.
+        # Amounts are rounded down. In a small cluster, guarantees and bursts may therefore fit into the cluster as amounts but exceed it as
+        # shares. In that case a grant is at most the part of the cluster that the guarantees and earlier grants of the top pools leave.
+        # With larger grants, the fair share of the root would exceed the cluster at fit factor 0.
         exceeds = bool((self.strong[:, 0] + bursts.sum() > 1.0 + EPS).any())
         rooms = self._rooms()[:, pools]
         if exceeds:
@@ -134,8 +134,8 @@ class Grants:
         def fits(fit: float) -> bool:
             return bool((np.cumsum(granted(fit), axis=1)[:, -1] <= available).all())
 
-        # At fit factor 0 no pool takes more than its guarantee, except that rounding may exceed it by one unit in the last place. Then
-        # nothing is granted.
+        # At fit factor 0, no pool takes more than its guarantee. But a rounding error may exceed the guarantee by one unit in the last
+        # place; then nothing is granted.
         grants = granted(largest(0.0, 1.0, fits) if fits(0.0) else 0.0)
         for place, pool in enumerate(pools.tolist()):
             self._give(pool, np.minimum(grants[:, place], self._room(pool)))
@@ -148,7 +148,7 @@ class Grants:
         self.functions.try_out(pools, self.strong[:, pools] + proposals, self.limits[:, pools])
 
     def _rooms(self) -> Floats:
-        """Return for every pool the minimum of `room_within_limits` over the pool and all pools above it below the root."""
+        """Return for every pool the minimum of `room_within_limits` over the pool and all pools above it, without the root."""
         room = room_within_limits(self.limits, self.strong, self.proposed)
         for family in self.layout.pool_families:
             if family.parents[0] != 0:
@@ -157,7 +157,7 @@ class Grants:
         return room
 
     def _room(self, pool: int) -> Floats:
-        """Return the minimum of `room_within_limits` over one pool and all pools above it below the root."""
+        """Return the minimum of `room_within_limits` over one pool and all pools above it, without the root."""
         path = self.paths[pool]
         room: Floats = room_within_limits(self.limits[:, path], self.strong[:, path], self.proposed[:, path]).min(
             axis=1

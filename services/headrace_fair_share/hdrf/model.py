@@ -121,13 +121,13 @@ class OperationInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class NodeSet(msgspec.Struct, frozen=True):
-    """Nodes that match some filters, and the elements that can use no other nodes."""
+    """Nodes that match some filters, and the elements that can use only these nodes."""
 
     #: Total resources of these nodes.
     resources: Resources
-    #: Positions, among the classes of operations, of the classes that can use no other nodes.
+    #: Positions in `TreeInput.node_classes` of the classes that can use only these nodes.
     classes: tuple[int, ...] = ()
-    #: Positions of the pools that can use no other nodes.
+    #: Positions of the pools that can use only these nodes.
     pools: tuple[int, ...] = ()
 
 
@@ -142,7 +142,7 @@ class TreeInput(msgspec.Struct, frozen=True, kw_only=True):
     integral: dict[str, IntegralState] = {}
     #: Positions of operations that can run on some nodes only, grouped by the nodes they can run on.
     node_classes: tuple[tuple[int, ...], ...] = ()
-    #: Sets of nodes. The operations that can run only on the nodes of a set never get more in sum than these nodes have.
+    #: Sets of nodes. For each set, the sum over the operations that can run only on its nodes never exceeds the resources of its nodes.
     node_sets: tuple[NodeSet, ...] = ()
 
 
@@ -151,7 +151,7 @@ class ErrorKind(enum.StrEnum):
 
     OVERCOMMIT_FLOW = "overcommit_flow"
     OVERCOMMIT_BURST = "overcommit_burst"
-    #: Pools are guaranteed more than the nodes that match their filters have.
+    #: The guarantees of pools exceed the resources of the nodes that match the filters of these pools.
     OVERCOMMIT_NODES = "overcommit_nodes"
     NESTED_PROMISED_GUARANTEE = "nested_promised_guarantee"
     PRIORITY_WITHOUT_DONOR = "priority_without_donor"

@@ -42,17 +42,18 @@ class Levels(NamedTuple):
 
     #: The root's level in this update.
     top: float
-    #: Shares at a level from 0 to `top`. If children of the root are given, shares below its other children may be missing (0). At level 0
-    #: only guarantees count.
+    #: Returns the shares at a level from 0 to `top`. If some children of the root are marked, the shares below all its other children may
+    #: be left at 0. At level 0, elements get only their guarantees.
     at: Callable[[float, Bools | None], Floats]
-    #: Shares below the given pools from their guarantees alone, regardless of the shares of the pools above; 0 elsewhere.
+    #: Shares of the given pools and everything below them if these pools get only their guarantees, whatever the pools above them get. The
+    #: shares of all other elements are 0.
     guaranteed: Callable[[Ints], Floats]
     #: Levels at which shares bend or jump, unordered.
     bends: Callable[[], Floats]
 
 
 class _Step(NamedTuple):
-    """The shares before and after a stretch or a jump of the level in which some sets become full."""
+    """The shares at both ends of a range of levels, or of a jump, in which some sets become full."""
 
     left: Floats
     right: Floats
@@ -106,7 +107,7 @@ class NodeSets:
         return members
 
     def have_all(self, demand: Floats) -> bool:
-        """Return True if each set has more than is demanded from it, rounding aside."""
+        """Return True if each set has more than its operations demand, by more than a rounding error."""
         wanted = self.sums(demand)
         return bool(((wanted < self.capacity - EPS) | (wanted == 0.0)).all())
 
@@ -117,7 +118,10 @@ class NodeSets:
 
 @dataclass(slots=True)
 class StopFinder:
-    """Finds the operations that stop next, and their shares. The caller recomputes all shares with these as limits each time."""
+    """Finds the operations that stop next, and the shares at which they stop.
+
+    The caller then computes all shares again, with these shares as limits, and repeats this until no set is exceeded.
+    """
 
     sets: NodeSets
     demand: Floats
@@ -176,8 +180,8 @@ class StopFinder:
     def _level(self, over: Bools, levels: Levels, by_guarantees: Floats, shares: Floats) -> _Step:
         """Return the shares at two adjacent levels: at the lower level no set is exceeded, at the upper level one is.
 
-        Shares are linear between bends and may jump right after a bend. So the search first finds the last bend before the level, then
-        whether something jumps there, and then the level on the line.
+        Shares are linear between bends and may jump right after a bend. So the search first finds the last bend below the level. It then
+        looks for a jump at this bend, and last finds the level on the line behind the bend.
         """
 
         def room(shares: Floats) -> float:

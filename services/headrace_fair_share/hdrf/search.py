@@ -20,8 +20,8 @@ import numpy as np
 from headrace_fair_share.hdrf.arrays import Bools, BrokenInvariant, Floats, Ints
 
 _SIGN = 1 << 63
-#: Distances from a guess that are tried, counted in doubles. Near distances find rounding errors of a sum, far distances find bends of a
-#: line.
+#: Distances from a guess, counted in doubles, at which the search looks too. Near distances find rounding errors of a sum, far distances
+#: find bends of a line.
 _NEAR: Final = (0, 1, -1, 8, -8, 2**8, -(2**8), 2**20, -(2**20), 2**36, -(2**36))
 
 
@@ -38,7 +38,7 @@ def double_at(place: int) -> float:
 
 
 def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
-    """Find the largest double from `low` to `high` for which `holds`, which changes from true to false at most once.
+    """Find the largest double from `low` to `high` for which `holds` is true. `holds` changes from true to false at most once.
 
     Raises `BrokenInvariant` if `low` is above `high`, or if `holds` is false at `low` and the bounds differ.
     """
@@ -61,7 +61,7 @@ def largest(low: float, high: float, holds: Callable[[float], bool]) -> float:
 
 
 def largest_each(high: Floats, holds: Callable[[Floats], Bools]) -> Floats:
-    """Find, for many searches at once, the largest doubles from 0 to `high` for which `holds`; 0 if there is none.
+    """Find the largest double from 0 to `high` for which `holds` is true, in many searches at once. It is 0 if there is none.
 
     `high` is not negative. If rounding makes the condition fail at 0 by a last bit, the answer is still 0.
     """
@@ -90,8 +90,8 @@ def largest_of_many(high: float, rooms: Sequence[float], room: Callable[[Floats]
         return high
     good, bad, is_near = 0, place_of(high), True
     while (width := bad - good) > 1:
-        # A guess uses tries that could divide the interval. After a guess that did not help, as before a jump, the next step makes no
-        # guess.
+        # Tries near the guess are not available to divide the interval. If a guess did not help, as before a jump, the next step makes no
+        # guess and divides the interval with all its tries.
         even = max(1, tries // 3) if is_near and good_room > 0.0 else tries
         middles = [good + width * number // (even + 1) for number in range(1, even + 1)]
         if even < tries:

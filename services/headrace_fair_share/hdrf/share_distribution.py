@@ -38,15 +38,16 @@ from headrace_fair_share.hdrf.input_arrays import Layout
 from headrace_fair_share.hdrf.search import largest_each, largest_of_many
 from headrace_fair_share.hdrf.weights import Offers
 
-#: Tolerance for sums over breakpoints, whose last bits differ from those of sums over children. Without it a child could lose a jump to a
-#: rounding error of one unit in the last place.
+#: Tolerance for sums over breakpoints: their last bits differ from the last bits of sums over children. Without the tolerance, a child
+#: could lose a jump to a rounding error of one unit in the last place.
 _ROUNDING: Final = 1e-14
-#: Relative distance behind a breakpoint, a few last bits, at which the jump there is certainly passed.
+#: Relative distance behind a breakpoint at which a jump at this breakpoint has certainly been passed: a few last bits.
 _BEHIND: Final = 1e-15
-#: Upper bound of the root fit factors that are tried at a time: for few children numpy takes as long for many fit factors as for one.
+#: Largest number of fit factors of the root that are tried at a time. If there are few children, numpy takes as long for many fit factors
+#: as for one.
 _MOST_TRIES: Final = 15
 _FEWEST_TRIES: Final = 3
-#: Upper bound of the number of children times fit factors in one try.
+#: Upper bound of the product: number of children times number of fit factors that are tried at a time.
 _MOST_AT_ONCE: Final = 1_000
 
 
@@ -61,7 +62,7 @@ class DetailedShares:
 
 @dataclass(slots=True)
 class Distribution:
-    """Distributes shares by the functions of all elements. `breakpoints` is None except in improved mode."""
+    """Distributes shares from pools to their children, by the functions of the children. `breakpoints` is None unless in improved mode."""
 
     layout: Layout
     store: FunctionStore
@@ -190,23 +191,26 @@ class Distribution:
         return between(low, high, family.spread(t))
 
     def _at(self, family: Family, x: Floats, right: Bools) -> Floats:
-        """Return a left or right limit of each child's function, at one point `x` per pool."""
+        """Return a one-sided limit of each child's function at the point `x` of its pool.
+
+        It is the limit from the right where `right` is true, else from the left.
+        """
         return self.store.limits_at(family.children, self.offers.ratio[family.children], family.spread(x), right)
 
 
 def root_fit_factor(distribution: Distribution, guarantee: Floats, limits: Floats) -> float:
     """Find the fit factor that the suggestion 1 allows the root, without building the root's functions.
 
-    It is the first fit factor at which some resource is 1 above its guarantee, or the last one at which all limits hold. The sum of the
-    children's shares never falls, so one search over the fit factor finds it. The values at both ends do not show whether a resource rises
-    at once, later or not at all: it may stay level up to any fit factor in between.
+    It is the first fit factor at which some resource is 1 above its guarantee, or the last fit factor at which all limits hold, whichever
+    is lower. The sum of the children's shares never falls, so one search over the fit factor finds it. The values at both ends do not show
+    whether a resource rises at once, later or not at all: it may stay level up to any fit factor in between.
     """
     layout, store, offers = distribution.layout, distribution.store, distribution.offers
     children = len(layout.top.children)
     if not children:
         return 0.0
     tries = max(_FEWEST_TRIES, min(_MOST_TRIES, _MOST_AT_ONCE // children))
-    # The root is repeated, once per fit factor that is tried at a time.
+    # The family contains the root once for each of the fit factors that are tried at the same time.
     family = layout.children_of(np.zeros(tries, np.int64))
     high = float(children) if distribution.fifo[0] else 1.0
 
@@ -237,15 +241,16 @@ def root_breakpoints(distribution: Distribution) -> Floats:
 def _without_rounding(
     distribution: Distribution, fit: float, together: Callable[[Floats], Floats], tries: int
 ) -> float:
-    """Return the last breakpoint up to the fit factor if shares rise only by rounding after it, else the fit factor.
+    """Return the last breakpoint up to `fit` if shares rise only by rounding errors from there to `fit`, else `fit`.
 
-    A resource that is used up exactly, or guaranteed exactly, may be exceeded by rounding. The search then ends a little behind the
-    breakpoint from which on more of that resource is wanted, and behind a jump that functions may have there. Shares are linear between two
-    breakpoints: if none rises by more than `EPS` up to the fit factor, less than `EPS` of each resource is lost.
+    If a resource is used up exactly, or guaranteed exactly, rounding may let the search exceed it a little. The search then ends a little
+    behind the breakpoint at which more of that resource is wanted, and thus behind a jump that functions may have at this breakpoint.
+    Shares are linear between two breakpoints. If no share rises by more than `EPS` up to `fit`, going back to the breakpoint loses less
+    than `EPS` of each resource.
     """
     at = root_breakpoints(distribution)
-    # A breakpoint is a quotient and may be rounded up, so that it lies a last bit behind a search that ended at it. The comparison allows
-    # for that.
+    # A breakpoint is a quotient and may be rounded up. If the search ended at this breakpoint, the breakpoint may then lie one last bit
+    # behind the fit factor that was found. The comparison allows for that.
     last = min(float(at[at <= fit * (1.0 + _BEHIND)].max(initial=0.0)), fit)
     behind = min(last * (1.0 + _BEHIND), fit)
     both = together(np.array([behind, *[fit] * (tries - 1)]))

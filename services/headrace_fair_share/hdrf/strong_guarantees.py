@@ -128,8 +128,8 @@ def fitted_into_cluster(
 ) -> FittedGuarantees:
     """Scale strong guarantees and bursts by one factor if the cluster cannot keep both together.
 
-    The check uses amounts; the factor is found in shares. It is applied to the root and to the bursts. The pools' own strong guarantees are
-    scaled afterwards, when they are fitted into the root's.
+    The check compares amounts; the factor is computed from shares. The factor is applied to the root's guarantee and to the bursts. The
+    strong guarantees of pools are scaled later, when they are fitted into the root's guarantee.
     """
     total = column(tree.total)
     strong = shares_of(inferred, total)
@@ -171,7 +171,7 @@ def fitted_into_parents(layout: Layout, pools: PoolArrays, strong: Floats, limit
 
 
 def estimated_guarantees(layout: Layout, strong: Floats, weight: Floats) -> Floats:
-    """Estimate the guarantee of every element: its own, and by weight a part of what its parent has left.
+    """Estimate the guarantee of every element: its own guarantee, and its part by weight of what its parent's guarantee has left.
 
     The result is shown to people only. No share depends on it.
     """
@@ -222,8 +222,8 @@ def _as_amounts(asked: Floats) -> Ints:
 def _tiers(layout: Layout, pools: PoolArrays, strong: Floats, donated: Bools) -> tuple[Floats, Floats]:
     """Return the priority part and the regular part of every pool's guarantee.
 
-    The priority part of a pool is the sum of the priority parts of its children. A pool that has priority itself has only a priority part,
-    its whole guarantee. A donor has no priority part: this leaves its guarantee to the priority pools below it.
+    The priority part of a pool is the sum of the priority parts of its children. If a pool has priority itself, its whole guarantee is its
+    priority part. A donor has no priority part, which leaves its guarantee to the priority pools below it.
     """
     priority = np.zeros_like(strong)
     for here in reversed(layout.pool_levels):
@@ -261,5 +261,5 @@ def _scale(family: Family, part: Floats, room: Floats) -> Floats:
         return fits_into(family.sum(part * family.spread(factor)), room)
 
     factor = largest_each(np.ones(len(family.parents)), holds)
-    # If `room` is zero, only factors whose products underflow to zero fit.
+    # If `room` is zero, the search finds a tiny factor with which all products underflow to zero. The factor is then 0.
     return np.where(factor < np.finfo(np.float64).tiny, 0.0, factor)

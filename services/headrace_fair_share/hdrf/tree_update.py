@@ -91,9 +91,10 @@ class TreeShares:
     last_share_ratio: Floats
 
     def dominant_resources(self) -> Ints:
-        """Return the index of the resource with the largest share of each element's usage, or of its demand if it uses nothing.
+        """Return the index of each element's dominant resource.
 
-        If shares are equal the earlier resource counts. The algorithm itself does not use dominant resources.
+        It is the resource with the largest share in the element's usage, or in its demand if it uses nothing. If shares are equal, the
+        earlier resource counts. The algorithm itself does not use dominant resources.
         """
         shares = np.where(self.usage.any(axis=0), self.usage_share, self.demand_share)
         return np.where(shares.max(axis=0) > 0.0, shares.argmax(axis=0), CPU)
@@ -247,7 +248,9 @@ class TreeUpdater:
         self._sum_up_root(fair_share)
 
     def _sum_up_root(self, fair_share: Floats) -> None:
-        """Set the root's share to exactly the sum of its children's shares. The share of its demand differs from that by rounding."""
+        """Set the root's share to exactly the sum of its children's shares. The share of the root's demand differs from this sum by
+        rounding.
+        """
         top = self._input.layout.top
         fair_share[:, :1] = top.sum(fair_share[:, top.children]) if len(top.parents) else 0.0
 
@@ -313,8 +316,8 @@ def everything_fits(fixed: FixedAttributes, inputs: FunctionInputs, sets: NodeSe
     each child. If no limit binds, the function of an operation at 1 is its demand. The function of a pool is the sum of its children's, and
     no limit of a resource stops it.
 
-    A child whose weight is below the smallest weight that counts is offered less than 1, so such trees need the functions. So do grants and
-    promised guarantee shares, which depend on functions even if everything fits.
+    A child whose weight is below the smallest weight that counts is offered less than 1, so such trees need the functions. Trees with
+    grants or promised guarantee shares need the functions too, because grants and these shares depend on functions even if everything fits.
     `tests/properties/test_hdrf_unsaturated.py` compares both ways.
     """
     if len(fixed.integral.paths) or len(fixed.promised) or (inputs.offers.ratio < 1.0).any():
@@ -336,7 +339,7 @@ def takes_steps(gangs: Bools, pool_allows: Bools) -> Bools:
 
 
 def usage_and_demand(layout: Layout, operations: OperationArrays) -> tuple[Ints, Ints]:
-    """Sum usage and demand of each element with everything below. Raises `BrokenInvariant` if usage exceeds demand."""
+    """Return the usage and the demand of each element and everything below it. Raises `BrokenInvariant` if usage exceeds demand."""
     if (operations.usage > operations.demand).any():
         raise BrokenInvariant("an operation uses more than it demands")
     usage = subtree_amounts(layout, operations.usage)

@@ -85,8 +85,8 @@ def offers_of(layout: Layout, pools: PoolArrays, weight: Floats, place: Ints) ->
     for family in layout.families:
         first = np.searchsorted(family.owner, np.arange(len(family.parents)))
         own = weight[family.children]
-        # A weight close to zero would make the ratios of all siblings huge. So the smallest weight is taken among the other weights, if
-        # there are any.
+        # Ratios are relative to the smallest weight. A weight close to zero would make the ratios of all siblings huge, so weights close to
+        # zero are ignored here, unless all weights of the siblings are.
         smallest = np.minimum.reduceat(np.where(own > EPS, own, np.inf), first)
         smallest = np.where(np.isfinite(smallest), smallest, np.minimum.reduceat(own, first))
         fifo = family.spread(pools.fifo[family.parents])

@@ -20,7 +20,7 @@ from headrace.wire.history import (
     Spread,
 )
 
-#: A gap between samples of more than this many periods means that samples are missing.
+#: If two samples are more than this many periods apart, samples between them are missing.
 _LATE: Final = 2.5
 _NOTHING = PoolSample()
 
@@ -32,7 +32,7 @@ class Downsampler:
         self._request = request
         self._place = RESOURCE_NAMES.index(request.resource)
         self._points: dict[int, HistoryPoint] = {}
-        #: Unix time in milliseconds that the samples so far cover; a later sample follows a gap.
+        #: Unix time in milliseconds up to which the samples so far leave no gap. A sample after this time follows a gap.
         self.known_until_ms = request.known_until_ms
         #: Time of the newest sample that lists all pools, and the numbers of its pages that arrived without the pool. Once all pages have
         #: arrived, the pool is known to be missing from the sample.
@@ -62,7 +62,7 @@ class Downsampler:
         self.known_until_ms = max(self.known_until_ms, sample.at_ms + int(sample.next_due_ms * _LATE))
 
     def _is_last_page(self, sample: HistorySample) -> bool:
-        """Return True if all pages of this complete sample have come. The pool is on none of them, so all its values are zero."""
+        """Return True if all pages of this complete sample have arrived without the pool, so that all values of the pool are zero."""
         if not sample.complete:
             return False
         at_ms, seen = self._pages

@@ -1,7 +1,7 @@
 """The shell of the history: records samples beside the updates, and answers requests for them.
 
 Recording is best effort: a sample that cannot be made or stored is counted and dropped. Neither updates nor heartbeats wait for the
-history. Only one term at a time adds samples: a process that another leader succeeded adds nothing more.
+history. Only one term at a time adds samples: a process that is no longer the leader adds no further samples.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _BYTES_PER_ANSWER = 16 * 2**20
 _BATCH = 100
 #: Largest expected difference in milliseconds between the server's clock and the clock of this process.
 _CLOCKS_DIFFER_MS = 60_000
-#: Milliseconds within which a sample reaches the stream after its results were computed.
+#: Longest expected time in milliseconds from computing the results of a sample to storing the sample in the stream.
 _JUST_BEFORE_MS = 1_000
 #: Number of requests that are answered at a time, because each holds in memory what it reads.
 _READERS = 2
@@ -73,7 +73,7 @@ class HistoryKeeper:
         self._updated = anyio.Event()
         self._records: Records | None = None
         self._unknown_tree: Callable[[str], NotFound | None] = _nothing_to_say
-        #: Number of samples that are known not to be recorded.
+        #: Number of samples that were certainly not recorded.
         self.lost = 0
         #: Number of messages in the stream that are not samples.
         self.unreadable = 0

@@ -27,7 +27,7 @@ from headrace_fair_share.integral_guarantees import specified_ratio
 from headrace_fair_share.update.elements import pool_key
 from headrace_fair_share.update.results import PoolResults
 
-#: Number of pools on a page that is tried first; smaller pages follow if a message is too large.
+#: Number of pools on a page at the first try. Smaller pages are tried if a message is too large.
 _POOLS_PER_PAGE = 2_000
 #: Bytes that the stream itself adds to each message.
 _MESSAGE_BYTES = 100
@@ -87,11 +87,11 @@ class Sampler:
         self._last_ms = 0
         #: Unix time in milliseconds at which the results of the last complete sample were computed.
         self._complete_ms = 0
-        #: Milliseconds that the last complete sample announced until the next one.
+        #: Milliseconds from the last complete sample to the next one, as announced in the last one.
         self._next_due_ms = 0
         #: Size of the last complete sample.
         self.sample_bytes = 0
-        #: Time in milliseconds that the next complete sample announces until the sample after it.
+        #: Milliseconds from the next complete sample to the one after it, as the next one will announce.
         self.period_ms = options.period_ms
         self.samples = 0
 
@@ -102,8 +102,8 @@ class Sampler:
     def wants(self, frame: ShareFrame, pools: PoolTree, revision: int) -> bool:
         """Return True if a sample must be taken, because it is due or because pools were configured.
 
-        Return False for an update without usage, and for an update that does not include the `pools` of this revision yet; the next one
-        will.
+        Return False for an update without usage, and for an update that does not include the `pools` of this revision yet: the next update
+        will include them.
         """
         if frame.usage_version == NEVER or frame.pools_revision != revision or frame.at_ms == self._last_ms:
             return False

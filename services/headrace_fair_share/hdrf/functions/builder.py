@@ -113,7 +113,7 @@ def _nothing(count: int) -> Functions:
 def _below_limits(curves: Curves, limits: Floats) -> None:
     """Raise `BrokenInvariant` if a curve starts above a limit.
 
-    A curve starts with what the guarantees of the children bring at suggestion 0, which must fit into the limits.
+    A curve starts with the shares that the children get from their guarantees, at suggestion 0. These shares must fit into the limits.
     """
     if (curves.y[:, curves.start[:-1]] >= limits + EPS).any():
         raise BrokenInvariant("the guarantees of children are larger than the limits of their pool")

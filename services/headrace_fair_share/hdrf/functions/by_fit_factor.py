@@ -31,13 +31,13 @@ _HUGE_SLOPE: Final = 1.5 * 2.0 ** (52 + 30)
 _COARSE_VALUE: Final = 1.5 * 2.0 ** (52 - 30)
 #: Slope above which sums of coarse slopes are no longer exact.
 _HUGE: Final = 2.0**38
-#: Up to this number of pools, numbers of pools are sorted as 16-bit integers, digit by digit, which is faster.
+#: Up to this number of pools, the numbers of pools fit into 16-bit integers. These are sorted faster, digit by digit.
 _SMALL: Final = 2**15 - 1
 
 
 @dataclass(slots=True)
 class Breakpoints:
-    """Points where a child's function bends or jumps. Each breakpoint is a fit factor of its own.
+    """Points where a child's function bends or jumps. The breakpoints of a pool are at the fit factors 0, 1, 2 and so on.
 
     `left` and `right` are the sums over all children just before and just after the child moves at this point.
     """
@@ -51,22 +51,22 @@ class Breakpoints:
 
 @dataclass(slots=True)
 class _Events:
-    """Points of all children in the order in which the sum passes them, in groups that are passed at the same time."""
+    """Points of all children, in the order in which the sum passes them. Points that are passed at the same time form a group."""
 
     x: Floats
     pool: Ints
     child: Ints
     left: Floats
     jump: Floats
-    #: First group of each pool, and the end.
+    #: Index of the first group of each pool; the last entry is the number of all groups.
     start: Ints
 
 
 def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curves:
     """Return the shares by fit factor of operations, for fit factors from 0 to 2.
 
-    Every curve is selected from a grid of nine points: the origin, one point for each of the five components of the usage in ascending
-    order, the end of a zero usage, the upper end of a gang's jump, and the demand.
+    Each curve has some of nine possible points: the origin, one point for each of the five components of the usage in ascending order, the
+    end of a zero usage, the upper end of a gang's jump, and the demand.
     """
     count = usage.shape[1]
     used = np.sort(usage, axis=0)
@@ -86,7 +86,7 @@ def operation_by_fit_factor(usage: Floats, demand: Floats, gang: Bools) -> Curve
 
 
 def sum_of_children(children: Curves, ratio: Floats, pool: Ints, pools: int) -> Curves:
-    """Sum the curves of each pool's children, whose arguments have been divided by `ratio`.
+    """Sum the curves of the children of each pool. The arguments of these curves have already been divided by `ratio`.
 
     `pool` gives the pool of each child, in ascending order.
     """
@@ -95,9 +95,10 @@ def sum_of_children(children: Curves, ratio: Floats, pool: Ints, pools: int) -> 
 
 
 def sum_one_move_at_a_time(children: Curves, ratio: Floats, pool: Ints, pools: int) -> tuple[Curves, Breakpoints]:
-    """Sum curves so that only one child moves at a time: every breakpoint is the next whole fit factor.
+    """Sum curves so that only one child moves at a time: breakpoint k of a pool is at the fit factor k.
 
-    At the fit factor k, the children before the moving child have already moved at this point; the children after it have not.
+    If points of several children coincide, each child has a breakpoint of its own there. The children before the moving child have then
+    already passed the point; the children after it have not.
     """
     events = _events(children, ratio, pool, pools, apart=True)
     number = np.arange(len(events.x)) - events.start[:-1].repeat(events.start[1:] - events.start[:-1])
@@ -174,9 +175,10 @@ def _by_group(steep: Ints, jump: Floats, order: Ints, begins: Bools, groups: int
 def _running_slopes(slope: Floats, order: Ints, group: Ints, start: Ints) -> Floats:
     """Return the slope of the sum behind each group. It is 0 behind the last group of a pool, so pools can follow one another.
 
-    The running sums of each coarse part are exact, because all its values are multiples of one power of two. The parts are added up at the
-    end. Running sums of the rest are not exact: an error left by earlier pools would give a pool a trace of a resource that none of its
-    children takes. Above a guarantee of 0 for that resource, the pool would then be guaranteed nothing of all other resources.
+    The running sums of each coarse part are exact, because all values of the part are multiples of one power of two. The parts are added up
+    at the end. The running sums of the rest are not exact: a rounding error left by earlier pools could give a pool a tiny slope in a
+    resource that none of its children takes. If the pool's guarantee of this resource is 0, the tiny amount would exceed the guarantee at
+    once. The pool would then get nothing from its guarantees of other resources.
     """
     ends = np.append(group[1:], slope.shape[1]) - 1
     total, rest = np.zeros((RESOURCES, len(group))), slope
@@ -197,7 +199,7 @@ def _running(slope: Floats, order: Ints) -> Floats:
 
 
 def _running_values(x: Floats, slope: Floats, jump: Floats, base: Floats, start: Ints) -> Floats:
-    """Return the left limit at each group."""
+    """Return the left limit of the sum at each group."""
     step = np.zeros_like(slope)
     np.multiply(slope[:, :-1], x[1:] - x[:-1], out=step[:, 1:])
     step[:, 1:] += jump[:, :-1]
@@ -240,7 +242,7 @@ class BreakpointStore(PointStore):
         self.right = np.empty((RESOURCES, 0))
 
     def last_that_fits(self, pools: Ints, room: Floats) -> Ints:
-        """Return the last breakpoint of each pool at whose left side the children fit into `room`.
+        """Return the last breakpoint of each pool for which the children still fit into `room` just before the breakpoint.
 
         The first breakpoint always counts as fitting.
         """

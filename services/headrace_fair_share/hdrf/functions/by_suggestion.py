@@ -34,7 +34,7 @@ class _Points:
 
 
 def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) -> Functions:
-    """Compute functions by suggestion from shares by fit factor, guarantees and limits; the latter have shape (5, elements)."""
+    """Compute functions by suggestion from curves of shares by fit factor. `guarantees` and `limits` have shape (5, elements)."""
     floor, ceiling = within_limits(
         curves.y[:, curves.start[:-1]], curves.y[:, curves.start[1:] - 1], guarantees, limits
     )
@@ -54,7 +54,7 @@ def functions_by_suggestion(curves: Curves, guarantees: Floats, limits: Floats) 
 def within_limits(low: Floats, high: Floats, guarantees: Floats, limits: Floats) -> tuple[Floats, Floats]:
     """Clip guarantees and limits to the range of each curve. A limit that a curve does not pass becomes infinite.
 
-    A curve passes a limit if it exceeds the limit by more than rounding: a resource that is used up exactly may stay level.
+    A curve passes a limit only if it exceeds the limit by more than a rounding error. A resource that is used up exactly may stay level.
     """
     ceiling = np.minimum(np.maximum(limits, low), high)
     floor = np.minimum(np.maximum(guarantees, low), ceiling)
@@ -96,7 +96,7 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
     Returns for each bend the point before it, the fraction of the stretch up to it, and whether the suggestion is constant up to there.
 
     The suggestion is the upper envelope of one line per resource and of 0. The search goes along it from left to right; the next line is
-    the first to cross the envelope. Few stretches have bends; the rest are filtered out first.
+    the first to cross the envelope. Few stretches have bends; all others are filtered out first.
     """
     rise = curves.y[:, 1:] - curves.y[:, :-1]
     level = suggestion[:-1]
@@ -106,7 +106,7 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
     top, top_slope, t = level[at], steepest[at], np.zeros(len(at))
     found: list[tuple[Ints, Floats, Bools]] = []
     for _ in range(RESOURCES + 1):
-        # Divide only for a line that meets the envelope within the stretch: the difference of two slopes may be too small for a quotient.
+        # Divide only for a line that meets the envelope within the stretch: the difference of two slopes may be too small to divide by.
         closer = slope - top_slope
         crosses = (closer > 0.0) & (top - height < closer)
         meets = np.where(crosses, (top - height) / np.where(crosses, closer, 1.0), 2.0)
@@ -129,13 +129,16 @@ def _bends(curves: Curves, over: Floats, suggestion: Floats, same: Bools) -> tup
 
 
 def _merged(points: _Points, floor: Floats, after: Ints, t: Floats, flat: Bools, jumps: Ints) -> _Points:
-    """Return the points, with another point at every bend, and before every jump at the suggestion that covers the jump's upper end."""
+    """Return the points and additional points: one at every bend, and one before every jump.
+
+    The point before a jump has the suggestion that covers the upper end of the jump.
+    """
     bend = np.argsort(after, kind="stable")
     after, t, flat = after[bend], t[bend], flat[bend]
     y = between(points.shares[:, after], points.shares[:, after + 1], t)
     owner = points.owner[after]
-    # Where the suggestion is constant up to the bend, the functions jump, and the suggestion is copied exactly: a rounding error would turn
-    # the jump into a slope, on which shares could stop half-way.
+    # If the suggestion is constant up to a bend, the functions jump there. The suggestion is then copied exactly: a rounding error would
+    # turn the jump into a slope, on which shares could stop half-way.
     needs = np.where(flat, points.suggestion[after], np.maximum(beyond(y, floor[:, owner]).max(axis=0), 0.0))
     places = np.concatenate((after, jumps))
     order = np.argsort(places, kind="stable")
@@ -186,9 +189,10 @@ def _tidied(points: _Points, count: int) -> Functions:
 
 
 def _that_matter(points: _Points, count: int) -> Bools:
-    """Return True for points that have an effect. Also make the suggestions of each curve non-decreasing, which rounding may have spoiled.
+    """Return True for points that have an effect.
 
-    Points before the last fit factor at suggestion 0 have no effect, and a jump at the last fit factor has none either.
+    Of the points at suggestion 0, only those at the largest fit factor have an effect. A jump at the final fit factor has no effect.
+    Rounding may have made the suggestions of a curve fall in places. This is repaired first, in `points` itself.
     """
     suggestion, owner = points.suggestion, points.owner
     same = owner[1:] == owner[:-1]
@@ -200,7 +204,8 @@ def _that_matter(points: _Points, count: int) -> Bools:
     matter[1:] &= ~(final[1:] & final[:-1] & same)
     idle = suggestion == 0.0
     idle_kept = np.bincount(owner, idle & matter, count).astype(np.int64)
-    # At suggestion 0 the kept points of a curve are its first points, because those at the final fit factor are its last points.
+    # Among the points of a curve at suggestion 0, the kept points come first: the other points are at the final fit factor, so they come
+    # last.
     last_idle = points.fit[start[:-1] + np.maximum(idle_kept, 1) - 1]
     matter &= ~(idle & (points.fit != last_idle[owner]))
     return matter

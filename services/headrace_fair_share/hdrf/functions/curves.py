@@ -48,7 +48,7 @@ class Curves:
 
 @dataclass(slots=True)
 class Functions:
-    """Maximal fit factors and shares by suggestion of some elements, with one set of points for both functions."""
+    """Two functions of each of some elements: maximal fit factor by suggestion, and share by suggestion. Both have the same points."""
 
     suggestion: Floats
     fit: Floats
@@ -58,7 +58,7 @@ class Functions:
 
 
 class _Points(Protocol):
-    """Points of several curves, curve k has the points `start[k]:start[k + 1]`, with the columns of a store."""
+    """Points of several curves, with the columns of a store. Curve k has the points `start[k]:start[k + 1]`."""
 
     start: Ints
 
@@ -131,8 +131,8 @@ class FunctionStore(PointStore):
     def limits_at(self, rows: Ints, ratio: Floats, x: Floats, right: Bools) -> Floats:
         """Return the limits of the shares at the suggestion ratio * x: from the right where `right` is true, else from the left.
 
-        Suggestions are divided by the ratio before they are compared, as they were when such points were sorted. Comparing with the product
-        could miss a jump.
+        Suggestions are divided by the ratio before they are compared with `x`, because they were also divided when the points were sorted.
+        A comparison with the product `ratio * x` could miss a jump.
         """
         after = self._first_point(rows, ratio, x, right)
         begin, last = self.first[rows], self.first[rows] + self.count[rows] - 1
