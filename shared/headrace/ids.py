@@ -32,8 +32,10 @@ _TOKEN_RULE = "1 to 63 characters of a-z, 0-9 and '-', without '-' at the start 
 
 
 def incarnation_number(text: str) -> int | None:
-    """Return the number in an agent's incarnation: its start in milliseconds of Unix time, or more. None if `text` is no
-    incarnation.
+    """Return the number in an agent's incarnation, or None if `text` is no incarnation.
+
+    The number is the Unix time in milliseconds at which the agent started. It is larger if an earlier start had this
+    number or a larger one.
     """
     match = _INCARNATION.match(text)
     return None if match is None else int(match["number"])
@@ -67,7 +69,7 @@ def node_name_from_host(host: str) -> NodeName:
 def pool_name(text: str) -> PoolName:
     """Check that a pool may have this name: 1 to 100 characters, no blanks, slashes, quotes or angle brackets. Raises `BadInput`.
 
-    The owner of the configuration decides which of these names may be used, and that depends on the user.
+    This function checks the form only. The owner of the configuration decides which names a user may give to a pool.
     """
     if not _POOL.match(text) or not text.isprintable():
         raise BadInput(

@@ -34,7 +34,7 @@ class JobIndexes:
         return self._before[-1]
 
     def of_job(self, number: int) -> int:
-        """Return the index of the job with a number from 0."""
+        """Return the index of a job. `number` is the position of the job in the operation, from 0."""
         part = bisect_right(self._before, number) - 1
         return self._parts[part][number - self._before[part]]
 
@@ -43,7 +43,10 @@ class JobIndexes:
         return max(part[-1] for part in self._parts)
 
     def text_without(self, numbers: Iterable[int]) -> str:
-        """Write the indexes in ascending ranges, except those of the jobs with some numbers. It takes as long as there are ranges."""
+        """Write the indexes in ascending ranges, leaving out the jobs whose numbers are given.
+
+        This is fast for millions of indexes: the time grows only with the number of ranges and of left-out jobs.
+        """
         left_out, ranges = sorted(numbers), list[range]()
         for part, before in zip(self._parts, self._before, strict=False):
             start = 0
@@ -87,7 +90,7 @@ def parse_indexes(text: str, *, place: str = "indexes") -> JobIndexes:
 
 
 def _are_doubled(parts: Sequence[range], text: str, place: str) -> bool:
-    """True if an index is in two ranges. Raises `BadInput` if too many ranges overlap to compare them."""
+    """True if an index is in two ranges. Raises `BadInput` if so many ranges overlap that comparing them would take too long."""
     pairs, open_parts = 0, list[range]()
     parts = sorted(parts, key=itemgetter(0))
     if all(one[-1] < other[0] for one, other in pairwise(parts)):
@@ -119,9 +122,10 @@ def _share_an_index(one: range, other: range) -> bool:
 
 
 def _range_in(word: str) -> range:
-    """Return a number or a range as it is written; an empty range if it is neither."""
+    """Return the indexes that a word such as `7` or `1-99:7` stands for. The result is empty if the word is no number and no range."""
     if word.isdigit() and word.isascii() and len(word) <= 10:
-        # Most words are numbers, and a text may have thousands.
+        # This avoids the slower regular expression for plain numbers: a text may have thousands of words, most of them
+        # plain numbers.
         return range(int(word), int(word) + 1)
     match = _PART.match(word)
     return range(int(match[1]), int(match[2] or match[1]) + 1, int(match[3] or 1)) if match is not None else range(0)

@@ -8,9 +8,9 @@ from typing import Final
 from headrace.errors import BadInput
 
 _BRACES: Final = "{}"
-#: Upper bound of the bytes of a command with its line. `{}` may stand in a command very often: without the bound a request
-#: of 100 KB could make a command of a gigabyte. The runner keeps the commands of all its jobs, and sends them to its
-#: agent in one message.
+#: Largest size in bytes of a command in which a job's line has replaced each `{}`. A command may contain `{}` very
+#: often: without the bound a request of 100 KB could make a command of a gigabyte. The runner keeps the commands of all
+#: its jobs, and sends them to its agent in one message.
 LONGEST_COMMAND_BYTES: Final = 256 * 1024
 
 

@@ -1,4 +1,4 @@
-"""Operations with tasks: how their spec is made, and what it must be. Pure."""
+"""Operations with tasks: how their spec is made and checked. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ONE_KIND_ONLY: Final = {
 
 
 def _check_indexes(spec: OperationSpec) -> None:
-    """Check that the tasks of an operation that names its indexes say where they begin, and that no other task does. Raises `BadInput`."""
+    """Check that each task has `first_index` if the operation has `indexes`, and that no task has it otherwise. Raises `BadInput`."""
     named = parse_indexes(spec.indexes, place="spec.indexes") if spec.indexes else None
     if named is not None and len(named) != spec.job_count:
         raise BadInput.because(
@@ -42,7 +42,7 @@ def _check_indexes(spec: OperationSpec) -> None:
 
 
 def with_tasks(spec: OperationSpec, tasks: Sequence[Task]) -> OperationSpec:
-    """Return the spec with jobs of several kinds in place of its command, its number of jobs and their size. Raises `BadInput`."""
+    """Return the spec with these tasks. They replace its command, its number of jobs and the size of its jobs. Raises `BadInput`."""
     job_count = sum(task.job_count for task in tasks)
     if job_count > LARGEST_JOB_COUNT:
         raise BadInput.because(

@@ -17,11 +17,12 @@ def adopt_orphans(adopt: bool) -> bool:
 
 
 def share_one_arena() -> None:
-    """Make all threads allocate memory from one arena, unless `MALLOC_ARENA_MAX` sets the number. Call it before any thread
-    starts.
+    """Make all threads allocate memory from one arena, unless `MALLOC_ARENA_MAX` sets the number of arenas. Call it
+    before any thread starts.
 
-    By default glibc has an arena for each thread that works at the same time as others, and memory freed by one thread
-    cannot be used by another. In Python only one thread works at a time. With another C library this function does nothing.
+    By default glibc makes a further arena when several threads allocate memory at the same time, and memory that is
+    freed in one arena cannot be used in another. In Python only one thread works at a time. With another C library this
+    function does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and "MALLOC_ARENA_MAX" not in os.environ:

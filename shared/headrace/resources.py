@@ -193,8 +193,8 @@ def parse_amount(resource: str, text: str | int | float, *, place: str | None = 
     """Read an amount as people write it: cpu in cores (`0.5`), memory with a unit (`512M`, `2GiB`), other resources as
     whole numbers.
 
-    A number of memory is bytes, but a text without a unit is refused unless it is 0. K, M, G, T are powers of 1024, and KB, MB, GB, TB
-    powers of 1000. Raises `BadInput`.
+    For memory, a number is an amount in bytes. A text without a unit is refused, unless it is `0`. K, M, G, T are
+    powers of 1024, and KB, MB, GB, TB powers of 1000. Raises `BadInput`.
     """
     place = place or resource
     match = _NUMBER.match(str(text).strip())

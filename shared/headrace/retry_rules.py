@@ -18,9 +18,9 @@ from headrace.resources import LARGEST_AMOUNT, Resources, parse_amount
 from headrace.wire.heartbeat import MOST_MEMORY_STEPS
 from headrace.wire.operation_spec import OperationSpec
 
-#: Word for every end by out of memory.
+#: Word that stands for every run that failed because it ran out of memory.
 OUT_OF_MEMORY: Final = "oom"
-#: Difference between the status of a run that a signal ended and the number of the signal, as in a shell.
+#: Number that is added to the number of a signal: a run that signal N ended has the status 128 + N, as in a shell.
 _SIGNAL_STATUS: Final = 128
 _LARGEST_STATUS: Final = 255
 _RANGE: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?\Z")
@@ -29,7 +29,8 @@ _FACTOR: Final = re.compile(r"[xX]([0-9]{1,3}(?:\.[0-9]{1,3})?)\Z")
 _LEAST_FACTOR: Final = 1.1
 _LARGEST_FACTOR: Final = 100.0
 _ACCEPTED_MEMORY: Final = "a factor from x1.1 to x100, or an amount with its unit, such as x2 or 16G"
-#: Fields that an operation whose jobs get more memory cannot have, each with what is accepted.
+#: Fields that must be empty in the spec of an operation with `memory_on_oom`, each with the text that says what is
+#: accepted.
 _ONE_SIZE_ONLY: Final = {
     "is_gang": "no gang: the jobs of a gang have one size",
     "tasks": "no tasks: with memory_on_oom all jobs begin with one size",
@@ -38,15 +39,15 @@ _ONE_SIZE_ONLY: Final = {
 
 
 class FailureSet(NamedTuple):
-    """A set of ends of failed runs."""
+    """A set of ways in which a run can fail: exit statuses, and running out of memory."""
 
     #: Exit statuses as a shell reports them.
     statuses: frozenset[int]
-    #: True if the set has all runs that ended out of memory, regardless of their statuses.
+    #: True if the set includes every run that ran out of memory, whatever its exit status is.
     out_of_memory: bool
 
     def has(self, status: int, *, out_of_memory: bool) -> bool:
-        """True if the set has an end with this status, or with this cause."""
+        """True if the set includes a failed run with this exit status. `out_of_memory` says whether the run ran out of memory."""
         return status in self.statuses or (out_of_memory and self.out_of_memory)
 
 
@@ -114,7 +115,7 @@ def parse_memory_on_oom(text: str, *, place: str = "memory_on_oom") -> MemoryOnO
 def sizes_of_retries(spec: OperationSpec) -> list[Resources]:
     """Return the sizes of a job: at first, and after it ran out of memory once, twice, and so on. Nodes and pools may cap them.
 
-    A single size unless the operation asks for more memory.
+    The list has one size if the operation does not ask for more memory on retries.
     """
     size = spec.resources
     if not spec.memory_on_oom:

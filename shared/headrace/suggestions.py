@@ -29,7 +29,7 @@ def is_misspelt(name: str, names: Iterable[str]) -> bool:
 def near(name: str, names: Iterable[str]) -> list[str]:
     """Return the most similar names, best first, or else names that contain `name`. At most three names are returned.
 
-    The time is bounded whatever the names are, because people choose them and services compare them.
+    Services call this with names that people have chosen, so the time is bounded even for very many or very long names.
     """
     known = list(islice(names, _MOST_COUNTED))
     similar = _similar(name, known, _MOST_NAMED, 0.6)

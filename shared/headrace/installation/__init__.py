@@ -1,1 +1,1 @@
-"""What is installed here: extras of the package, and the operating system."""
+"""Checks of the installation: the extras of the package, and the operating system."""

@@ -1,7 +1,7 @@
 """The extras of the package `headrace`, and the error of a command or process that lacks a package of an extra.
 
-The base has what a client, the command line and an agent need. Extras bring what only some commands and the services need:
-their packages have three times the size of the base.
+The base package has everything that a client, the command line and an agent need. An extra adds the packages that only
+some commands or services need. Together the extras are three times as large as the base.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def require(extra: Extra, needed_by: str) -> None:
 
 
 def require_in_process(extra: Extra, program: str) -> None:
-    """End the process with one line and status 2, that of bad settings, if an extra that its program needs is missing."""
+    """If an extra that a program needs is missing, print one line and end the process with status 2, which means bad settings."""
     try:
         require(extra, program)
     except MissingExtra as error:

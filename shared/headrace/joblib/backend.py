@@ -21,12 +21,13 @@ _SERVING: Final = frozenset({"online", "suspect"})
 
 
 class HeadraceBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[misc]
-    """Runs batches of calls by `headrace.Executor`. Its arguments are those of the executor, such as `pool`, `cpu` and `memory`."""
+    """Runs batches of calls with `headrace.Executor`. It accepts the arguments of the executor, such as `pool`, `cpu` and `memory`."""
 
     supports_retrieve_callback = True
-    #: Every job that the nodes have resources for.
+    #: -1 stands for as many jobs at a time as the nodes have resources for.
     default_n_jobs = -1
-    #: Fewest and most seconds that a batch should take. A job takes some 0.2 s more than its calls.
+    #: Shortest and longest time in seconds that a batch should take. Each batch is one job, and a job takes some 0.2 s
+    #: longer than its calls.
     MIN_IDEAL_BATCH_DURATION = 1.0
     MAX_IDEAL_BATCH_DURATION = 10.0
 
@@ -48,7 +49,7 @@ class HeadraceBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
     def effective_n_jobs(self, n_jobs: int | None) -> int:
         """Return the number of jobs at a time. -1 stands for all jobs that the nodes of the tree can run, -2 for one less, and so on.
 
-        Raises `ValueError` for 0, `Unanswered`.
+        Raises `ValueError` if `n_jobs` is 0, and `Unanswered`.
         """
         if n_jobs == 0:
             raise ValueError("n_jobs == 0 in Parallel has no meaning")
@@ -73,7 +74,7 @@ class HeadraceBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[m
         return future
 
     def retrieve_result_callback(self, out: Future[Any]) -> Any:
-        """Return the results of a batch. Raises the exception of a call, `JobFailed`."""
+        """Return the results of a batch. Raises the exception that a call raised, or `JobFailed`."""
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:

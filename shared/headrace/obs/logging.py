@@ -22,8 +22,9 @@ LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 
 
 class _Output(msgspec.Struct):
-    """The stream to which this process writes log lines, and the lowest level that is written. As a library it writes only warnings
-    and errors.
+    """The stream to which this process writes log lines, and the lowest level that is written.
+
+    Before `configure` is called, as in a program that uses Headrace as a library, only warnings and errors are written.
     """
 
     service: str = ""
@@ -56,7 +57,8 @@ def configure(service: str, level: str, stream: TextIO | None = None) -> None:
 def _unbuffered(stream: TextIO) -> TextIO:
     """Return an unbuffered stream over the same file descriptor.
 
-    A buffer would keep a line that a full disk refused. If Python cannot write that line at the end, it exits with status 120.
+    A buffer would keep a line that a full disk refused. If Python cannot write the line when the process ends, the
+    process exits with status 120.
     """
     raw = io.FileIO(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(raw, encoding="utf-8", errors="backslashreplace", write_through=True)

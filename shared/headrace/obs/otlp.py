@@ -27,7 +27,7 @@ from headrace.obs.tracing import Span
 from headrace.obs.tracing import SpanKind as OwnKind
 from headrace.wire.trace import SpanContext
 
-#: Path at which a collector accepts traces, behind its address.
+#: Path that is appended to the address of a collector, to send traces there.
 TRACES_PATH: Final = "/v1/traces"
 #: Seconds for one try to send spans. A process that stops sends its last spans first, which may take this long, too.
 _TIMEOUT_S: Final = 2.0
@@ -50,8 +50,8 @@ class OtlpSink:
             exporter, schedule_delay_millis=None if "OTEL_BSP_SCHEDULE_DELAY" in given else _PERIOD_MS
         )
         self._ids = _GivenIds()
-        # Every span is exported: a trace must be whole in all processes, so the choice of operations is made before
-        # the trace begins.
+        # Export every span. Headrace chooses the traced operations before a trace begins, so that all processes write
+        # the spans of the same operations.
         self._provider = TracerProvider(
             sampler=ALWAYS_ON,
             resource=Resource.create({"service.name": f"headrace-{service.replace('_', '-')}"}),
@@ -102,8 +102,8 @@ class _GivenIds(IdGenerator):
 
 
 def _of_message(span: Span) -> dict[str, str]:
-    """Return the attributes of OpenTelemetry's conventions for messaging. There are none for a span that sends and
-    handles no message.
+    """Return the attributes that OpenTelemetry's conventions require for messages. Empty for a span that neither sends
+    nor handles a message.
     """
     if span.kind is OwnKind.INTERNAL:
         return {}

@@ -35,9 +35,10 @@ class Traces(msgspec.Struct, frozen=True, omit_defaults=True):
 def with_otel_variables(traces: Traces, environment: Mapping[str, str]) -> Traces:
     """Return the settings of traces, completed by the variables of OpenTelemetry's SDK. Settings of Headrace take precedence.
 
-    Unless an endpoint or a folder is given, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` is the endpoint. Unless a
-    fraction is given, `OTEL_TRACES_SAMPLER` with `OTEL_TRACES_SAMPLER_ARG` is the fraction of traced operations. Tracing is off if
-    `is_switched_off`. Raises `BadInput`.
+    Unless an endpoint or a folder is given, `OTEL_EXPORTER_OTLP_TRACES_ENDPOINT` or `OTEL_EXPORTER_OTLP_ENDPOINT` is
+    the endpoint. Unless a fraction is given, `OTEL_TRACES_SAMPLER` with `OTEL_TRACES_SAMPLER_ARG` is the fraction of
+    traced operations. If `is_switched_off` is true for the variables, the settings that turn tracing off are returned.
+    Raises `BadInput`.
     """
     if is_switched_off(environment):
         return Traces()

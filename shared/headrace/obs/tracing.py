@@ -143,7 +143,7 @@ def received(headers: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Handle a message as a part of no span, whatever its headers say."""
+    """Handle a message outside of any span, even if the headers of the message name a span."""
     token = _current.set(None)
     try:
         yield
@@ -195,7 +195,7 @@ def span(
 def child(
     name: str, attributes: Attributes = _NO_ATTRIBUTES, *, kind: SpanKind = SpanKind.INTERNAL, subject: str = ""
 ) -> Iterator[SpanContext | None]:
-    """Make a span of the block if there is a current span. Otherwise make none and yield None."""
+    """Make a span of the block if there is a current span. Otherwise make no span, and yield None."""
     parent = _current.get()
     if parent is None:
         yield None
@@ -206,8 +206,9 @@ def child(
 
 @contextmanager
 def linked(name: str, headers: Mapping[str, str], subject: str) -> Iterator[SpanContext | None]:
-    """Make a trace of the handling of a published message, linked to the span that published it. Yields None if there is no
-    such span.
+    """Trace the block that handles a published message, in a new trace that is linked to the publisher's span.
+
+    If the message names no span, the block is not traced, and None is yielded.
     """
     sender = sender_of(headers)
     if sender is None:
@@ -223,8 +224,8 @@ def start_of_operation(
 ) -> Iterator[str]:
     """Yield the trace header for a new operation.
 
-    Within a span it is the header of that span. Otherwise the block becomes a span of its own, in `trace` if the
-    caller supplied one, else in a new trace. An operation that is not sampled has no trace.
+    If there is a current span, its header is yielded. Otherwise the block becomes a new span, in `trace` if it is not
+    empty, else in a new trace. If the operation is not sampled, the header is empty.
     """
     if (inside := _current.get()) is not None:
         yield inside.header()

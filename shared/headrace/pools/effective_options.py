@@ -137,9 +137,10 @@ def of_pool(above: EffectiveOptions, config: PoolConfig, ssd: SsdNodes = NO_SSD)
 
 
 def of_operation(above: EffectiveOptions, wishes: OperationWishes, options: AllocationOptions) -> EffectiveOptions:
-    """Return the options of an operation in a pool: its own values if they ask for less, else the pool's.
+    """Return the options of an operation in a pool: the operation's values if they ask for less than the pool's values,
+    else the pool's values.
 
-    Its own timeouts after a start (waiting on the node, preemption) always replace the pool's.
+    If the operation sets the timeouts for waiting on a node or for preemption, they always replace the pool's timeouts.
     """
     if _says_nothing(wishes):
         return above
@@ -193,7 +194,7 @@ def _with_slots(threshold: PartialResources, user_slots: int | None) -> PartialR
 
 
 def _of_both(choose: Callable[[int, int], int], above: PartialResources, own: PartialResources) -> PartialResources:
-    """Return for each resource the amount that `choose` picks of both amounts, or the only amount that is named."""
+    """Return one amount for each resource: if both sides name an amount, `choose` picks one of them, else the named amount is returned."""
     if own == NOTHING:
         return above
     pairs = zip(above.as_tuple(), own.as_tuple(), strict=True)

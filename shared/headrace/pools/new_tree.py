@@ -22,12 +22,13 @@ NEW_TREE_OPTIONS: Final[Mapping[str, Any]] = {
     # resources with jobs that are nearly as large as their fair share.
     "min_share_preemption_timeout": "30s",
     "preempt_at_bound_for_owed_jobs": True,
-    # With the default, an operation that can run on few nodes could starve for ever. If another operation has more than its
-    # share, only its youngest allocations may be preempted, and these may all be on other nodes.
+    # With the default, an operation that can run on few nodes could starve for ever. Only the youngest allocations of
+    # an operation that has more than its share may be preempted, and the youngest allocations may all be on nodes that
+    # the starving operation cannot use.
     "take_excess_for_few_nodes": True,
-    # The default leaves the last core of a small host idle.
+    # With the default, which also demands spare cpu, the last core of a small host stays idle.
     "min_spare_allocation_resources_on_node": {"user_slots": 1},
-    # If a single job of a gang could be preempted, which is the default, two gangs that do not fit together would preempt each other for
-    # ever: each loses all its jobs whenever the other gang starves.
+    # If a single job of a gang could be preempted, which is the default, two gangs that do not fit together would
+    # preempt each other for ever: each gang loses all its jobs whenever the other gang starves.
     "preempt_gangs_whole": True,
 }

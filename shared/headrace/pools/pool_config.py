@@ -88,7 +88,8 @@ class EphemeralSubpoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=
 EVERYBODY: Final = "*"
 #: Stands for no user in a list of users, since an empty list would be open to all.
 NOBODY: Final = "-"
-#: Prefix of the name of a group in a list of users. A user name has no colon, and YAML reads the word without quotes.
+#: Prefix of the name of a group in a list of users. It cannot be confused with a user name, which has no colon, and an
+#: entry such as `group:team` needs no quotes in YAML.
 GROUP: Final = "group:"
 
 

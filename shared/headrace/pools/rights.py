@@ -1,7 +1,8 @@
 """Rights on pools. Rights are given on a pool, or on the tree for all pools, and hold for everything below.
 
-Pure. `administer` includes `write` and `manage`. Everybody has `use` if no list of the pool and the pools above it names a user or a
-group for it. An entry of a list stands for a user, for the members of a group (`group:NAME`), or for everybody (`*`).
+Pure. `administer` includes `write` and `manage`. If the lists for `use` of the pool, of the pools above it and of the
+tree are all empty, everybody has `use`. An entry of a list stands for a user, for the members of a group
+(`group:NAME`), or for everybody (`*`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class Person(msgspec.Struct, frozen=True):
     administrators: frozenset[str] = frozenset()
     #: Groups of the person, the primary group first.
     groups: tuple[GroupName, ...] = ()
-    #: False if the groups could not be asked for. The person then has no right that only a group gives.
+    #: False if the service that knows the groups did not answer. The person then has only the rights that do not come
+    #: from a group.
     groups_known: bool = True
 
 
@@ -58,14 +60,17 @@ class Grant(msgspec.Struct, frozen=True):
 
     #: Position of the list among the lists of the pool, of the pools above it and of the tree; 0 is the list of the pool itself.
     level: int
-    #: The list: the right itself, or `administer`, which includes it.
+    #: Right whose list has the entry: the requested right, or `administer`, which includes every right.
     right: Right
-    #: The entry; empty: no list names anybody for `use`, so everybody has it.
+    #: Entry of the list. Empty if everybody has the right `use` because no list for `use` has an entry.
     entry: str
 
 
 def grant(lists: Iterable[Access], person: Person, right: Right) -> Grant | None:
-    """Return why the person has the right, or None. `lists` are the access lists of the pool, of all pools above it and of the tree."""
+    """Return the entry that gives the person the right, or None if the person lacks the right.
+
+    `lists` are the access lists of the pool, of all pools above it and of the tree.
+    """
     lists = list(lists)
     for named in dict.fromkeys((Right.ADMINISTER, right)):
         for level, access in enumerate(lists):

@@ -12,12 +12,12 @@ from headrace.pools.amounts import PartialResources
 from headrace.pools.pool_config import PoolConfig
 from headrace.pools.tree_options import TreeOptions
 
-#: Format of stored trees. In format 1 an amount of zero meant that the resource was not named. In format 2 null means that, and zero is
-#: zero.
+#: Format of stored trees. In format 1 an amount of zero meant that the resource was not named. In format 2 null means
+#: that the resource is not named, and zero is an amount.
 TREE_FORMAT: Final = 2
 #: Size in bytes from which a value is stored compressed. Smaller values stay readable for people who look into the bucket.
 _LONG_BYTES: Final = 128 * 1024
-#: Upper bound of the bytes that are read of one decompressed value.
+#: Largest size in bytes of a decompressed value. A larger value is not read.
 _LARGEST_BYTES: Final = 32 * 1024**2
 
 

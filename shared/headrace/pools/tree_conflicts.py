@@ -68,7 +68,8 @@ def fifo_above_ephemeral(
     is_fifo: Callable[[PoolName], bool],
     becomes_fifo: Callable[[PoolName], bool],
 ) -> str:
-    """Return why a configuration must wait: a pool would become fifo while ephemeral pools exist below it. Empty if no pool would.
+    """Return why a configuration must wait: it makes a pool fifo while ephemeral pools exist below that pool. Return ""
+    if nothing is in the way.
 
     `ephemeral` has the names of ephemeral pools by their parent. A fifo pool may have no pools below it, so the whole configuration
     waits until they are gone.

@@ -32,10 +32,10 @@ class ShareModel(enum.StrEnum):
 
 
 class MinShareSpread(enum.StrEnum):
-    """What the last application is charged with when a queue's shortage is spread over its applications.
+    """Rules for spreading a queue's shortage over its applications; they differ in the amount that the last application is charged with.
 
-    With `intended` the charge is the rest of the shortage. With `yarn` it is, as in YARN, the application's own amount
-    minus that rest.
+    With `intended` the last application is charged with the rest of the shortage. With `yarn` it is charged, as in
+    YARN, with its own amount minus the rest of the shortage.
     """
 
     INTENDED = "intended"

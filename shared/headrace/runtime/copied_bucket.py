@@ -1,7 +1,8 @@
 """A bucket whose values cannot be restored from elsewhere, with a copy of each value in a second bucket.
 
-A bucket may be deleted, or come back without its newest writes, while no running process knows them. A starting process
-restores lost values from the copies before it decides anything by the bucket. A value that cannot be read counts as lost.
+A bucket may be deleted, or come back without its newest writes, at a time when no running process has the lost values
+in memory. A starting process restores lost values from the copies before it decides anything by the bucket. A value
+that cannot be read counts as lost.
 """
 
 from __future__ import annotations
@@ -133,8 +134,10 @@ class CopiedBucket:
                     await anyio.sleep(_RETRY_S)
 
     async def _compare(self) -> dict[str, tuple[_Copy, int]]:
-        """Return the copies of lost values, each with the revision of the entry to overwrite (0: there is none).
-        Write missing or outdated copies.
+        """Return the copies of lost values, and write missing or outdated copies.
+
+        Each returned copy comes with the revision of the bucket's entry that it must overwrite, or 0 if the bucket has
+        no such entry.
         """
         # Opening a bucket creates it again if the whole bucket is gone.
         await self._bus.key_value(self._name, history=self._history)

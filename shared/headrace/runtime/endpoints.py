@@ -33,7 +33,8 @@ from headrace.wire.refusals import AnswerTooLarge, BadRequest, Busy, ServiceFaul
 
 T = TypeVar("T")
 
-#: Number of subjects whose sender is cached. A node's subject is used again every few seconds.
+#: Number of subjects whose sender is cached. The cache pays off because every node sends on the same subject every few
+#: seconds.
 _SENDERS_KEPT: Final = 16_384
 _NO_SPAN: Final = nullcontext()
 #: Number of slow requests of one kind that are handled or wait for their turn at the same time, at most one of each user.
@@ -94,14 +95,16 @@ class Endpoints:
         nodes: Bus | None = None,
         quota: UserQuota | None = None,
     ) -> None:
-        """`users` and `nodes` are the connections for requests of users, and of nodes and hosts, if these are separate connections."""
+        """`users` is the connection for requests of users, `nodes` the connection for requests of nodes and hosts. If a
+        connection is None, `bus` serves these requests.
+        """
         self._bus = bus
         self._quota = quota or UserQuota()
         self._users = users or bus
         self._nodes = nodes or bus
         self._deposition = deposition
         self._throttle = LogThrottle(clock.steady_s)
-        #: Turns of all requests of this service that take long to answer.
+        #: Lets the slow requests of this service take turns, so that only one of them is answered at a time.
         self.slow = SlowQuestions(clock)
         #: The role that this process leads. While it is set, requests of parties other than services are handled only once
         #: it is certain that no other process leads.
@@ -128,10 +131,10 @@ class Endpoints:
     ) -> Subscription:
         """Serve requests of type `kind`. `name_at` is the position in the subject of the name of a user, node or host.
 
-        At most `concurrency` handlers run, and at most a quarter of them for one sender. With `slow` the service answers
-        one slow request at a time. With `newest` only the newest message of each sender is answered, and no message that
-        has waited too long. `read` replaces `decode` if reading needs what the same caller sent before; it raises
-        `BadMessage` as `decode` does.
+        At most `concurrency` handlers run, and at most a quarter of them for one sender. With `slow` the service
+        answers one slow request at a time. With `newest` only the newest message of each sender is answered, unless it
+        has waited too long. Pass `read` if a message can be decoded only with the caller's earlier messages; it
+        replaces `decode`, and raises `BadMessage` for a malformed message.
         """
         handler = self._in_turn(handler) if slow else handler
 
@@ -144,7 +147,7 @@ class Endpoints:
             except BadMessage as error:
                 return self._answer_to_malformed(error, message, caller, kind)
             if self.leads is not None and caller_kind is not CallerKind.SERVICE:
-                # A process that was replaced while frozen has old state, and a node that was just restarted would obey it.
+                # After a freeze, a replaced process would answer from old state, and a node that just restarted would obey the answer.
                 await self.leads.until_sure()
             try:
                 with _span(kind, request, caller_kind, subject) if tracing.current() else _NO_SPAN:
@@ -275,7 +278,8 @@ class Endpoints:
 
     def _caller(self, message: Message, kind: CallerKind, name_at: int) -> Caller | None:
         caller, prefix = _sender(message.subject, kind, name_at)
-        # A message without a reply subject is checked by its subject alone, to which only its sender may publish.
+        # If a message has no reply subject, its subject alone proves the sender: the server lets only that sender
+        # publish on the subject.
         if message.reply_to and not message.reply_to.startswith(prefix):
             # A forged message gets no answer: an answer would let the sender direct this service's messages at another
             # party.
@@ -285,8 +289,9 @@ class Endpoints:
         return caller
 
     def _answer_to_failure(self, error: Exception, caller: Caller, served: str) -> BadRequest | ServiceFault:
-        """Return the refusal of a request whose handler failed: either foreign text could not be read, or the service has a
-        defect.
+        """Return the refusal of a request whose handler failed.
+
+        The handler fails if it cannot parse a text of the request, or if the service has a defect.
         """
         if isinstance(error, BadInput):
             self.report_malformed(caller.name, caller.subject, str(error))
@@ -307,7 +312,7 @@ class Endpoints:
 
 @lru_cache(maxsize=_SENDERS_KEPT)
 def _sender(subject: str, kind: CallerKind, name_at: int) -> tuple[Caller, str]:
-    """Return the sender on a subject, and the prefix of the inboxes at which that sender may be answered."""
+    """Return the sender that a subject names, and the prefix of this sender's inboxes. Answers may go to these inboxes only."""
     name = "" if kind is CallerKind.SERVICE else subjects.nth(subject, name_at)
     prefix = subjects.inbox(kind.value, name) if name else f"_INBOX.{kind.value}"
     return Caller(kind=kind, name=name, subject=subject), prefix + "."

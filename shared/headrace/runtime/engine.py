@@ -83,7 +83,8 @@ def gauge(name: str, unit: str, value: float, says: str) -> Figure:
 
 
 def by_label(family: Figure, name: str, label: str, values: Mapping[str, float]) -> list[Figure]:
-    """Return one metric of a family for each value of a label. Its name is `name`, an underscore and the value.
+    """Return one metric of a family for each value of a label. The name of each metric is `name`, an underscore and the
+    value of the label.
 
     Example: the counter `preempted` by `reason`, with `name` `preempted_by`, gives `preempted_by_preemption` among others.
     """
@@ -98,12 +99,12 @@ Check = Callable[[], list[str]]
 
 
 class Engine(Protocol):
-    """The methods that every engine has besides its messages."""
+    """The methods that every engine has in addition to its `on_<message>` methods."""
 
     def checks(self) -> Iterator[Check]:
         """Yield the checks of all structures, one check for each structure.
 
-        A structure may change or go between two checks: a check's result holds for the time at which the check is called.
+        The structures may change between two calls. Each check describes its structure at the time when the check is called.
         """
         ...
 

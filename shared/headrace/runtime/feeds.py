@@ -1,8 +1,8 @@
 """Feeds: how a service follows another one. A feed subscribes, requests the whole state, applies what is published, and
 notices gaps.
 
-Both feeds only transport: they pass on messages in order and without gaps, and decide nothing. What is published while a
-feed waits for the whole state is kept and applied on top of it.
+Both feeds only transport: they pass on messages in order and without gaps, and decide nothing. Messages that are
+published while a feed waits for the whole state are kept, and applied after the whole state.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class OperationsReader(Protocol):
         ...
 
     def on_events(self, events: list[Event], sequence: int) -> Awaitable[None]:
-        """Take the events that the log recorded next.
+        """Take the events of the log entries up to `sequence` that the reader has not taken yet.
 
         Right after a call of `on_operations`, the tree's ephemeral pools are passed as events, if there are any. Later events may repeat
         what the list of live operations already contains.
@@ -108,8 +108,9 @@ class OperationsFeed:
             if published is None:
                 continue
             if self._terms is not None and not await self._terms.believes(self._bus, "admission", published.term):
-                # Either a higher term has succeeded this admission, or the message lies about its term. So its events
-                # are dropped, and the log itself is read.
+                # Either the sender lost the role of admission to a process with a higher term, or the message names a
+                # term that no process has taken. In both cases the events of the message are dropped, and the log
+                # itself is read.
                 published = msgspec.structs.replace(published, events=[], term=0)
             await self._take(published, log)
             progress, self._progress = self._progress, anyio.Event()
@@ -124,8 +125,8 @@ class OperationsFeed:
             lost_entries = self._term and 0 < published.announced <= self.sequence
             self._term = published.term
             if lost_entries:
-                # A restarted process regards only what is in the log as recorded. This process cannot tell which of
-                # its decisions came from the lost entries.
+                # This process cannot tell which of its decisions came from the lost entries. After a restart it begins
+                # with the entries that the log still has.
                 raise Deposed(
                     f"the log has lost entries: entry {published.announced} is new, but entries up to {self.sequence} were known"
                 )
@@ -143,8 +144,8 @@ class OperationsFeed:
             try:
                 first, last = await log.bounds()
                 if last <= self.sequence:
-                    # Entries are durable before they are published, so admission itself would not have published an
-                    # entry that the log does not have.
+                    # Admission publishes an entry only when the log has it durably. A message about an entry that the
+                    # log does not have is therefore forged.
                     self._endpoints.report_forged(
                         subjects.EVENTS, subjects.EVENTS, f"it names entry {sequence}, but the log ends at entry {last}"
                     )
@@ -160,7 +161,8 @@ class OperationsFeed:
                     try:
                         batch = decode(entry.data, LogBatch)
                     except BadMessage as error:
-                        # Admission did not write this entry, so it is passed over here as admission passes over it.
+                        # Admission did not write this entry, and skips it when it reads the log. The feed skips the
+                        # entry, too.
                         self._endpoints.report_forged("log", subjects.LOG, f"entry {entry.sequence}: {error}")
                         continue
                     self._term = max(self._term, batch.term)
@@ -214,7 +216,7 @@ class OperationsFeed:
 
 
 class SnapshotFeed(Generic[Item, Frame]):
-    """Follows a publisher of snapshots with a `SnapshotReader`.
+    """Passes the snapshots of a publisher on to a `SnapshotReader`.
 
     Requests the whole snapshot at the start, after a gap and after a time of silence.
     """
@@ -248,7 +250,8 @@ class SnapshotFeed(Generic[Item, Frame]):
         self._silence_s = silence_s
         self._terms = terms
         self._publisher = publisher
-        #: Lets other messages be handled before the parts of published snapshots.
+        #: If set, makes the feed pause after each part of a snapshot, so that other messages are handled before the
+        #: next part.
         self.way: YieldBudget | None = None
         #: Number of parts that were refused because a higher term is known, or because no process has taken the term of the part.
         self.refused = 0

@@ -1,8 +1,8 @@
 """A key of a bucket, or a stream of records, to which one term at a time can write.
 
-A new term claims the key before it relies on the value: it writes the same value again with its own term in it. From then
-on every write of a former term finds another revision than it knows, reads the higher term, and ends. No clock is involved.
-A stream of records is claimed by adding an entry of the new term.
+The process with a new term claims the key before it relies on the value: it writes the same value again with its own
+term in it. This changes the revision, so the next write of a process with a former term is refused. That process then
+reads the higher term and ends. No clock is involved. A stream of records is claimed by adding an entry of the new term.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class KeyFenced(BusError):
 
 
 class FencedKey:
-    """One key, written by one term. `term_of` reads the term out of a value, and returns 0 if it has none."""
+    """One key that only the process with the highest term can write. `term_of` returns the term in a value, or 0 if the value has none."""
 
     def __init__(self, bucket: KeyValue, key: str, term: Term, term_of: Callable[[bytes], Term]) -> None:
         self._bucket = bucket
@@ -42,13 +42,15 @@ class FencedKey:
             return value
 
     async def read(self) -> bytes | None:
-        """Return the value. Raises `KeyFenced` if a higher term has the key, and `BusError`."""
+        """Return the value. Raises `KeyFenced` if a process with a higher term has claimed the key, and `BusError` if
+        the bucket is not available.
+        """
         entry = await self._read()
         return None if entry is None else entry.value
 
     async def write(self, value: bytes) -> None:
-        """Write a value, and return when it is durable. Raises `KeyFenced`. After another `BusError` the value may have
-        been written.
+        """Write a value, and return when it is durable. Raises `KeyFenced`. If it raises another `BusError`, the value
+        may have been written.
         """
         while True:
             if self._revision is None:
@@ -75,7 +77,9 @@ class FencedKey:
 
 
 class FencedRecords:
-    """Records to which one term adds. `term_of` reads the term out of an entry, and returns 0 if it has none."""
+    """A stream of records to which only the process with the highest term can add. `term_of` returns the term in an
+    entry, or 0 if the entry has none.
+    """
 
     def __init__(self, records: Records, term: Term, term_of: Callable[[bytes], Term]) -> None:
         self._records = records
@@ -87,7 +91,7 @@ class FencedRecords:
     async def add(self, data: bytes, *, timeout_s: float) -> None:
         """Add an entry behind all others. Raises `KeyFenced` if a higher term added an entry.
 
-        After another `BusError` the entry may have been added.
+        If it raises another `BusError`, the entry may have been added.
         """
         while True:
             last, self._last = self._last, None

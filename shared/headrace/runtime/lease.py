@@ -1,12 +1,13 @@
 """The lease of a role, which decides by compare-and-set on one key which of several processes leads the role.
 
-The holder renews the key. Another process takes it when the revision has not changed for a whole lease, measured by that
-process's own clock, so no two clocks are ever compared. A lease alone stops no process from writing: what a holder
-sends or writes after it was frozen is refused because it carries an old term.
+The holder renews the key. Another process takes it when the revision has not changed for a whole lease, measured by
+that process's own clock, so no two clocks are ever compared. A lease alone does not keep a process from writing: a
+holder that was frozen may write after another process has taken the lease. Such writes and messages are refused because
+they carry an old term.
 
-A restarted instance takes the key at once, since an instance is started again only when its former process is known to
-have ended. If a standby is running, which is already warm, the restarted instance first releases the former process's
-lease, so that the standby can take it.
+A restarted instance takes the key at once, because an instance is started again only when its former process has ended.
+If a standby runs, the restarted instance instead releases the lease of its former process, so that the standby can take
+it: the standby already has the state.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class LeaseRecord(msgspec.Struct, frozen=True):
     renewals: Counter = 0
     #: True if the holder released the lease.
     is_released: bool = False
-    #: Term of the role, taken by the holder or a former holder; known here even if the bucket of terms is lost.
+    #: Term of the role that the holder or a former holder has taken. It is kept here in case the bucket of terms is
+    #: lost.
     term: Term = 0
     #: Sequence number of the last log entry that the holder acknowledged before this renewal; 0 if it writes no log.
     acknowledged: Counter = 0
@@ -77,7 +79,7 @@ class Lease:
         self._lease_s = lease_s
         self._revision = 0
         self._acknowledged: Callable[[], int] | None = None
-        #: Time (s) on this process's own clock until which no other process can have taken the lease.
+        #: Time in seconds of this process's clock. Until this time no other process can have taken the lease.
         self.sure_until_s = 0.0
 
     @property
@@ -113,8 +115,8 @@ class Lease:
             except DamagedValue:
                 raise
             except BusError as error:
-                # The holder could not renew the lease either while the bucket was not available. So the time of a whole
-                # lease is counted from its beginning again.
+                # While the bucket was not available, the holder could not renew the lease either. So this process waits
+                # for a whole lease again before it takes over.
                 candidate = Candidate(self._record.instance, self._lease_s)
                 logger().info("lease not read", role=self._role, error=str(error))
             await anyio.sleep(self._lease_s / _RENEWALS / 2)
@@ -137,9 +139,10 @@ class Lease:
     ) -> None:
         """Renew the lease until cancelled or lost. A lost lease is reported to `on_lost`, with a text that names the new holder.
 
-        `on_regained` is called after the bucket had lost this process's record, because another process may have led
-        meanwhile. After each reconnect (counted by `reconnects`) the bucket is read before the next renewal: a bucket that
-        lost its newest writes uses their revisions again, perhaps for another process.
+        `on_regained` is called if a renewal was refused although no other process is known to hold the lease, because
+        another process may have led meanwhile. `reconnects` returns the number of reconnects. After a reconnect the
+        bucket is read before the next renewal: if the bucket has lost its newest writes, it assigns their revisions
+        again, perhaps to a write of another process.
         """
         read_after = reconnects()
         while True:
@@ -183,7 +186,9 @@ class Lease:
         self._record, self.sure_until_s = record, began_s + self._lease_s
 
     async def _is_still_ours(self, on_lost: Callable[[str], None]) -> bool:
-        """Check who holds the lease after a renewal was refused. An earlier renewal may have been written without an answer."""
+        """Check who holds the lease after a renewal was refused. This process may still hold it: an earlier renewal may
+        have been written although its answer was lost.
+        """
         try:
             return await self._renew_as_read(on_lost)
         except WrongRevision:

@@ -80,7 +80,7 @@ class Metrics:
             server.server_close()
 
     def figures(self) -> list[Figure]:
-        """Return all metrics except the details, and whether the process leads."""
+        """Return all metrics except the detailed metrics. They include whether the process leads its role, and in which term."""
         leads, term = (0, 0) if self._role is None else (1, self._role.term)
         return [
             *self._figures(),

@@ -47,7 +47,7 @@ class Presence:
         await endpoints.serve(subjects.user("*", "service.list"), ListServices, CallerKind.USER, self._on_list)
 
     def watches(self, trouble: Callable[[], str], figures: Callable[[], list[Figure]] = list) -> None:
-        """Also report this trouble (a text, empty if there is no trouble) and these metrics."""
+        """From now on also report a trouble and metrics. `trouble` returns a text, which is empty if there is no trouble."""
         self._troubles.append(trouble)
         self._figures.append(figures)
 

@@ -30,11 +30,12 @@ from headrace.wire.version import Term
 LEASE_S: Final = 3.0
 
 
-#: Stands for the reporter of a higher term if no message reported one: the lease has expired, so the terms are looked up.
+#: Name that stands for the sender of a higher term if no message named such a term. The terms are then looked up
+#: because the lease has expired.
 _NOBODY: Final = "another holder of the lease"
-#: Seconds for which the result of a check remains valid while the lease cannot be renewed.
+#: Seconds for which the result of a lookup of the terms remains valid while the lease cannot be renewed.
 _SURE_S: Final = LEASE_S / 4
-#: Seconds after which a bucket that has not answered counts as a bucket without a leader.
+#: Seconds to wait for the bucket of terms. If the bucket has not answered then, the peers are asked instead.
 _BUCKET_S: Final = 0.5
 #: Seconds between two checks of whether the connection is back.
 _CONNECTED_S: Final = 0.02
@@ -59,13 +60,13 @@ class Deposition:
             self._noticed.set()
 
     async def watch(self) -> None:
-        """Wait for a deposition. Raises `Deposed` then, in the task group of the whole process."""
+        """Wait until this process is deposed, then raise `Deposed`. It must run in the task group of the whole process, to end it."""
         await self._noticed.wait()
         raise Deposed(self.reason)
 
 
 class Role:
-    """A role that this process leads, from taking it until the process ends."""
+    """A role that this process leads, from the time when it takes the role until the process ends."""
 
     def __init__(self, name: str, term: Term, deposition: Deposition, lease: Lease | None = None) -> None:
         self.name = name
@@ -74,8 +75,8 @@ class Role:
         self._deposition = deposition
         self._lease = lease
         self._sure_until_s = 0.0
-        # The method of the loop's clock is kept, because anyio looks up the running loop each time, and each time
-        # Python asks the kernel for the process id.
+        # Keep the method of the loop's clock. `anyio.current_time` would look up the running loop in each call, and for
+        # that Python asks the kernel for the process id.
         self._now_s = asyncio.get_running_loop().time
         self._told: tuple[Term, str] | None = None
         self._doubt = anyio.Event()
@@ -87,15 +88,15 @@ class Role:
         return 0 if self._lease is None else self._lease.acknowledged
 
     def tell_acknowledged(self, sequence: Callable[[], int]) -> None:
-        """Keep the last acknowledged log entry in the lease, for a start after the log has lost entries."""
+        """Keep the last acknowledged log entry in the lease. The next leader compares it with the log, to notice lost entries."""
         if self._lease is not None:
             self._lease.tell_acknowledged(sequence)
 
     async def until_sure(self) -> None:
-        """Return once it is certain that no other process leads. Never returns in a process that was succeeded.
+        """Return once it is certain that no other process leads. If another process has taken over, this never returns.
 
-        Terms are looked up if a higher term was reported, or if the lease has run out: after a freeze, or an outage of the
-        bucket.
+        Terms are looked up if a message named a higher term, or if the lease has run out because this process was
+        frozen or the bucket was not available.
         """
         if self._lease is not None:
             now_s = self._now_s()
@@ -115,11 +116,11 @@ class Role:
         self.on_term(self.term + 1, _NOBODY)
 
     def step_down(self, reason: str) -> None:
-        """End the process, because another process leads or none should."""
+        """End the process, because another process leads, or because no process should lead now."""
         self._deposition.depose(reason)
 
     async def look_up(self, bus: Bus) -> None:
-        """Look up the reported terms until cancelled: a forged message alone must not depose a process."""
+        """Look up each higher term that is reported, until cancelled. Without the lookup one forged message could depose this process."""
         while True:
             await self._doubt.wait()
             self._doubt = anyio.Event()
@@ -139,8 +140,9 @@ class Role:
                 logger().error("term refused", role=self.name, term=term, told_by=told_by, taken=taken)
             if self._told == (term, told_by):
                 self._told = None
-            # The check counts only if no higher term was reported meanwhile; that term is looked up next. A forger
-            # could report terms without end, so callers that wait for the result of a lookup go on after each lookup.
+            # If a higher term was reported during this lookup, it is looked up next, and new callers of `until_sure`
+            # wait for that lookup. The callers that already wait go on now: otherwise a forger who keeps reporting
+            # terms could block them for ever.
             self._sure_until_s = anyio.current_time() + _SURE_S
             looked_up, self._looked_up = self._looked_up, anyio.Event()
             looked_up.set()
@@ -180,13 +182,15 @@ async def lead(
     lease_s: float = LEASE_S,
     has_standby: bool = False,
 ) -> None:
-    """Stand by until the role is free, take its term, and serve. Release the lease when `serve` has returned and all is answered.
+    """Stand by until the role is free, take its term, and serve. When `serve` has returned and all requests are
+    answered, release the lease.
 
-    `instance` is the process's name, the same after every restart. `recorded` returns the highest term in what the service
-    has written, in case the bucket of terms was lost. With `has_standby` the standby leads after a crash, and not the
-    restarted process. `follow` runs while another process leads, and has ended before the term is taken. If `stopping` is
-    set while this process stands by, it returns without serving. The term is taken before the first subscription of
-    `serve`, so no answer carries an older term. Raises `BusError` if the bucket of terms is out of reach.
+    `instance` is the process's name, the same after every restart. `recorded` returns the highest term in the data that
+    the service has written, in case the bucket of terms was lost. With `has_standby` the lease of a crashed process
+    goes to the standby, and not to the restarted process. `follow` runs while another process leads, and has ended
+    before the term is taken. If `stopping` is set while this process stands by, this function returns without a call of
+    `serve`. The term is taken before the first subscription of `serve`, so no answer carries an older term. Raises
+    `BusError` if the bucket of terms is out of reach.
     """
     bucket = await bus.key_value(subjects.LEASES_BUCKET)
     lease = Lease(bucket, name, instance, secrets.token_hex(8), lease_s, has_standby=has_standby)

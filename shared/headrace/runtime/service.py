@@ -54,10 +54,11 @@ S = TypeVar("S", bound=CommonSettings)
 #: Switch interval of threads in seconds: the time after which a thread that computes lets the event loop run. With
 #: this value a responder's 99th percentile falls from 13.5 to 2.9 ms.
 _SWITCH_INTERVAL_S = 0.0005
-#: Thresholds of Python's garbage collector, which looks for cycles among all objects. Services hold very many objects that
-#: are in no cycle: at 10,000 operations a full collection blocked the loop for 80 ms. So all objects are examined only once
-#: in 200 million allocations. New objects are examined often. The threshold counts allocations minus deallocations, so many
-#: more new objects than the threshold may be there: with 5,000, one collection examined 250,000 objects and took 230 ms.
+#: Thresholds of Python's garbage collector, which looks for cycles among all objects. Services hold very many objects
+#: that are in no cycle: at 10,000 operations a full collection blocked the loop for 80 ms. So all objects are examined
+#: only once in 200 million allocations. New objects are examined often. The first threshold must be small, because it
+#: counts allocations minus deallocations, and many more new objects may exist when it is reached: with a threshold of
+#: 5,000, one collection examined 250,000 objects and took 230 ms.
 COLLECTOR_THRESHOLDS = (1_000, 50, 4_000)
 
 
@@ -105,7 +106,8 @@ class Runtime(msgspec.Struct, Generic[S], frozen=True):
             self.readiness.works(f"begins to lead {role} in term {held.term}")
             self.endpoints.leads = held
             await serve(held)
-            # Requests of users and nodes are ended as well, so that the next leader is the only process that answers.
+            # `lead` stops the requests on `bus` when this function returns. The separate connections of users and nodes
+            # are stopped here, so that the next leader is the only process that answers.
             for each in dict.fromkeys((self.users, self.nodes)):
                 if each is not self.bus:
                     await each.stop_serving()
@@ -179,8 +181,8 @@ def run_service(
     """Run a service: read its settings, connect, and run `serve` until it returns. Exits with the status that the module
     describes.
 
-    `serve` watches `runtime.stopping`, and returns when it has ended in an orderly way. `inbox` returns the inbox prefix if
-    it is not that of a service (an agent uses its node's).
+    `serve` must watch `runtime.stopping`, end its work in an orderly way when it is set, and return. Pass `inbox` for a
+    process that is no service: it returns the prefix of the process's inboxes. An agent has the prefix of its node.
     """
     open_streams()
     parser = argparse.ArgumentParser(prog=f"headrace-{name.replace('_', '-')}", description=kind.__doc__)
@@ -326,7 +328,8 @@ def _exit_status(failed: BaseExceptionGroup[Exception]) -> int:
         logger().error("bus lost", error="; ".join(map(str, errors)))
         return 3
     if all(isinstance(error, HeadraceError) for error in errors):
-        # Only the text of the error is logged, such as that a folder is in use. A traceback is not needed.
+        # Log the text of the error without a traceback, because the text names the cause, such as a folder that is in
+        # use.
         logger().error("service cannot run", error="; ".join(map(str, errors)))
         return 1
     logger().error("service failed", exception=failed)

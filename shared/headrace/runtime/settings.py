@@ -118,7 +118,7 @@ def _from_file(kind: type[S], service: str, path: Path) -> dict[str, Any]:
         tables = tomllib.loads(read_bounded(path, SMALL_FILE_BYTES, "settings file").decode())
     except OSError as error:
         raise BadInput.because(str(path), f"the settings file cannot be read: {error.strerror or error}") from None
-    # `ValueError` includes `TOMLDecodeError`, and the error of Python for a number of thousands of digits.
+    # `ValueError` includes `TOMLDecodeError`, and the error that Python raises for a number with thousands of digits.
     except ValueError as error:
         raise BadInput.because(str(path), f"the settings file is not valid TOML: {error}") from None
     known = set(kind.__struct_fields__)

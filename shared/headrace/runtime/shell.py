@@ -137,7 +137,7 @@ class Shell(Generic[E]):
         return broken
 
     async def _keep_looking(self) -> None:
-        """Look for pauses and broken invariants in turn, so that an idle process wakes once for both."""
+        """Measure a pause of the loop and then check one structure, so that an idle process wakes only once for both."""
         while True:
             await self.pauses.measure()
             began_s = anyio.current_time()

@@ -64,7 +64,7 @@ class TermBook:
         return self._highest.get(role, 0)
 
     async def serve(self, bus: Bus) -> None:
-        """Answer `who` for as long as the bus lives."""
+        """Answer requests for the highest term of a role (`WhoRequest`) until the connection is closed."""
 
         async def answer(message: Message) -> bytes | None:
             try:
@@ -103,8 +103,9 @@ async def taken_term(bus: Bus, role: str, *, at_least: Term) -> Term:
 async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
     """Write a term above every term ever seen of the role by compare-and-set, and return it.
 
-    `recorded` is the highest term in what the service itself has written. A peer's term that is more than `LARGEST_JUMP`
-    above the bucket and the records is not believed. Raises `BusError` if the bucket is out of reach.
+    `recorded` is the highest term in the data that the service itself has written. A term of a peer is ignored if it is
+    more than `LARGEST_JUMP` above the term in the bucket, the term in the lease and `recorded`. Raises `BusError` if
+    the bucket is out of reach.
     """
     bucket = await bus.key_value(subjects.TERMS_BUCKET)
     recorded = max(recorded, await _leased_term(bus, role))
@@ -124,7 +125,7 @@ async def take_term(bus: Bus, role: str, *, recorded: Term = 0) -> Term:
 
 
 async def term_of_peers(bus: Bus, role: str, *, known: Term) -> Term:
-    """Return the highest term of a role that any peer knows and that is not too far above `known`. Raises `BusError`."""
+    """Ask all peers for the highest term of a role, and return it. Terms that are too far above `known` are ignored. Raises `BusError`."""
     return _highest_of(await _ask_peers(bus, role), role, known)
 
 

@@ -17,7 +17,7 @@ _VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 _SIGNS: Final = 3
 #: Seconds between two signs of life of a process without a watchdog, which still has a status.
 _PERIOD_S: Final = 20.0
-#: Characters of a status. The message must fit into one datagram.
+#: Largest number of characters of a status, because a message must fit into one datagram.
 _LONGEST_STATUS: Final = 400
 
 
@@ -28,7 +28,9 @@ class Notifier:
     """
 
     def __init__(self, address: str, watchdog_s: float, steady_s: Callable[[], float]) -> None:
-        """`address` is that of systemd's socket; empty: nothing is sent. `watchdog_s` is the period of the watchdog; 0: none."""
+        """`address` is the address of systemd's socket; if it is empty, nothing is sent. `watchdog_s` is the period of
+        the watchdog in seconds; 0 if there is no watchdog.
+        """
         self._address = "\0" + address[1:] if address.startswith("@") else address
         self._steady_s = steady_s
         #: Seconds between two signs of life.
@@ -73,9 +75,11 @@ class Notifier:
 
 
 def notifier_of(environment: MutableMapping[str, str], pid: int, steady_s: Callable[[], float]) -> Notifier:
-    """Return the notifier of the process `pid`, and remove its variables, so that no child sends messages in its name.
+    """Return the notifier of the process `pid`. Remove the variables that it reads from `environment`, so that no child
+    process sends messages to systemd.
 
-    With a systemd, a fatal signal such as the watchdog's SIGABRT writes where the process was to stderr.
+    If systemd runs the process, a fatal signal such as the watchdog's SIGABRT writes a traceback to stderr, which shows
+    where the process hung.
     """
     address, period_us, watched = (environment.pop(name, "") for name in _VARIABLES)
     is_watched = period_us.isdecimal() and watched in ("", str(pid))

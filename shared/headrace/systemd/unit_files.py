@@ -18,7 +18,7 @@ from headrace.files.durable import replace_durably
 from headrace.systemd.systemctl import systemctl
 from headrace.systemd.unit_text import SystemdUnit
 
-#: Python code that runs as the account, to check that it reaches the programs and the folder.
+#: Python code that runs under the account, to check that the account can reach the programs and the folder.
 _REACHES: Final = "import os, sys, headrace; os.chdir(sys.argv[1])"
 
 

@@ -22,7 +22,7 @@ def command_line(words: Sequence[str]) -> str:
 
 
 def quoted(word: str) -> str:
-    """Return a path or another word quoted for a setting that replaces no variables. Raises `BadInput`."""
+    """Return a path or another word quoted for a setting in which systemd does not replace variables such as `$HOME`. Raises `BadInput`."""
     if not word.isprintable():
         raise BadInput("a path or setting for the unit", word, "printable characters")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")

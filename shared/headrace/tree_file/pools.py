@@ -182,8 +182,8 @@ def _pools(
 
 
 def _ignored(schema: Schema, values: dict[str, Any], place: str, problems: Problems) -> Iterator[str]:
-    """Yield a text for each attribute of a map that is set but not supported. Values that cannot be used are left
-    to the tree's owner.
+    """Yield a text for each attribute of a map that is set but not supported. Values that cannot be used are skipped
+    here; the tree's owner reports them.
     """
     changed, _ = schema.usable(schema.of(), values)
     for why, name in schema.ignored(changed.value):

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError
 from headrace.wire.integral import NotNegative
 from headrace.wire.version import Counter
 
-#: Upper bound of the bytes of a record before compression, for a reader.
+#: Largest size in bytes of a decompressed record. A larger record is not read.
 _LARGEST_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 #: Pattern of a period: a year, a month or a day (UTC), such as `2026`, `2026.11` or `2026.11.28`.
 PERIOD_PATTERN: Final = r"\A[0-9]{4}(\.[0-9]{2}(\.[0-9]{2})?)?\Z"
@@ -69,7 +69,8 @@ class RunSums(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ConsumptionRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The sums of one person in one pool. At the level `operations` each row is about one operation of that person.
 
-    A row without a pool, a person or an operation holds what was merged because the record would have become too large.
+    If a record would be too large, its smallest rows are merged: a row for several operations of a person names no
+    operation, and a row for several persons of a tree names no pool and no person.
     """
 
     tree: str
@@ -84,7 +85,7 @@ class ConsumptionRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class ConsumptionRecord(msgspec.Struct, frozen=True):
     """The content of a stored record."""
 
-    #: Sequence of the last log entry whose runs are in the rows.
+    #: Sequence number of the last log entry whose finished runs are counted in the rows.
     until: Counter
     rows: list[ConsumptionRow]
 
@@ -92,7 +93,8 @@ class ConsumptionRecord(msgspec.Struct, frozen=True):
 class StoredRecord(msgspec.Struct, frozen=True):
     """A record as it is stored."""
 
-    #: Level, period and number of the record, such as `days.2026.11.28.07`. A record that comes again replaces the earlier one.
+    #: Level, period and number of the record, such as `days.2026.11.28.07`. If a reader gets two records with the same
+    #: key, the later record replaces the earlier record.
     key: str
     data: bytes
 
@@ -133,7 +135,7 @@ class Columns(msgspec.Struct, frozen=True):
     figures: bytes
 
 
-#: Number of texts, and of figures, of a row.
+#: Numbers of texts (tree, pool, person, operation) and of figures in one row.
 KEYS_OF_ROW: Final = 4
 FIGURES_OF_ROW: Final = len(RunSums.__struct_fields__)
 _encoder: Final = msgspec.msgpack.Encoder()

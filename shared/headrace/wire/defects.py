@@ -49,7 +49,9 @@ def encode_request(request: msgspec.Struct) -> bytes:
 
 
 def bad_input(value: object, text: str, name: str) -> BadInput:
-    """Return the error for a value that msgspec refuses with this text. `name` stands for the place if the whole value is wrong."""
+    """Return the error for a value that msgspec refuses with this text. If the whole value is wrong, and not a part of
+    it, `name` is given as the place.
+    """
     found = _DEFECT.match(text)
     assert found is not None
     place, wrong = _at(value, found["place"] or "")

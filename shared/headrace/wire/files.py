@@ -1,4 +1,5 @@
-"""Files of an operation: a person sends them to admission in pieces, and the nodes that run the operation's jobs fetch them there.
+"""Files of an operation: a person sends them to admission in pieces, and the nodes that run the operation's jobs fetch
+them from admission.
 
 The files are one archive, stored under its hash and the person who sent it. Knowing the hash is therefore not enough to get
 another person's files.
@@ -21,11 +22,12 @@ LARGEST_ARCHIVE_BYTES = 64 * 1024 * 1024
 LARGEST_CONTENT_BYTES = 1024 * 1024 * 1024
 #: Largest number of files in an archive.
 MOST_FILES = 20_000
-#: Longest path of a file within its archive, in bytes. Leaves space for the operation's folder on the node in front of the path.
+#: Longest path of a file within its archive, in bytes. On the node the path of the operation's folder is put in front
+#: of this path; the limit leaves space for that.
 LONGEST_NAME_BYTES = 2_048
-#: Longest component of such a path, in bytes. This is the limit of Linux file systems.
+#: Longest component of the path of a file, in bytes. This is the limit of Linux file systems.
 LONGEST_PART_BYTES = 255
-#: Largest number of components of such a path: the file itself and the folders above it.
+#: Largest number of components of the path of a file: the file itself and the folders above it.
 MOST_NAME_PARTS = 100
 #: Longest target of a symbolic link, in bytes. This is the limit of Linux.
 LONGEST_TARGET_BYTES = 4_095
@@ -58,7 +60,7 @@ class Archive(msgspec.Struct, frozen=True):
 
 
 class Upload(msgspec.Struct, frozen=True):
-    """person → admission: a piece of an archive. Without data, ask which pieces are missing."""
+    """person → admission: send a piece of an archive. A message without data asks which pieces are missing."""
 
     archive: Archive
     piece: _PieceNumber = 0
@@ -66,7 +68,7 @@ class Upload(msgspec.Struct, frozen=True):
 
 
 class Uploaded(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The pieces that are still missing. If none is missing, an operation can be started with the archive."""
+    """The answer to `Upload`: the pieces that are still missing. If no piece is missing, an operation can be started with the archive."""
 
     missing: Annotated[list[_PieceNumber], msgspec.Meta(max_length=_MOST_PIECES)]
 

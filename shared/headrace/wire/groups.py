@@ -1,4 +1,4 @@
-"""Groups of users: the requests of people about groups, and the question of fair_share which groups a person is in."""
+"""Groups of users: the requests of people about groups, and the requests of fair_share for the groups of a person."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from headrace.wire.version import Counter
 MOST_GROUPS: Final = 1_000
 #: Most members of a group. The largest group takes 320 KB in a message.
 MOST_MEMBERS: Final = 4_000
-#: Most groups in the bucket that a person may be in, and most groups of the host that count for a person.
+#: Largest number of groups in the bucket that a person may be a member of, and largest number of the host's groups that
+#: count for a person.
 MOST_GROUPS_OF_A_PERSON: Final = 200
 
 #: A name in a request. It is short, because the text of a refusal quotes it.

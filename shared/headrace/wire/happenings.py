@@ -32,7 +32,7 @@ from headrace.wire.snapshots import ElementKind, StarvationReason, StarvationSta
 from headrace.wire.start_stages import StartStage
 from headrace.wire.version import Counter, Term
 
-#: Largest number of operations that the start of an operation names as those that it waits for.
+#: If a new operation waits for other operations, the event of its start names at most this many of them.
 _MOST_AWAITED: Final = 3
 #: Largest number of decisions in one message.
 MOST_DECISIONS: Final = 80
@@ -101,7 +101,8 @@ class JobEnded(msgspec.Struct, frozen=True, tag="job_ended", omit_defaults=True)
     cpu_ms: Counter | None = None
     #: Peak memory in bytes; null if it was not measured.
     max_rss_bytes: Counter | None = None
-    #: False: the CPU time covers only the processes that were waited for, and the peak memory is that of the largest single process.
+    #: True if CPU time and peak memory are those of the job's cgroup. False: the CPU time covers only the processes
+    #: that were waited for, and the peak memory is that of the largest single process.
     from_cgroup: bool = False
     #: True if the job failed because its memory was at its limit.
     out_of_memory: bool = False
@@ -237,11 +238,11 @@ class Decisions(msgspec.Struct, frozen=True):
 
 
 class GetOperationHistory(msgspec.Struct, frozen=True):
-    """person → admission: ask for the log's events of an operation, after one of the log's entries."""
+    """person → admission: ask for the events of an operation that the log has after the entry `after`."""
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
     after: Counter = 0
-    #: Only ended runs of jobs with these indexes; empty: all events.
+    #: If not empty, the answer has only the ends of runs of the jobs with these indexes. Empty: all events.
     jobs: Annotated[list[Counter], msgspec.Meta(max_length=MOST_JOBS_OF_HISTORY)] = []
 
 

@@ -140,15 +140,18 @@ class AllocationReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     state: AllocationState
     resources: Resources
     job: RunningJob | None = None
-    #: Indexes that may still run; for a closing or ended allocation the indexes that it returns without having run them.
+    #: Indexes that have not started and may still run. In a closing or ended allocation: indexes that the allocation
+    #: returns, because they did not start.
     unstarted: Annotated[list[JobSlot], msgspec.Meta(max_length=LARGEST_ALLOCATION_JOBS)] = []
     #: Number of jobs that have ended in the allocation.
     jobs_ended: Counter = 0
-    #: Total run time of these jobs, in milliseconds.
+    #: Total run time of the jobs that have ended in the allocation, in milliseconds.
     jobs_ended_ms: UnixMillis = 0
-    #: Preemption record, from the preemption order until the allocation is forgotten. If there are very many, some are left out.
+    #: Preemption record, from the preemption order until the allocation is forgotten. If very many allocations have a
+    #: record, some of the records are left out of the heartbeat.
     preemption: PreemptionRecord | None = None
-    #: Why the node gave the allocation back by itself, before it ran or with jobs left to run. If there are very many, some are left out.
+    #: Reason for which the node itself gave the allocation back, before it started or while it had jobs left to run. If
+    #: very many allocations have a reason, some of the reasons are left out of the heartbeat.
     given_back_for: ShortText = ""
 
     def __post_init__(self) -> None:
@@ -164,10 +167,10 @@ class JobResult(enum.StrEnum):
     #: The runner ended the job: its allocation was taken back, the operation aborted, or the host or the service stopped. Does not count
     #: as a failure.
     ABORTED = "aborted"
-    #: Unknown: the node or its runner disappeared together with the job.
+    #: It is not known how the job ended: the node or its runner disappeared together with the job.
     LOST = "lost"
-    #: The runner ended the job because its time limit was reached. Only jobs of operations with a time limit have this result, so that
-    #: releases without time limits never read it.
+    #: The runner ended the job because its time limit was reached. Only jobs of operations with a time limit have this
+    #: result, so a former release that does not know time limits never has to decode it.
     TIMED_OUT = "timed_out"
 
 
@@ -228,7 +231,7 @@ class JobEnd(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def is_measured(self) -> bool:
-        """True if its CPU time and peak memory are known."""
+        """True if the CPU time or the peak memory of the run was measured."""
         return self.cpu_ms > 0 or self.max_rss_bytes > 0
 
 
@@ -402,7 +405,7 @@ class TakeBackReason(enum.StrEnum):
     OPERATION_ENDED = "operation_ended"
     #: A limit of the node or of a pool is exceeded.
     LIMITS = "limits"
-    #: Other operations are to get the resources when the present job ends; running jobs are not interrupted.
+    #: The allocation ends with its running job, which is not interrupted, so that other operations get the resources.
     GIVEN_BACK = "given_back"
     NODE_DRAINED = "node_drained"
     #: The operation was suspended, and its running jobs must end as well.
@@ -418,7 +421,7 @@ class TakeBack(msgspec.Struct, frozen=True):
     reason: TakeBackReason
     #: Milliseconds from the interruption to the kill; null lets the running job end by itself.
     timeout_ms: UnixMillis | None = None
-    #: Text for the job's end, such as the operation for which it was preempted.
+    #: Text that is added to the reason in the job's end, such as the operation for which the job was preempted.
     detail: ShortText = ""
     #: Preemption record, if the allocation is preempted.
     preemption: PreemptionRecord | None = None
@@ -449,8 +452,9 @@ class Orders(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     extend: list[Extend] = []
     take_back: list[TakeBack] = []
     forget: Forget = Forget()
-    #: Lease of the node, in milliseconds from the sending of an answered heartbeat. The runner ends all jobs 10 s before the lease is over,
-    #: or after half of a lease shorter than 20 s, so that the jobs can be given to other nodes afterwards.
+    #: Lease of the node in milliseconds. It begins when the node sends the heartbeat that this message answers. The
+    #: runner ends all jobs 10 s before the lease is over, or after half of a lease shorter than 20 s, so that the jobs
+    #: can be given to other nodes afterwards.
     lease_ms: UnixMillis = 600_000
     #: False if this tree's allocator does not know the node; the node must enrol first.
     enrolled: bool = True

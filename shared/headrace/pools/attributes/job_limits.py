@@ -8,7 +8,11 @@ from headrace.pools.attributes.schema import Attribute
 
 
 def job_limit_attributes(default: str, maximum: str) -> list[Attribute]:
-    """Return the attributes. `default` and `maximum` say in words what applies if no default time limit or no longest time limit is set."""
+    """Return the attributes that limit the time and the resources of jobs.
+
+    `default` says in words which time limit applies if no default time limit is set, `maximum` which one if no longest
+    time limit is set.
+    """
     of_jobs, of_operations = "one run of a job", "a whole operation, from its first running slot"
     return [
         Attribute(

@@ -170,7 +170,7 @@ class Choice(Kind, Generic[E]):
 
 @dataclass(frozen=True)
 class Choices(Kind, Generic[E]):
-    """A list of a few words, each at most once, in the person's order."""
+    """A list of a few words, each at most once. The order in which a person writes the words is kept."""
 
     of: Choice[E]
 

@@ -1,8 +1,8 @@
 """Attributes: a table of what can be set on a Struct, which serves to parse, write and explain changes.
 
-Pure. A change is a map from keys to values. A key is an attribute's name, one of its aliases, or a path to a part of its value:
-`integral_guarantees/resource_flow/cpu`, or the same with dots. A value of None resets what the key names to its default.
-Any other value replaces what was there as a whole.
+Pure. A change is a map from keys to values. A key is an attribute's name, one of its aliases, or a path to a part of
+its value: `integral_guarantees/resource_flow/cpu`, or the same with dots. A value of None resets the attribute, or its
+part, to the default. Any other value replaces the whole old value of the attribute or part.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Attribute:
     name: str
     kind: Kind
     help: str
-    #: Default in words, if the Struct does not have it.
+    #: Default in words, if the default value of the Struct does not show what applies.
     default: str = ""
     who: Who = Who.USER
     support: Support = Support.IN_FORCE

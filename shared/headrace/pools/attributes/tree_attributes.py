@@ -37,8 +37,8 @@ class _Resource(Kind):
 class _Presets(Kind):
     """Maps of attributes by name of the preset.
 
-    This kind does not check which attributes a preset may hold. `presets` does: a stored preset may be wrong, and the
-    problem is then reported where the preset is used.
+    This kind does not check which attributes a preset may hold. The module `presets` checks this when a pool uses the
+    preset, and reports the problem there, because a stored preset may be wrong, too.
     """
 
     words = "a map from preset to a map of attributes"
