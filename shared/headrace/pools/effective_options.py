@@ -28,7 +28,7 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fair_share_starvation_tolerance: Finite = 0.8
     fair_share_starvation_timeout_ms: int = 30_000
     enable_aggressive_starvation: bool = False
-    #: Milliseconds below its strong guarantee until a pool starves. None: it does not starve because of its guarantee.
+    #: Time in milliseconds after which a pool below its strong guarantee starves. None: a pool never starves because of its guarantee.
     min_share_preemption_timeout_ms: int | None = None
     allow_aggressive_preemption: bool = True
     #: False if it is false for the pool or any pool above it.
@@ -41,7 +41,8 @@ class EffectiveOptions(msgspec.Struct, frozen=True, array_like=True, gc=False):
     use_pool_satisfaction_for_scheduling: bool = False
     fifo_pool_scheduling_order: FifoPoolSchedulingOrder = FifoPoolSchedulingOrder.SATISFACTION
     preemption: PreemptionSwitch = PreemptionSwitch.ON
-    #: For the pool itself: amounts by which preemptive stages may exceed its limits. An operation's own tolerance is in its spec.
+    #: Amounts by which preemptive stages may exceed the limits of the pool. This option does not apply to an operation: the tolerance of
+    #: an operation is in its spec.
     resource_limits_overcommit_tolerance: PartialResources = NOTHING
     #: Formulas over tags of nodes, of the pool and of all pools above it. A node may run the pool's jobs if it matches every formula.
     scheduling_tag_filters: tuple[str, ...] = ()

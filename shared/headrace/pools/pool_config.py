@@ -101,13 +101,13 @@ def user_or_group(text: str) -> str:
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Users by right, for the pool and everything below it. `*` stands for all users, `group:NAME` for the members of a group."""
 
-    #: Who may start operations.
+    #: Users who may start operations.
     use: tuple[str, ...] = ()
-    #: Who may change, suspend and end operations of other users.
+    #: Users who may change, suspend and end operations of other users.
     manage: tuple[str, ...] = ()
-    #: Who may change settings that need no administrator, and make, move and remove pools below the pool.
+    #: Users who may change the settings that need no administrator, and who may make, move and remove pools below the pool.
     write: tuple[str, ...] = ()
-    #: Who may change everything.
+    #: Users who may change everything.
     administer: tuple[str, ...] = ()
 
 
@@ -186,7 +186,7 @@ class PoolConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
     #: Name under which an option was set, for options that were set under one of their aliases.
     spelled: dict[str, str] = {}
-    #: Values that an administrator set under names that are no option known here.
+    #: Values that an administrator set under names that this release does not know as options.
     unrecognized: dict[str, Any] = {}
 
     @property

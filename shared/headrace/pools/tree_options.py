@@ -59,7 +59,8 @@ class PriorityScope(enum.StrEnum):
 class TreeIntegralOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Options for how savings accrue and are spent."""
 
-    #: Savings that last for less than this time, in milliseconds, are given out more and more slowly.
+    #: Time in milliseconds. A pool gets at most the share that its savings could pay for this long, so small savings are given out ever
+    #: more slowly.
     smooth_period: int = 60_000
     #: Savings stop growing when they equal what flows in during this time, in milliseconds.
     pool_capacity_saturation_period: int = 86_400_000
@@ -251,7 +252,7 @@ class TreeOptions(AllocationOptions, frozen=True, forbid_unknown_fields=True, om
 
     #: Name under which an option was set, for options that were set under one of their aliases.
     spelled: dict[str, str] = {}
-    #: Values that were set under names that are no option known here.
+    #: Values that were set under names that this release does not know as options.
     unrecognized: dict[str, Any] = {}
 
     def for_allocation(self) -> AllocationOptions:

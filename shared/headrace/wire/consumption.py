@@ -45,7 +45,7 @@ class RunSums(msgspec.Struct, frozen=True, array_like=True, gc=False):
     runs: Counter = 0
     #: Number of these runs whose CPU time and peak memory were measured.
     measured_runs: Counter = 0
-    #: Resources of the job, times the time that the run took.
+    #: Allotted core-, byte- and GPU-seconds: the resources of each job, multiplied by the time that its run took.
     allotted_core_s: NotNegative = 0.0
     allotted_byte_s: NotNegative = 0.0
     allotted_gpu_s: NotNegative = 0.0
@@ -53,11 +53,11 @@ class RunSums(msgspec.Struct, frozen=True, array_like=True, gc=False):
     used_core_s: NotNegative = 0.0
     #: Peak memory times the time that the run took: an upper bound of the memory in use.
     used_byte_s: NotNegative = 0.0
-    #: The allotted part of runs that were preempted before they were done and had not saved their state.
+    #: Core-, byte- and GPU-seconds that were allotted to runs that were preempted before they were done, and had not saved their state.
     preempted_core_s: NotNegative = 0.0
     preempted_byte_s: NotNegative = 0.0
     preempted_gpu_s: NotNegative = 0.0
-    #: The allotted part of runs that failed, timed out or were lost with their node.
+    #: Core-, byte- and GPU-seconds that were allotted to runs that failed, timed out or were lost with their node.
     failed_core_s: NotNegative = 0.0
     failed_byte_s: NotNegative = 0.0
     failed_gpu_s: NotNegative = 0.0

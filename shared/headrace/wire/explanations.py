@@ -77,19 +77,19 @@ class Ahead(msgspec.Struct, frozen=True):
 
 
 class Level(msgspec.Struct, frozen=True):
-    """One pool on the way from the root to an operation, with the children of that pool that go first."""
+    """One pool on the way from the root to an operation, with the children of the pool that get resources before the operation."""
 
     pool: PoolName
     #: The operation, or the child pool on the way to it.
     own: Ahead
-    #: Number of children that go before `own`.
+    #: Number of children of the pool that get resources before `own`.
     ahead: Counter
-    #: The first of these children.
+    #: The first of these children, in scheduling order.
     first: list[Ahead]
 
 
 class ProtectedAllocations(msgspec.Struct, frozen=True):
-    """Number of other operations' allocations on a node that one rule protects from preemption for this operation."""
+    """Allocations of other operations that this operation may not preempt because of one rule: the rule, and their number on a node."""
 
     #: Rule that protects the allocations, such as `allow_normal_preemption`.
     rule: str
@@ -117,7 +117,8 @@ class Try(msgspec.Struct, frozen=True):
     exempt: Counter = 0
     #: Milliseconds until the first of these allocations can be preempted.
     exempt_ms: Counter = 0
-    #: Other operations' protected allocations on the node now, by rule, the largest count first. Empty if the stage started a job.
+    #: Counts of other operations' protected allocations on the node now, one count for each rule, the largest count first. Empty if the
+    #: stage started a job.
     kept: list[ProtectedAllocations] = []
 
 
@@ -127,9 +128,9 @@ class Tries(msgspec.Struct, frozen=True):
     """
 
     priority: PreemptionPriority
-    #: Preemption policy of the tree. A YARN policy has no such stages.
+    #: Preemption policy of the tree. A YARN policy has no preemptive stages.
     policy: PreemptionPolicy = PreemptionPolicy.YTSAURUS
-    #: Nodes on which such a stage ran.
+    #: Nodes on which a preemptive stage of the operation's priority ran.
     nodes: Counter = 0
     #: Nodes where the stage started a job of this operation.
     started: Counter = 0
@@ -143,7 +144,8 @@ class Tries(msgspec.Struct, frozen=True):
     held_back: Counter = 0
     #: The nodes that came nearest to fitting a job; if several are equally near, the newest stage comes first.
     nearest: list[Try] = []
-    #: Under a YARN policy, if the operation is due resources: other operations' protected allocations by rule, the largest count first.
+    #: Under a YARN policy, if the operation may get resources by preemption: counts of other operations' protected allocations, one count
+    #: for each rule, the largest count first.
     kept: list[ProtectedAllocations] = []
 
 
@@ -164,7 +166,7 @@ class WaitingExplained(msgspec.Struct, frozen=True, tag_field="refusal", tag="no
     tries: Tries
     #: Number of preemptions of the operation's jobs within the last hour.
     preempted: Counter = 0
-    #: Largest number of preemptions of a single job in that time.
+    #: Largest number of preemptions of a single job within the last hour.
     preempted_most: Counter = 0
     #: Mean run time of its jobs in milliseconds, weighted towards recent jobs. None until a job has ended.
     mean_job_ms: Counter | None = None

@@ -40,7 +40,10 @@ class ChangeGroup(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """A group as it is stored, and the answer to a change or to a request for it. A deleted group is answered as it was."""
+    """A group as it is stored, and the answer to a change or to a request for it.
+
+    The answer to the deletion of a group is the group as it was before.
+    """
 
     name: GroupName
     #: Members by name, each with the time at which the member was added, in milliseconds of Unix time.
