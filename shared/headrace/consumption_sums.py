@@ -83,8 +83,8 @@ def checked_keys(keys: Sequence[By], place: str) -> tuple[By, ...]:
 
 
 def periods(since: date, until: date, keys: Sequence[By], wanted: Wanted) -> Iterator[tuple[Level, str]]:
-    """Yield the largest years, months and days that together cover the days from `since` to before `until`, each with the level
-    of the records to read.
+    """Split the days from `since` to before `until` into years, months and days, as large as possible. Yield each of
+    them with the level of the records to read.
     """
     by_operation = By.OPERATION in keys or bool(wanted.operation)
     only = Level.OPERATIONS if by_operation else Level.DAYS if By.DAY in keys else None
@@ -108,7 +108,7 @@ class Adding:
     def __init__(self, keys: Sequence[By], wanted: Wanted) -> None:
         self._keys = frozenset(keys)
         self._wanted = wanted
-        #: Number of each text (day, user, pool or operation) that occurs in the keys of sums. The keys contain these numbers.
+        #: Maps each text (day, user, pool or operation) to the number that stands for it in the keys of sums.
         self._numbers: dict[str, int] = {}
         #: Selected rows of each record, by the key of the record: for each row the numbers (see `_numbers`) of day, person, pool and
         #: operation, and its figures.
@@ -196,7 +196,7 @@ class Adding:
         return counted
 
     def _numbered(self, names: Sequence[str], places: NDArray[np.uint32], *, wanted: bool) -> NDArray[np.int64]:
-        """Return the number of `names[place]` for each of `places`; if not `wanted`, the number of the empty text for each."""
+        """Return a number for each index in `places`: that of the name at this index, or that of the empty text if not `wanted`."""
         import numpy as np
 
         if not wanted:
@@ -211,7 +211,9 @@ class Adding:
 def _added_up(
     keys: NDArray[np.int64], figures: NDArray[np.float64], names: int
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return each distinct row of `keys` once, with the summed up figures of all rows that equal it. All keys are below `names`."""
+    """Return each distinct row of `keys` once, with the sums of the figures of all equal rows. All numbers in `keys`
+    are below `names`.
+    """
     import numpy as np
 
     group, groups = keys[:, 0], keys[:, :1]

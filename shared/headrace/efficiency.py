@@ -26,7 +26,9 @@ _LEAST_RUN_MS: Final = 1_000
 
 
 class Efficiency(msgspec.Struct, frozen=True):
-    """What the jobs of an operation or a task asked for, what their runs used, and what to ask for next time."""
+    """The resources that the jobs of an operation or a task asked for, the usage of their runs, and suggestions for the
+    next request.
+    """
 
     #: Resources that each job asked for.
     asked: Resources

@@ -1,10 +1,10 @@
 """Group commit: one append is in flight; events that arrive meanwhile are sent together in the next append.
 
-The expected last sequence number is the only fence. Several appends in flight with predicted sequence numbers were tried:
-they let an entry of a former writer in behind an entry of its successor. If an answer is lost, the log itself shows what
-happened. The entry after the writer's last known entry is either missing (send the same entry again), or exactly what was
-sent (continue), or another writer's (step down).
-`flush` checks the same fence for answers that need no entry of their own: it reads the log behind the last entry.
+The expected last sequence number is the only fence. Several appends in flight with predicted sequence numbers were
+tried: with them, an entry of a former writer could be added after an entry of its successor. If an answer is lost, the
+log itself shows what happened. The entry after the writer's last known entry is either missing (send the same entry
+again), or exactly what was sent (continue), or another writer's (step down). `flush` checks the same fence for answers
+that need no entry of their own: it reads the log behind the last entry.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from headrace.obs.logging import logger
 
 #: Upper bound of the bytes of all events of one entry.
 MAX_GROUP_BYTES = 256 * 1024
-#: Bytes that the caller's encoding may add to each event, so that very many tiny events do not make a message that is
-#: too large for the bus.
+#: Bytes that are counted for each event beside its own bytes, because the caller's encoding may add bytes. Otherwise
+#: very many tiny events could make a message that is too large for the bus.
 _FRAME_BYTES = 8
 #: Number of callers that are woken in one turn of the loop; each of them encodes and sends an answer.
 _TOLD_IN_A_TURN = 16
@@ -50,7 +50,7 @@ class AppenderFenced(BusError):
 
 
 class _Waiting:
-    """Log events of one call that travel in one entry, and what wakes their caller. A flush has no log events."""
+    """Log events of one call that go into the same entry, and the result for which the caller waits. A flush has no log events."""
 
     def __init__(self, events: list[bytes], since_s: float) -> None:
         self.events = events
@@ -116,7 +116,7 @@ class GroupAppender:
 
     @property
     def waiting(self) -> int:
-        """The number of events that are not known to be in the log."""
+        """The number of events that may not be in the log yet."""
         return self._waiting
 
     def oldest_waiting_s(self, now_s: float) -> float:
@@ -168,7 +168,8 @@ class GroupAppender:
         return items
 
     async def flush(self) -> None:
-        """Return when everything appended so far is durable and no other writer has written behind it. Raises as `append` does.
+        """Return when everything appended so far is durable and no other writer has added an entry after it. Raises the
+        errors of `append`.
 
         Without `flush` a writer that was replaced would notice it only at its next event.
         """
@@ -251,8 +252,8 @@ class GroupAppender:
             self.resent += 1
 
     async def _look_for(self, entry: bytes | None, pauses_s: Iterable[float]) -> bool:
-        """Read the log behind the last known entry, again and again until it can be read. Return True if `entry` is there, False
-        if no entry is there.
+        """Read the log after the last known entry, and try again until the log can be read. Return True if `entry`
+        follows there, False if no entry follows.
         """
         for pause_s in pauses_s:
             await anyio.sleep(pause_s)

@@ -145,7 +145,9 @@ class RefusalReason(msgspec.Struct, frozen=True):
 
 
 class Senders(msgspec.Struct, frozen=True):
-    """The treatment of a subject's senders: their names, the bounds of what waits, and the refusal of messages that may not wait."""
+    """Rules for a subject that distinguishes senders: the name of a message's sender, the bounds of waiting messages,
+    and the refusals.
+    """
 
     name: Callable[[Message], str]
     refusal: Callable[[Message, RefusalReason], bytes | None]
@@ -158,7 +160,7 @@ class Senders(msgspec.Struct, frozen=True):
 
 
 class Newest(msgspec.Struct, frozen=True):
-    """The treatment of a subject's senders if only each sender's newest message counts."""
+    """Rules for a subject on which only the newest message of each sender counts."""
 
     name: Callable[[Message], str]
     within_s: float
@@ -232,8 +234,8 @@ class Mirror(Protocol):
 
 
 class Writes(Subscription, Protocol):
-    """A listener for the writes to a bucket. A write arrives here before any request of a process that knows of the
-    write.
+    """A listener for the writes to a bucket. If a process knows of a write and sends a request, the write arrives here
+    before the request.
 
     In a cluster a write may arrive later than such a request, by less time than the servers need to agree on the write.
     """
@@ -266,7 +268,7 @@ class KeyValue(Protocol):
         ...
 
     async def put(self, key: str, value: bytes) -> int:
-        """Write a key whatever value it has. Return the new revision."""
+        """Write a value to a key, whatever value the key has now. Return the new revision."""
         ...
 
     async def update(self, key: str, value: bytes, revision: int) -> int:
@@ -358,7 +360,7 @@ class Records(Protocol):
         ...
 
     async def last(self) -> LogEntry:
-        """Return the newest record: without data if it is no longer kept, with sequence 0 if there was none."""
+        """Return the newest record. It has no data if it is no longer kept, and sequence 0 if no record was ever added."""
         ...
 
     async def oldest_ms(self) -> int | None:
@@ -412,12 +414,12 @@ class Bus(Protocol):
         """Answer requests on `subject`, with at most `concurrency` handlers and about `running_bytes` of requests at a time.
 
         Requests are dropped and counted if more than `pending` requests, or more than `MAX_PENDING_BYTES`, wait. With
-        `senders` the requests of each sender wait in a queue of their own, the queues take turns, and a dropped request is
-        refused. With `newest` requests are answered one after the other whatever `concurrency` says: of each sender only
-        the newest waiting request, and no request that has waited too long. Under load the connection is then read every 4
-        ms, so that requests which arrive in between are answered together.
-        `statistics` is shown in service discovery beside the counts of the subject.
-        The subscription is in force at the server when this returns.
+        `senders`, the requests of each sender wait in a queue of their own, the queues take turns, and a dropped
+        request is refused. With `newest`, requests are answered one after the other, and `concurrency` has no effect.
+        Only the newest waiting request of each sender is answered, and a request that has waited too long is dropped.
+        Under load the connection is then read every 4 ms, so that requests which arrive in between are answered
+        together. `statistics` is shown in service discovery beside the counts of the subject. The subscription is in
+        force at the server when this returns.
         """
         ...
 
@@ -436,14 +438,14 @@ class Bus(Protocol):
         ...
 
     async def log(self, name: str, subject: str) -> Log:
-        """Open a stream over one subject. If it is missing, create it or raise `MissingStore`, as for a bucket."""
+        """Open a stream over one subject. If it is missing, create it or raise `MissingStore`, as `key_value` does."""
         ...
 
     async def records(self, name: str, subject: str, *, max_age_s: float, max_bytes: int) -> Records:
         """Open a stream over one subject with a bounded age and size.
 
-        If the stream is missing, create it or raise `MissingStore`, as for a bucket. If it has other bounds and this
-        connection may create stores, change its bounds.
+        If the stream is missing, create it or raise `MissingStore`, as `key_value` does. If it has other bounds and
+        this connection may create stores, change its bounds.
         """
         ...
 

@@ -62,14 +62,13 @@ async def provision(
         try:
             done.append(await _provision(bus, store, tree, replicas, records))
         except JetStreamRefused as refusal:
-            # The stores that services cannot do without are still tried: the disk may have free space for them, though
+            # The remaining stores are still tried: the disk may have free space for the stores that services need, but
             # not for the records of pools.
             refusals.append(refusal)
     if refusals:
         raise refusals[0]
     with anyio.move_on_after(_COPY_S):
-        # A new stream counts once it is copied: if the only server that has it dies before that, its content is out of
-        # reach.
+        # Wait until each new stream is copied. If the only server that has a stream dies before, the stream's content is out of reach.
         return [each if each.outcome == "found" else await _copied(bus, each) for each in done]
     return done
 
@@ -105,8 +104,7 @@ async def _provision(
     before = await bus.jetstream.stream(stream)
     await _open(bus, store, tree, records or (RecordBounds() if before is None else None))
     if before is not None and before.config.allow_rollup_hdrs:
-        # A stream that an older version created allows the writer of a key to remove all other keys, so that is
-        # switched off.
+        # Streams of older versions let the writer of a key remove all other keys. This permission is switched off.
         await bus.jetstream.change_stream(stream, allow_rollup_hdrs=False)
     if before is not None and replicas is not None and before.config.num_replicas != replicas:
         await bus.jetstream.change_stream(stream, num_replicas=replicas)

@@ -19,7 +19,7 @@ class Waiting(msgspec.Struct, frozen=True):
 
     message: Message
     since_s: float
-    #: Number of waiting messages of its sender if the sender was over its quota, else 0.
+    #: If the message was dropped because its sender is over its quota: the number of messages of this sender that wait. Otherwise 0.
     over_quota: int = 0
 
 

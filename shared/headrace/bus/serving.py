@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 
 #: Prefix of the subjects to which answers may be sent.
 INBOXES: Final = "_INBOX."
-#: CPU time (ns) for which messages are answered one after the other before the connection may read again. A message that
-#: still waits in the socket cannot be replaced by a newer one. The bound is CPU time and not time of the clock: on a busy
-#: machine the clock could end a turn after a single message, and the messages would get less than their part of the time.
+#: CPU time (ns) for which messages are answered one after the other before the connection may read again. The time is
+#: short, because a message that still waits in the socket cannot be replaced by a newer one. The bound is CPU time, not
+#: wall-clock time: on a busy machine, a bound of wall-clock time could be over after a single message, and too few
+#: messages would be answered.
 _TURN_NS: Final = 10_000_000
 #: Number of handlers that may begin before the socket and the timers get their turn. If all waiting handlers began at
 #: once, a flood would stop the loop for a while. Then nobody would read the socket, and the server would close it and
@@ -48,7 +49,7 @@ _TURN_NS: Final = 10_000_000
 _BEGUN_IN_A_TURN: Final = 8
 #: Upper bound of the bytes of the messages whose handlers begin in one turn of the loop. A single message may exceed it.
 _BYTES_BEGUN_IN_A_TURN: Final = 64 * 1024
-#: One sender may use at most 1 / this number of the handlers, if senders are distinguished.
+#: If senders are distinguished, one sender may use at most the number of handlers divided by this number.
 _PARTS_OF_SENDERS: Final = 4
 #: Number of idle tasks that are kept for the next messages. Creating a task costs as much as most handlers.
 _MOST_AT_REST: Final = 8
@@ -137,7 +138,7 @@ class Serving:
         #: of their messages.
         self._running = self._running_bytes = self._begun = self._begun_bytes = 0
         self._places = _Places(senders, concurrency)
-        #: One future for each idle task, which waits for it. Its result is the next message to handle, or None to end the task.
+        #: One future for each idle task. The task waits for its result: the next message to handle, or None to end the task.
         self._at_rest: list[asyncio.Future[Message | None]] = []
         #: Messages that are still to be refused. In a flood the oldest messages get no answer, and their senders time out.
         self._refused: deque[Waiting] = deque(maxlen=pending)
@@ -216,7 +217,7 @@ class Serving:
             if not self._refuses:
                 self._refuses = True
                 self._tasks.start_soon(self._refuse, self._senders)
-            # The refused message waits without its data, which may be very large.
+            # The data may be very large, so the message is kept without its data until the refusal is sent.
             message = msgspec.structs.replace(given_up.message, data=b"")
             self._refused.append(msgspec.structs.replace(given_up, message=message))
 
@@ -261,7 +262,7 @@ class Serving:
         """Give a message to an idle task, or end the task if the message is None. Return False if no task is idle."""
         while self._at_rest:
             rest = self._at_rest.pop()
-            # A future that is done belongs to a task that was cancelled and has not run since, so it is passed over.
+            # If a future is done already, its task was cancelled and has not run since. Such a future is skipped.
             if not rest.done():
                 rest.set_result(message)
                 return True
@@ -326,7 +327,7 @@ class Serving:
             self.busy_ns += time.perf_counter_ns() - started
 
     async def _refuse(self, senders: Senders) -> None:
-        """Refuse the dropped messages, a few in each turn of the loop, since the socket of a flooding sender must still be read."""
+        """Refuse the dropped messages, a few in each turn of the loop, so that the socket is still read during a flood."""
         while self._refused:
             for given_up in [self._refused.popleft() for _ in range(min(_BEGUN_IN_A_TURN, len(self._refused)))]:
                 reason = RefusalReason(

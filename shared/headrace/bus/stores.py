@@ -26,8 +26,8 @@ _LOOK_AT_REPLICAS_S: Final = 60.0
 
 
 def needed_streams(service: str, tree: TreeName) -> list[str]:
-    """Return the streams that a service needs, given its name. The list is empty for an agent, and never holds the records
-    of pools.
+    """Return the streams that the service of this name needs. An agent needs none. The stream with the records of pools
+    is left out.
     """
     kinds = {kind.value: kind for kind in PartyKind if kind.is_service}
     used = streams_of(Party(kind=kinds[service], tree=tree)) if service in kinds else []

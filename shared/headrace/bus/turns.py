@@ -18,12 +18,14 @@ _SPACING_S: Final = 0.004
 _AT_ONCE: Final = 16
 #: Seconds of one pause between two slices of work while more urgent messages wait.
 _BEHIND_S: Final = 0.01
-#: Upper bound of the pauses in one piece of work.
+#: Largest number of pauses in one piece of work.
 _MOST_WAYS: Final = 50
 
 
 class Turns:
-    """Spaces the reads of a socket once many have followed one another: at most one read every 4 ms in the long run."""
+    """Limits how often a socket is read: some reads may follow one another at once, but in the long run there is one
+    read every 4 ms at most.
+    """
 
     def __init__(self) -> None:
         #: Time in seconds at which all reads so far would be over if each had taken `_SPACING_S`.
@@ -36,7 +38,7 @@ class Turns:
 
 
 class YieldBudget:
-    """Pauses between the slices of a long piece of work while messages of another subscription wait.
+    """Pauses a long piece of work between its slices while messages of another subscription wait.
 
     The number of pauses is bounded, so that the work continues even if such messages never stop.
     """

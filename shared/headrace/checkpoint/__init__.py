@@ -34,7 +34,9 @@ _told_s = float("-inf")
 
 
 def watch(number: int = signal.SIGTERM) -> None:
-    """Record the signal that asks the job to leave, instead of ending the job. Call this in the main thread only."""
+    """From now on, only record the signal that asks the job to leave, so that the signal does not end the job. Call
+    this in the main thread only.
+    """
     signal.signal(number, _note)
 
 

@@ -25,12 +25,12 @@ from headrace.wire.what_if import SupposedOperation, WhatIfAnswer
 if TYPE_CHECKING:
     from headrace.archives import Packed  # Loading `headrace.archives` takes longer than most commands run.
 
-#: Seconds for which one piece is sent again if it is not acknowledged.
+#: Seconds for which one piece of an archive is sent again if it is not acknowledged.
 _PIECE_S: Final = 30.0
 
 
 class Files:
-    """The files that a person sends for operations."""
+    """Requests to send the files of operations."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker

@@ -46,7 +46,7 @@ _ADMISSION: Final = "admission"
 _FAIR_SHARE: Final = "fair_share"
 _ALLOCATOR: Final = "the allocator"
 
-#: Verbs that change nothing, so that a request without an answer has no effect. Any other verb may have taken effect.
+#: Verbs that change nothing. If such a request is not answered, it has had no effect. A request with any other verb may have had an effect.
 READS: Final[Mapping[str, Reading]] = {
     "op.get": Reading(_ADMISSION, "operations"),
     "op.list": Reading(_ADMISSION, "operations"),
@@ -77,7 +77,7 @@ READS: Final[Mapping[str, Reading]] = {
     "service.figures": Reading("", "figures"),
     "job.logs": Reading("", "output"),
 }
-#: The service that carries out a verb that changes something; named in messages about its silence.
+#: The service that carries out each verb that changes something. Messages name this service if it does not answer.
 CHANGES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("op.start", "op.update", "op.suspend", "op.resume", "op.complete", "op.abort"), _ADMISSION),
     **dict.fromkeys(
@@ -92,7 +92,7 @@ CHANGES: Final[Mapping[str, str]] = {
 LONGEST_ABSENCE_S = 60.0
 #: Seconds that one attempt waits for its answer; services answer within 2 s or say that they could not.
 _ATTEMPT_S = 4.0
-#: Seconds of silence after which a command that shows data of several services does not ask the silent service for a while.
+#: Seconds of silence after which a command that shows data of several services stops asking the silent service for a while.
 PATIENCE_S: Final = 2.2
 #: Seconds for which a read request is retried while no process listens, so that a quick restart of a service goes
 #: unnoticed.
@@ -145,7 +145,7 @@ class Asked(NamedTuple):
     #: Name of the service in messages; empty for none.
     service: str
     tree: str
-    #: Name with the tree, if it is not the client's own tree.
+    #: Name of the service and of its tree; without the tree if that is the client's own tree.
     name: str
 
     @property
@@ -188,7 +188,8 @@ class Silence:
 
     def __init__(self, clock: Clock, own: str = "", patience_s: float | None = None) -> None:
         self.patience_s = patience_s
-        #: True: read requests are retried until their timeout while no process listens, as in a command that changes something or waits.
+        #: True if read requests are retried until their timeout even while no process listens. Commands that change
+        #: something or wait need this.
         self.bears_restarts = False
         self._clock = clock
         self._own = own
@@ -197,7 +198,7 @@ class Silence:
         self._known: dict[str, str] = {}
         #: The last answers of all processes.
         self._processes: Sequence[ServiceView] = ()
-        #: Steady time in seconds until which these answers count as recent.
+        #: Steady time in seconds until which the answers in `_processes` count as recent.
         self._processes_until_s = 0.0
         #: Data that is missing, by the service that would report it, in the order of the requests.
         self._unknown: dict[str, dict[str, None]] = {}
@@ -250,7 +251,7 @@ class Silence:
             kept.pop(who, None)
 
     def words(self) -> list[str]:
-        """Return a sentence for each silent service that says what data is missing."""
+        """Return one sentence for each silent service. The sentence says which data is missing."""
         return [
             f"{self.why(who)}: {', '.join(f'no {each}' for each in unknown)} are shown"
             for who, unknown in self._unknown.items()
@@ -363,7 +364,7 @@ class Asker:
         return Unanswered(verb, waited_s, reason, maybe_done=maybe_done and not nobody_did_it, who=silent, state=words)
 
     async def _state(self, asked: Asked, *, is_heard: bool) -> str:
-        """Return why a service does not answer. Ask all processes if that says more than the missing answer itself."""
+        """Return why a service does not answer. If the missing answer alone does not show the reason, ask all processes."""
         views = self._silence.processes
         # The missing answer is not enough to tell the state: the subjects of fair_share do not name a tree, so the
         # process of another tree receives the request too.

@@ -4,8 +4,8 @@
         operation = client.run(["python", "work.py"], pool="research", jobs=50, memory="512M")
         view = operation.wait()
 
-The methods are those of `headrace.client.Client`, with the same arguments, results and errors. An event loop in a thread of its own
-runs them, so several threads may share one client. A process that was forked makes a client of its own.
+The methods are those of `headrace.client.Client`, with the same arguments, results and errors. An event loop in a
+thread of its own runs them, so several threads may share one client. A forked process must make a client of its own.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _READ_AHEAD: Final = 100
 
 
 class _Calls(Generic[S]):
-    """Calls of the methods of an object that lives in the event loop of a portal."""
+    """Calls the methods of `target`, an object that lives in the event loop of a portal."""
 
     def __init__(self, portal: BlockingPortal, target: S) -> None:
         self._portal = portal
@@ -54,7 +54,9 @@ class _Calls(Generic[S]):
             future.cancel()
 
     def _iterate(self, items: Callable[[], AsyncIterator[T]]) -> Generator[T, None, None]:
-        """Yield the items of an iterator. It is read in one task, because the scopes of a task must not move to another."""
+        """Yield the items of an asynchronous iterator. One task reads all items, because cancel scopes must not move to
+        another task.
+        """
         send, receive = anyio.create_memory_object_stream[T](_READ_AHEAD)
 
         async def read() -> None:
@@ -239,12 +241,12 @@ class HappeningCalls(_Calls[Happenings]):
 
 
 class PersonCalls(_Calls[Persons]):
-    """The caller's own rights."""
+    """Requests about the caller's own rights."""
 
     rights = _call(Persons.rights)
 
 
 class FileCalls(_Calls[Files]):
-    """The files that a person sends for operations."""
+    """Requests to send the files of operations."""
 
     send = _call(Files.send)

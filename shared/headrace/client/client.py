@@ -146,7 +146,7 @@ class Client:
                 raise BadInput("upload", upload, "a list of paths, and no files besides")
             spec = await self.pools.named_in(msgspec.structs.replace(spec, tree=self.place.tree))
             if upload:
-                # Loading it takes longer than most commands run.
+                # `pack` is imported here, because the import takes longer than most commands run.
                 from headrace.archives import pack
 
                 packed = await anyio.to_thread.run_sync(pack, [Path(path) for path in upload])
@@ -154,7 +154,8 @@ class Client:
             return await self.start(spec, operation=operation, timeout_s=timeout_s)
 
     async def start(self, spec: OperationSpec, *, operation: str = "", timeout_s: float = START_TIMEOUT_S) -> Operation:
-        """Start the operation of `spec`. Retried under one id until it is recorded or refused, or the timeout is over.
+        """Start the operation of `spec`. The request is retried with the same id until the start is recorded or
+        refused, or until the timeout.
 
         Raises `Refused`, `Unanswered`, `BadInput`.
         """
@@ -180,7 +181,9 @@ class Client:
         return await self._asker.ask("op.get", request, OperationView)
 
     async def _operations_on(self, node: str) -> list[OperationId]:
-        """Return the operations with an allocation on a node: of the client's own tree, or else of the first tree that has the node."""
+        """Return the operations with an allocation on a node. If the client's own tree lacks the node, use the first
+        tree that has it.
+        """
         try:
             return await self._operations_in(self.place.tree, node)
         except Refused as refused:
@@ -205,9 +208,10 @@ class Client:
         order: OperationOrder = OperationOrder.STARTED,
         after: str = "",
     ) -> list[OperationView]:
-        """Return operations in an order, at most `limit`, those behind the operation `after`. `live` leaves out operations that are over.
+        """Return at most `limit` operations, sorted by `order`, beginning after the operation `after`. `live` leaves
+        out ended operations.
 
-        With `node`, only operations that have a job on this node now. Raises `Refused` if no tree has the node.
+        With `node`, return only operations that have a job on this node now. Raises `Refused` if no tree has the node.
         """
         found: list[OperationView] = []
         wanted = await self._operations_on(node) if node else []
@@ -278,9 +282,7 @@ class Client:
         return await self._asker.ask("op.scan", ScanQueues(), Scanned)
 
     async def counts(self, pool: str = "", tree: str = "") -> Sequence[PoolLevel]:
-        """Return pools with the counts that their operation limits are compared with: of one pool, or of all pools
-        with the root first.
-        """
+        """Return the counts that are compared with the operation limits of one pool, or of all pools, the root first."""
         found: list[PoolLevel] = []
         while True:
             after = found[-1].pool if found else ""
@@ -344,9 +346,11 @@ class Client:
     async def jobs(
         self, operation: str, *, first: int = 0, limit: int = LARGEST_JOB_COUNT, results: Sequence[JobResult] = ()
     ) -> AsyncIterator[JobRow]:
-        """Yield the jobs of an operation from index `first` on, at most `limit`, with how and where their newest ended attempt ended.
+        """Yield the jobs of an operation from index `first` on, at most `limit`, each with the result and node of its
+        newest ended attempt.
 
-        With `results`, only jobs whose newest ended attempt has one of these results. `happenings.ends` has what each attempt used.
+        With `results`, yield only jobs whose newest ended attempt has one of these results. `happenings.ends` returns
+        what each attempt used.
         """
         name = operation_id(operation)
         while limit > 0:
@@ -379,10 +383,12 @@ class Client:
         return OperationPlaces.joined(found)
 
     async def nodes(self, tree: str = "") -> NodeList:
-        """Return all nodes of a tree, by name. Raises `Refused` if the tree does not exist and is not the client's own tree."""
+        """Return all nodes of a tree, by name. Raises `Refused` if `tree` names another tree than the client's own, and
+        that tree does not exist.
+        """
         if tree and tree != self.place.tree:
-            # An unanswered request may mean two things: no process listens for a tree that does not exist, nor while a
-            # tree's allocator starts. `trees.list` distinguishes the two.
+            # If nobody answers a request for nodes, the tree may not exist, or its allocator may still be starting.
+            # `trees.list` distinguishes the two.
             with suppress(Unanswered):
                 await self.trees.list(tree)
         answer = NodeList(nodes=[])
@@ -420,13 +426,13 @@ class Operation:
         return f"<Operation {self.id}>"
 
     async def view(self) -> OperationView:
-        """Return the operation's present view. Raises as `Client.get`."""
+        """Return the operation's present view. Raises the errors of `Client.get`."""
         return await self._client.get(self.id)
 
     async def wait(
         self, progress: Callable[[OperationView], None] | None = None, *, timeout_s: float | None = None
     ) -> OperationView:
-        """Wait until the operation is over. Raises as `Client.wait`."""
+        """Wait until the operation is over. Raises the errors of `Client.wait`."""
         return await self._client.wait(self.id, progress, timeout_s=timeout_s)
 
     async def abort(self, reason: str = "") -> OperationView:

@@ -50,10 +50,10 @@ async def connect(
 ) -> AsyncIterator[Client]:
     """Connect by the state folder (`state`, else `$HEADRACE_STATE`, else the default folder) or by `url` and `credential_file`.
 
-    `user` defaults to the user of the credential, else to the login name. `tree` is the tree of requests that name none.
-    Requests are retried for `timeout_s`. With `patience_s`, a service that does not answer a read request for that long is not asked
-    for a few seconds; the client's `silence` names these services.
-    `ca_file` has the authorities that vouch for a server at `tls://`.
+    `user` defaults to the user of the credential, else to the login name. `tree` is the tree of requests that name no
+    tree. Requests are retried for `timeout_s`. With `patience_s`, a service that does not answer a read request for
+    that long is left out for a few seconds; the client's `silence` names these services. `ca_file` has the authorities
+    that vouch for a server at `tls://`.
 
     Raises `NotRunning`, `NotAdmitted`, `NotTrusted`, `BadInput`.
     """

@@ -56,15 +56,17 @@ class Consumption:
         user: str = "",
         operation: str = "",
     ) -> Consumed:
-        """Add up what finished runs were allotted, used and lost from the day `since` to before the day `until` (UTC).
+        """Add up what finished runs were allotted, used and lost on the days (UTC) from `since` up to the day before
+        `until`.
 
-        A run counts after its end, with each part of its time on the day of that part. `pool` selects a pool and all pools that were
-        below it. Raises `Refused`, `Unanswered`, `BadInput`, `MissingExtra`.
+        A run is counted once it has ended. If it ran on several days, each day counts its part of the run. `pool`
+        selects a pool and all pools that were below it. Raises `Refused`, `Unanswered`, `BadInput`, `MissingExtra`.
         """
         require("analysis", "adding up consumption, as `headrace usage` does,")
         keys, wanted = checked_keys(by, "by"), Wanted(self._tree, pool, user, operation)
         today = date(1970, 1, 1) + timedelta(self._clock.wall_ms() // _DAY_MS)
-        # There are no records after today. To read to the end of the year takes one record of a year instead of many of days.
+        # There are no records after today, so reading to the end of the year adds nothing. It needs one record of a
+        # year instead of many records of days.
         end = max(until, date(min(today.year + 1, date.max.year), 1, 1)) if until > today else until
         send, receive = anyio.create_memory_object_stream[tuple[str, ConsumptionPage]](1)
         adding = _Pages(Adding(keys, wanted), today)

@@ -1,4 +1,4 @@
-"""When failed jobs are given up, and when their operation fails, for operations that people start."""
+"""Rules for failed jobs of operations that people start: when a job is given up, and when the operation fails."""
 
 from __future__ import annotations
 

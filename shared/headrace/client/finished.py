@@ -1,4 +1,5 @@
-"""Finished operations in the order in which the log has their ends, each once, from a position that the caller keeps.
+"""Finished operations, each once, in the order of their ends in the log. The caller keeps the position up to which it
+has read.
 
 A page is made of the log and of what admission remembers. The log says which operations ended, in which order. Admission's view of an
 operation has its figures; if admission has forgotten the operation, they are added up from the entries that were read.
@@ -48,14 +49,16 @@ MOST_ON_A_PAGE: Final = 200
 #: Seconds after which the log is read again if no message announced a new entry.
 _LOOK_AGAIN_S: Final = 5.0
 
-#: More ends than an entry of the log can have.
+#: A number of ends that no entry of the log can have. A position with this number means that all ends of the entry were read.
 _ALL_ENDS: Final = 1_000_000
 
 _Answer = TypeVar("_Answer", bound=msgspec.Struct)
 
 
 class LogPosition(msgspec.Struct, frozen=True, order=True):
-    """How far a reader of the log has come. Later positions are larger, also if the log lost its newest entries meanwhile."""
+    """The position up to which a reader has read the log. Later positions are larger, even if the log lost its newest
+    entries meanwhile.
+    """
 
     #: Term of the last entry that was read; 0: no entry was read.
     term: int = 0
@@ -109,12 +112,12 @@ class FinishedOperation(msgspec.Struct, frozen=True, kw_only=True):
     max_rss_bytes: int
     #: False if neither the log nor admission has the start of the operation any more: then only id, state, cause, reason and end are known.
     is_complete: bool
-    #: Position of a reader that has this operation and all before it.
+    #: Position from which a reader continues after this operation.
     position: str
 
 
 class LostEntries(NamedTuple):
-    """Entries of the log that were removed before they were read. What ended there is missing."""
+    """Entries of the log that were removed before they were read. Operations that ended in these entries are missing."""
 
     #: First and last missing entry.
     first: int
@@ -125,7 +128,7 @@ class FinishedPage(NamedTuple):
     """The next finished operations."""
 
     operations: Sequence[FinishedOperation]
-    #: Position of a reader that has this page.
+    #: Position from which a reader continues after this page.
     position: LogPosition
     #: Entries before this page that nobody can read any more.
     lost: LostEntries | None
@@ -134,7 +137,7 @@ class FinishedPage(NamedTuple):
 
 
 class _Known(msgspec.Struct):
-    """What is known of an operation besides its end."""
+    """The facts about an operation that are known besides its end."""
 
     user: str
     spec: OperationSpec
@@ -146,7 +149,7 @@ class _Known(msgspec.Struct):
 
 class _End(NamedTuple):
     event: OperationStateChanged
-    #: What the entries that were read say of the operation; None if its start was not among them.
+    #: Facts about the operation from the entries that were read; None if its start was not among them.
     known: _Known | None
     position: LogPosition
 
@@ -161,9 +164,11 @@ class _Reading:
         self._last = (0, 0)
 
     def is_followed_by(self, page: LogPage) -> bool:
-        """True if the first page begins with the entry of the position, or the log has removed that entry.
+        """True if reading continues with this page: it begins with the entry of the position, or the log has removed
+        that entry.
 
-        False: the log lost its newest entries, as a server does whose disk lost its newest data, or it is another log.
+        False means that the log lost its newest entries (the server's disk can lose its newest data), or that it is
+        another log.
         """
         at = self.position
         head = page.entries[0] if page.entries else None
@@ -171,7 +176,7 @@ class _Reading:
         return is_there or not at.sequence or page.oldest > at.sequence
 
     def lost_before(self, page: LogPage) -> LostEntries | None:
-        """Return the entries between the position and the first page that the log has removed."""
+        """Return the entries after the position that the log removed before it sent the first page."""
         first, last = self.position.sequence + 1, page.oldest - 1
         return LostEntries(first, last) if self.position.sequence and first <= last else None
 
@@ -181,9 +186,11 @@ class _Reading:
         self._last = (0, 0)
 
     def has_other_log(self) -> bool:
-        """True if no entry of the whole log is newer than the position. The position is then that of the last entry.
+        """Correct the position after the whole log was read. Return True if the log is that of another cluster.
 
-        If the terms of the log are lower than the position's, the log is that of another cluster, and is to be read from its beginning.
+        The position stays if the log has newer entries. Otherwise, if the terms of the log are lower than the
+        position's term, the log is that of another cluster: the position is reset, so that the log is read from its
+        beginning. If not, the position is set to the last entry of the log.
         """
         if self._last > (self.position.term, self.position.sequence):
             return False
@@ -236,10 +243,11 @@ class FinishedOperations:
     async def pages(
         self, position: LogPosition | None = None, *, since_ms: int = 0, follow: bool = False
     ) -> AsyncGenerator[FinishedPage, None]:
-        """Yield the operations that finished after a position, or since a Unix time in milliseconds, each once and in their order.
+        """Yield the operations that finished after a position, or since a Unix time in milliseconds, each once, in the
+        order of their ends.
 
-        With `follow` it goes on until cancelled, and yields a page without operations each time that it has reached the end of the log.
-        It tolerates services that are away for a minute. Raises `Refused`, `Unanswered`, `BusError`.
+        With `follow` the iteration goes on until cancelled, and yields a page without operations whenever it has
+        reached the end of the log. Services may be away for a minute. Raises `Refused`, `Unanswered`, `BusError`.
         """
         reading = _Reading(position or LogPosition())
         news = await self._bus.subscribe(subjects.HAPPENINGS, key=lambda _: None) if follow else None
@@ -317,7 +325,9 @@ class FinishedOperations:
 
 
 def _of_this_end(views: Mapping[str, OperationView], end: _End) -> OperationView | None:
-    """Return admission's view, unless the id is that of a later operation: an id that admission has forgotten can be used again."""
+    """Return admission's view of the operation, or None if the view has another end. The id may belong to a later
+    operation: an id that admission has forgotten can be used again.
+    """
     view = views.get(end.event.operation)
     return view if view is not None and view.state is end.event.state and view.ended_at_ms == end.event.at_ms else None
 

@@ -87,11 +87,11 @@ class StarvationTail:
         self._known: dict[str, StarvationStatus] = {}
         self._version: Version | None = None
         self._next_part = 0
-        #: True from the time when parts were missing until `know`.
+        #: True from the time when parts were missing until `know` is called.
         self.has_gap = False
 
     def know(self, starving: Iterable[ShareItem]) -> None:
-        """Replace what is known by everything that starves now. Yields no events."""
+        """Replace the known statuses by those of everything that starves now. This reports no events."""
         self._known = {item.key: item.starvation_status for item in starving if _starves(item)}
         self.has_gap = False
 
@@ -178,7 +178,7 @@ class HappeningFilter:
 
 
 class Follower:
-    """Delivers events from now on. `starving` returns everything that starves at that time."""
+    """Delivers events from now on. `starving` returns everything that starves when it is called."""
 
     def __init__(
         self, bus: Bus, clock: Clock, place: Place, starving: Callable[[], Awaitable[Iterable[ShareItem]]]
@@ -198,9 +198,9 @@ class Follower:
     ) -> None:
         """Call `on_happening` with each selected event, until cancelled.
 
-        From the call of `on_following` on no event is left out while the bus is connected. `on_connection` is called with False when the
-        connection is lost, and with True when it is back. Raises `NotRunning` if the connection stays away, `BusClosed`, and at the
-        beginning whatever `starving` raises.
+        `on_following` is called once; after that, no event is left out while the bus is connected. `on_connection` is
+        called with False when the connection is lost, and with True when it is back. Raises `NotRunning` if the
+        connection does not come back, `BusClosed`, and the errors of `starving` at the beginning.
         """
 
         def report(happenings: Iterable[Happening]) -> None:
@@ -252,7 +252,9 @@ class Follower:
                 await inbox.close()
 
     async def _watch_bus(self, on_connection: Callable[[bool], None]) -> None:
-        """Report a lost connection, which no message does. Raises `NotRunning` if the connection does not come back."""
+        """Report when the connection is lost and when it is back, because no message shows this. Raises `NotRunning` if
+        the connection does not come back.
+        """
         gone_at_s: float | None = None
         while True:
             await anyio.sleep(_LOOK_AGAIN_S)
@@ -265,7 +267,7 @@ class Follower:
             on_connection(gone_at_s is None)
 
     async def _keep_known(self, starvation: StarvationTail) -> None:
-        """Ask again for what starves if parts are missing."""
+        """Request everything that starves again whenever parts of a snapshot were missing."""
         while True:
             await anyio.sleep(_LOOK_AGAIN_S)
             if starvation.has_gap:

@@ -39,7 +39,8 @@ class Happenings:
     async def history(self, operation: str, jobs: Sequence[int] = ()) -> AsyncGenerator[OperationHistory, None]:
         """Yield pages of all that the log keeps of an operation, the oldest first.
 
-        With `jobs`, at most 1,000 indexes, only the ended runs of these jobs. Raises `Refused`, `Unanswered`, `BadInput`.
+        With `jobs`, the pages have only the ended runs of these jobs; at most 1,000 indexes are possible. Raises
+        `Refused`, `Unanswered`, `BadInput`.
         """
         request = GetOperationHistory(operation_id(operation), jobs=list(jobs))
         while True:
@@ -69,7 +70,8 @@ class Happenings:
         return found
 
     async def log(self, since_ms: int = 0) -> AsyncIterator[LogPage]:
-        """Yield pages of all that the log keeps, or of what it keeps since a Unix time in milliseconds, the oldest entry first.
+        """Yield the pages of the log, all that it keeps or those since a Unix time in milliseconds, the oldest entry
+        first.
 
         Raises `Refused`, `Unanswered`.
         """
@@ -82,7 +84,8 @@ class Happenings:
             request = ReadEvents(page.next)
 
     async def since(self, since_ms: int, wanted: HappeningFilter) -> AsyncIterator[Happening]:
-        """Yield the selected events since a Unix time in milliseconds that the log keeps: changes of operations, and ends of jobs.
+        """Yield the selected events that the log has since a Unix time in milliseconds: changes of operations, and ends
+        of jobs.
 
         Raises `Refused`, `Unanswered`.
         """

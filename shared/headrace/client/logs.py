@@ -1,8 +1,9 @@
 """Output of jobs, line by line, read from the agents of the nodes where the jobs ran.
 
-A log is read by asking its agent for the bytes after an offset. A follower asks again a moment after there was nothing new, because an
-agent keeps no record of its readers. A follower reads a bounded amount per second: of a job that writes faster it skips the rest, and
-reports how much it skipped. Looking for running jobs takes a tenth of the follower's time at most.
+A log is read by asking its agent for the bytes after an offset. If there are no new bytes, a follower asks again a
+moment later, because an agent keeps no record of its readers. A follower reads a bounded amount per second. If a job
+writes faster, the follower skips bytes, and reports how many. Looking for running jobs takes a tenth of the follower's
+time at most.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CHUNK_BYTES: Final = 64 * 1024
 _TIMEOUT_S: Final = 5.0
 #: Seconds until a log that had nothing new is read again. The pause doubles with each reading that finds nothing new.
 _NOTHING_NEW_S: Final = 0.25
-#: Longest such pause, in seconds.
+#: Longest pause before a log that had nothing new is read again, in seconds.
 _LONGEST_PAUSE_S: Final = 2.0
 #: The pause before running and ended jobs are requested again, as a multiple of the time that the last requests took.
 _PAUSE_OF_LOOKS: Final = 10
@@ -165,7 +166,7 @@ class Questions(Protocol):
 
 
 class JobLogReader:
-    """Reads the output of an operation's jobs, of all or of one."""
+    """Reads the output of one job, or of all jobs, of an operation."""
 
     def __init__(
         self, client: Questions, asker: Asker, operation: OperationId, job: int | None, wishes: LogWishes
@@ -190,7 +191,7 @@ class JobLogReader:
         self._is_withheld = False
         #: Time of the last answers of admission and allocator.
         self._heard_s = 0.0
-        #: Nodes that did not answer a reader that does not follow; nothing more is asked of them.
+        #: Nodes that did not answer. Without `follow`, nothing more is requested from these nodes.
         self._silent: dict[str, Unanswered] = {}
         #: Why it is unknown where jobs run.
         self._no_places: Unanswered | None = None
@@ -341,8 +342,8 @@ class JobLogReader:
                     yield log.give_up(str(error))
                 return
             except Refused as refused:
-                # Every node refuses a reader without the right to the output, and a requested attempt has only this log. In all other cases
-                # the logs of other nodes can still be read.
+                # Without the right to the output, every other node refuses as well, and a requested attempt has no
+                # other log. In all other cases the logs of other nodes can still be read.
                 if self._is_withheld or self._attempt is not None:
                     raise
                 is_gone = isinstance(refused.refusal, NotFound)

@@ -20,7 +20,7 @@ from headrace.ids import TreeName, UserName, tree_name, user_name, user_name_fro
 from headrace.obs.trace_sinks import Traces
 from headrace.wire.trace import read_trace
 
-#: Free bytes below which the disk counts as full. To store a message the NATS server needs more blocks than those of the message.
+#: A disk with fewer free bytes counts as full. To store a message, the NATS server needs more space than the message itself takes.
 _DISK_FULL_BYTES: Final = 4 * 2**20
 
 
@@ -80,7 +80,8 @@ def find_place(
     """Find the server by the first of these that is given: `url`, `state`, `$HEADRACE_NATS_URL`, `$HEADRACE_STATE`, the login, the
     default state folder.
 
-    Without `ca_file`, `ca.pem` beside the credential, if there is one, vouches for a server at `tls://`.
+    Without `ca_file`, the certificate of a server at `tls://` is checked against `ca.pem` beside the credential, if
+    that file exists.
 
     The tree is `tree`, else `$HEADRACE_TREE`, else the first that `headrace up` serves.
     Raises `NotRunning` if the state folder has no endpoint, `NotYours`, and `BadInput`.

@@ -111,7 +111,7 @@ class Pools:
         return found.name
 
     async def named_in(self, spec: OperationSpec) -> OperationSpec:
-        """Return an operation spec with the names of its pools in place of their paths. Raises as `at`."""
+        """Return an operation spec with the names of its pools in place of their paths. Raises the errors of `at`."""
         by_tree = {
             tree: msgspec.structs.replace(said, pool=await self.of(tree).at(said.pool))
             for tree, said in spec.scheduling_options_per_pool_tree.items()

@@ -43,14 +43,16 @@ E = TypeVar("E", bound=enum.StrEnum)
 
 
 class Identified(Protocol):
-    """An operation's handle, of any client."""
+    """The handle of an operation, from the asynchronous or the blocking client."""
 
     @property
     def id(self) -> str: ...
 
 
 class JobOptions(FailureWishes, total=False):
-    """Options of a start that leave open how many jobs there are and what they run. A missing key and None stand for the default."""
+    """Options of a start that do not depend on the number of jobs and their commands. A missing key and None stand for
+    the default.
+    """
 
     #: Configured pool or its path, or a new name for an ephemeral pool. Default: the placement rules of the tree decide.
     pool: str | None

@@ -1,7 +1,8 @@
 """Sessions with the terminal of a job, or with a command beside a job.
 
-A session survives lost connections and restarts of services and agents: its turns carry offsets, so the next turn continues where the last
-answer ended. It ends when its process ends, or when the node has heard nothing of it for the grace time.
+A session survives lost connections and restarts of services and agents: its turns carry offsets, so the next turn
+continues where the last answer ended. It ends when its process ends, or when the node has received no turn of the
+session for the grace time.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from headrace.wire.sessions import (
     TerminalSize,
 )
 
-#: Seconds for which one turn is retried before it is checked again where the job runs.
+#: Seconds for which one turn is retried. After that, `read` and `write` send new turns until the grace time is over.
 _TURN_S: Final = 5.0
 #: Seconds for which the farewell of a session is retried.
 _FAREWELL_S: Final = 2.0
 #: Grace time in milliseconds that is assumed until the node reports its own.
 _GRACE_MS: Final = 60_000
-#: Fraction of the grace time after which a session that sends nothing else sends a turn.
+#: Fraction of the grace time after which `stay` sends another turn, so that the node keeps the session.
 _SIGN_OF_LIFE: Final = 0.25
 
 
@@ -84,7 +85,7 @@ class Session:
         self._accepted = 0
         self._grace_ms = _GRACE_MS
         self._heard_s = anyio.current_time()
-        #: The end of the process, once `read` has yielded all its output; None: it runs.
+        #: The end of the process, once `read` has yielded all its output; None until then.
         self.end: SessionEnded | None = None
 
     @property
@@ -100,8 +101,8 @@ class Session:
     async def read(self) -> AsyncIterator[Output]:
         """Yield output until the process has ended; `end` is set then.
 
-        While nothing of it is read, the process waits as soon as it has written more than a bounded amount.
-        Raises `Unanswered` if the node does not answer for longer than the grace time, and `Refused` if it does not know the session.
+        If nobody reads, the process can write only a bounded amount of output, and then waits. Raises `Unanswered` if
+        the node does not answer for longer than the grace time, and `Refused` if the node does not know the session.
         """
         while self.end is None:
             try:

@@ -22,7 +22,7 @@ _CORE: Final = 100
 _DEATH_TIMEOUT_S: Final = 60
 #: Seconds for which the cluster waits for the end of a worker before the scheduler goes on.
 _CLOSING_S: Final = 3.0
-#: Variables of Dask for what a worker needs of TLS, by the names in `Security.get_tls_config_for_role`.
+#: Variables of Dask for the TLS settings of a worker, by the names that `Security.get_tls_config_for_role` uses.
 _TLS_VARIABLES: Final = {
     "ca_file": "DASK_DISTRIBUTED__COMM__TLS__CA_FILE",
     "cert": "DASK_DISTRIBUTED__COMM__TLS__WORKER__CERT",
@@ -83,14 +83,15 @@ class HeadraceCluster(SpecCluster):  # type: ignore[misc]
         asynchronous: bool = False,
         **options: Unpack[JobOptions],
     ) -> None:
-        """Scheduler, workers and clients of the cluster show each other a key that is made for the cluster, and encrypt.
+        """A key is made for each cluster. Its scheduler, workers and clients use the key to recognize each other and to
+        encrypt.
 
         The key reaches the workers in the environment of their operations, which only their owner and those who manage the pool can read.
 
         `client` defaults to `headrace.Client()`. `python` is the interpreter on the nodes, and `worker_options` are further words for
         `dask worker`. `scheduler_options` are arguments of `distributed.Scheduler`, such as `host` and `dashboard_address`.
 
-        Raises `BadInput`, and what `Client` raises.
+        Raises `BadInput` and the errors of `Client`.
         """
         # A program that can connect to a scheduler or to a worker can run code there, so every connection needs this key.
         security = Security.temporary()
@@ -137,7 +138,7 @@ class HeadraceCluster(SpecCluster):  # type: ignore[misc]
 
 
 def _tls_variables(security: Security) -> dict[str, str]:
-    """Return the variables that have a worker use the key of the cluster, and nothing that is not encrypted."""
+    """Return the environment variables that make a worker use the key of the cluster and refuse unencrypted connections."""
     of_worker = security.get_tls_config_for_role("worker")
     variables = {variable: of_worker[name] for name, variable in _TLS_VARIABLES.items()}
     return {**variables, "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True"}

@@ -36,10 +36,10 @@ T = TypeVar("T")
 
 #: Seconds for which a first call waits for others, to start with them as one operation.
 _GATHERING_S: Final = 0.02
-#: Most calls of one operation, and most bytes of them.
+#: Largest number of calls of one operation, and largest number of bytes of these calls.
 _MOST_CALLS: Final = 1_000
 _MOST_BYTES: Final = 32 * 1024 * 1024
-#: Results of runs that may have left an outcome. Without retries the job is not run again.
+#: Results of runs that may have left an outcome. Without retries, a job with one of these results is not run again.
 _OVER: Final = frozenset({JobResult.COMPLETED, JobResult.FAILED, JobResult.TIMED_OUT})
 _CLOSED: Final = "cannot schedule new futures after shutdown"
 
@@ -80,7 +80,8 @@ class Executor(futures.Executor):
     def map(
         self, fn: Callable[..., T], *iterables: Any, timeout: float | None = None, chunksize: int = 1
     ) -> Iterator[T]:
-        """Yield the results of calls in order, as `Executor.map`. Each job makes `chunksize` calls.
+        """Yield the results of calls in order, as `concurrent.futures.Executor.map` does. Each job makes `chunksize`
+        calls.
 
         Raises `ValueError` for a `chunksize` below 1.
         """
@@ -110,14 +111,14 @@ class Executor(futures.Executor):
 
 
 class _Work:
-    """The calls of one executor. Outlives it, until the last call is over."""
+    """The calls of one executor. They go on without the executor until the last call is over."""
 
     def __init__(self, client: Client, python: str, options: JobOptions, *, owns_client: bool) -> None:
         self._client = client
         self._argv = [python, "job.py"]
         self._options: JobOptions = {"title": "calls of an executor", "tries": 1, "keep_going": True, **options}
         self._owns_client = owns_client
-        #: None ends the thread.
+        #: Calls that were submitted and not sent yet. None ends the thread.
         self._waiting: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -128,7 +129,7 @@ class _Work:
     def submit(
         self, function: Callable[..., Any], arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> futures.Future[Any]:
-        # Loading it takes longer than most commands run.
+        # cloudpickle is imported here, because the import takes longer than most commands run.
         require("executor", "headrace.Executor")
         import cloudpickle
 

@@ -37,8 +37,10 @@ def outcome_of(call: bytes) -> bytes:
 
 
 def is_trusted(folder: str) -> bool:
-    """True if the folder exists, and no other account of this host can have made it below a folder that everybody can write, such as
-    /tmp. The call would import that account's modules.
+    """True if the folder exists, and no other account of this host can have put modules there.
+
+    The call imports modules from the folder. In a folder that everybody can write, such as /tmp, any account can make
+    folders. So a folder there must belong to root or to the account of the job.
     """
     if not os.path.isdir(folder):
         return False

@@ -21,7 +21,7 @@ class JobFailed(HeadraceError):
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception where it was raised; the cause of that exception."""
+    """The traceback of an exception on the node where it was raised. It is set as the cause of that exception."""
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'

@@ -29,7 +29,7 @@ def replace_durably(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def keep_names(folder: Path) -> None:
-    """Return when the names in a folder are on disk. Raises `OSError`."""
+    """Make the names of a folder's files durable: return when they are on disk. Raises `OSError`."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -41,8 +41,8 @@ class Barriers:
         self._check_connected()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not self._joining:
-            # The flush runs in a task of its own, since a caller may give up. If the flush were cancelled with it, the
-            # later PONG would find a cancelled future, and nats-py's read loop would end.
+            # The flush runs in a task of its own, since a caller may give up. If the flush were cancelled together with
+            # that caller, the later PONG would find a cancelled future, and nats-py's read loop would end.
             self._tasks.start_soon(self._flush)
         self._joining.append(done)
         self._waiting.add(done)

@@ -41,16 +41,16 @@ from headrace.obs.tracing import with_trace
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-#: Seconds that handlers may take to end once no more handlers start.
+#: Seconds that the running handlers may take to end after `stop_serving` was called.
 _DRAIN_TIMEOUT_S = 10.0
 _DISCOVERY_PENDING = 100
-#: Largest number of unread messages of one sender that the server may have sent to a served subject with many senders.
-#: When one sender floods the subject, this many of its messages may be in front of the messages of all other senders.
-#: In a cluster a request beyond the limit gets no answer, while a single server reports at once that nobody listens.
-#: So the limit is higher than the number of requests that arrive while a service pauses for a moment.
+#: For a served subject with many senders: the largest number of messages of one sender that the server may send before
+#: they are read. When one sender floods the subject, this many of its messages may be in front of the messages of all
+#: other senders. In a cluster a request beyond the limit gets no answer, while a single server reports at once that
+#: nobody listens. So the limit is higher than the number of requests that arrive while a service pauses for a moment.
 _MOST_UNREAD_OF_MANY: Final = 1_024
-#: Lanes of a subject for requests: as many as there are different senders at a time. A lane takes up to two
-#: subscriptions, and the credential of a service bounds their number.
+#: Lanes of a subject for requests: one for each sender, up to a bound. There is a bound because a lane takes up to two
+#: subscriptions, and the credential of a service bounds the number of subscriptions.
 LANES_OF_SENDERS: Final = Lanes(_MOST_UNREAD_OF_MANY, most=1_024)
 #: Lanes of the subject for heartbeats: one for each node of a large fleet.
 LANES_OF_NEWEST: Final = Lanes(_MOST_UNREAD_OF_MANY, most=16_384)
@@ -294,8 +294,9 @@ def _answering(compose: Callable[[], bytes]) -> Handler:
 def _put_if_said_there(inbox: Mailbox, subject: str, message: Message) -> None:
     """Put a message into an inbox if the message was published on a subject of the subscription.
 
-    A message with another subject is dropped: a stream delivered it to the inbox. The subject of a message is the subject on which it
-    was published, and the server lets a party publish only on subjects that its credential allows.
+    A message keeps the subject on which it was published, and the server lets a party publish only on subjects that its
+    credential allows. So if a message has another subject, a stream delivered it to the inbox, and the message is
+    dropped.
     """
     if message.subject == subject or _matches(subject.split("."), message.subject.split(".")):
         inbox.put(message)

@@ -1,4 +1,4 @@
-"""Making the connection: the credential, the time it may take, and the requirements on the server."""
+"""Connecting to a server: the credential, the time limits, and the requirements on the server."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ LookAgain = Callable[[], ServerAccess]
 
 
 class Hooks:
-    """The callbacks for nats-py, before and after there is a link. None of them may raise or wait."""
+    """The callbacks that nats-py calls. They keep errors of the first connection, and notify the link once there is
+    one. None may raise or wait.
+    """
 
     def __init__(self, most_distrusted: int = 1) -> None:
         #: Number of certificates that may be refused before the first connection is given up.
@@ -129,8 +131,8 @@ async def open_client(
     context = _tls_context(access)
 
     def try_again(servers: list[Server], info: dict[str, Any]) -> tuple[Server, float]:
-        # The client is aborted, because nats-py leaves a connection open for each try at a server that accepts the
-        # connection but sends no greeting.
+        # The client is aborted before each further try. If a server accepts a connection but sends no greeting, nats-py
+        # leaves that connection open.
         abort(client)
         if look_again is not None:
             _change_access(client, hooks, look_again(), context)
@@ -264,5 +266,7 @@ def _tls_context(access: ServerAccess) -> ssl.SSLContext | None:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for the warning about how nats-py's streams end, which has no meaning under TLS."""
+    """Return False for asyncio's warning that `eof_received` has no effect. It comes whenever a TLS connection of
+    nats-py ends, and means nothing.
+    """
     return "eof_received() has no effect" not in str(record.msg)

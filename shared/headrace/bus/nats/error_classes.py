@@ -8,8 +8,8 @@ import msgspec
 
 #: Pattern of a refusal. It also matches `subscription to "x" using queue "q"` and `publish with reply of "x"`.
 _PERMISSION = re.compile(r'permissions violation for (?P<what>publish|subscription)[^"]*"(?P<subject>[^"]*)"')
-#: Pattern of a refused credential. It does not match `authentication timeout`, which means a slow machine, where
-#: trying again helps.
+#: Pattern of a refused credential. It does not match `authentication timeout`: this error means that a machine is slow,
+#: and trying again helps.
 _CREDENTIAL = re.compile(r"authorization violation|authentication (expired|revoked)|credentials? (expired|revoked)")
 
 

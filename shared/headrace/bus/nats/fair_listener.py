@@ -2,18 +2,19 @@
 
 The server keeps messages that this process has not read yet in one queue of up to 64 MB. If a flood fills the queue,
 the messages of all other senders wait until it is read. So this process asks the server for a number of messages at a
-time, by one subscription after another, and asks for more as it reads them. If a sender sends more messages than
-this process has asked for, the server answers that nobody serves the subject at the moment, and the sender tries again.
+time, by a subscription that ends after this number, and makes the next such subscription as it reads the messages. If a
+sender sends more messages than this process has asked for, the server answers that nobody serves the subject at the
+moment, and the sender tries again.
 
 There is one subscription for the whole pattern of subjects, and one more for each subject from which a message has come. The
 server sends each subscription only as many messages as were asked for on it. So if a flood uses up the messages of the pattern, messages
 of known senders still arrive by their own subscriptions. All subscriptions are members of one queue group: the server gives each message
 to one subscription that has messages left.
 
-The number of messages that the server is asked for follows their size, so that the messages of one subject that are on their way
-have a bounded number of bytes. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the server cut the
-connection off twice a second, with everybody's requests. When a large message comes after small messages, earlier requests for many
-small messages are withdrawn.
+The larger the messages of a subject are, the fewer of them the server is asked for at a time. So the number of bytes on
+their way is bounded for each subject. With a fixed number of 1,024, messages of 500 KB filled the server's queue: the
+server cut the connection off twice a second, and the requests of all senders were lost. When a large message comes
+after small messages, earlier requests for many small messages are withdrawn.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ if TYPE_CHECKING:
     from nats.aio.subscription import Subscription as NatsSubscription
 
 _TRY_AGAIN_S: Final = 0.1
-#: Number of messages that are taken of one grant beyond the number that the grant allowed.
+#: Number of messages that are still accepted beyond the size of a grant. In a flood the server sends some before it has read the limit.
 _MORE_THAN_ASKED: Final = 10_000
 #: Bytes that a message takes beside its data.
 _FRAME_BYTES: Final = 256
-#: A message that is larger than the expected size raises the expected size by 1 / this number of the difference.
+#: A message that is larger than expected raises the expected size by the difference divided by this number.
 _PART_UP: Final = 4
-#: A message that is smaller than the expected size lowers the expected size by 1 / this number of the difference.
+#: A message that is smaller than expected lowers the expected size by the difference divided by this number.
 _PART_DOWN: Final = 8
 #: Upper bound of the bytes that the server may send on all lanes with large messages before the bytes are read. It may be exceeded,
 #: since each of these lanes may always get one message.
 _UNREAD_BYTES_OF_ALL: Final = 16 * 1024 * 1024
 #: Seconds after its last large message for which a lane counts as a lane with large messages.
 _LATE_S: Final = 2.0
-#: Up to this number of messages on their way, each message that is read lets the server send another one.
+#: If a lane may have at most this number of messages on their way, it asks for another message after each message that
+#: it reads. A larger lane asks for more once half of its messages were read.
 _ASKED_ONE_BY_ONE: Final = 8
 
 
@@ -61,8 +63,9 @@ class Lanes(NamedTuple):
     most_unread: int
     #: Largest number of subjects with a lane of their own. Beyond it, the lane that was silent for longest ends.
     most: int
-    #: Upper bound of the bytes of one subject that the server may send before they are read. A subject with small messages so far may
-    #: exceed this bound once, by what arrives until this process has read its first large message.
+    #: Upper bound of the bytes of one subject that the server may send before they are read. A subject whose messages
+    #: were small so far may exceed this bound once: when this process reads the first large message, further large
+    #: messages may be on their way.
     most_unread_bytes: int = 4 * 1024 * 1024
 
 
@@ -89,7 +92,7 @@ class _Grant:
     """A number of messages that the server may send. nats-py treats a grant like a future, as it treats a `Listener`."""
 
     def __init__(self, left: int, on_message: Callable[[Msg], None]) -> None:
-        #: Number of messages that the server has not sent.
+        #: Number of messages of this grant that the server has not sent yet.
         self.left = left
         self.subscription: NatsSubscription | None = None
         self._on_message = on_message
@@ -103,7 +106,7 @@ class _Grant:
 
 
 class _Lane:
-    """The messages that the server was asked for and may send, of one subject or of the pattern."""
+    """One subject, or the whole pattern of subjects, with the messages that the server may send for it."""
 
     def __init__(
         self,
@@ -131,7 +134,7 @@ class _Lane:
 
     @property
     def awaited(self) -> int:
-        """Number of messages that the server was asked for and has not sent."""
+        """Number of messages that the server was asked for and has not sent yet."""
         return sum(max(0, each.left) for each in self.grants)
 
     def expect(self, message: Msg) -> None:
@@ -144,7 +147,7 @@ class _Lane:
             self.most_awaited = min(self.most_awaited, max(1, most_bytes // self._expected_bytes))
 
     def take(self, message: Msg) -> None:
-        """Take a message. Change what the server is asked for if it may send too few or too many messages now."""
+        """Take a message. If the server may now send too few or too many messages, ask it for another number."""
         self.expect(message)
         if not self._is_asking and self._is_due():
             self._is_asking = True
@@ -152,7 +155,7 @@ class _Lane:
         self._on_message(message)
 
     async def ask(self, client: Client, queue: str, end: Callable[[list[_Grant]], None]) -> None:
-        """Ask the server for as many messages as it may send. Raises the errors of nats-py."""
+        """Ask the server for as many messages as this lane may have on their way. Raises the errors of nats-py."""
         self._is_asking = True
         while self._is_due():
             is_less = self.awaited > self.most_awaited
@@ -164,8 +167,8 @@ class _Lane:
             self.grants.append(grant)
             try:
                 grant.subscription = await client.subscribe(self.subject, queue=queue, future=cast("Any", grant))
-                # In a flood the server sends more than `most` messages until it has read the limit sent below. With the limit
-                # `most`, nats-py would drop the messages beyond it.
+                # In a flood the server sends more than `most` messages before it has read the limit that is sent below.
+                # So nats-py gets a higher limit: with `most`, it would drop the surplus messages.
                 grant.subscription._max_msgs = most + _MORE_THAN_ASKED
                 await client._send_unsubscribe(grant.subscription._id, limit=most)
             except BaseException:
@@ -214,7 +217,7 @@ class FairListener(Listener):
         return [each._id for lane in (self._pattern, *self._lanes.values()) for each in lane.subscriptions]
 
     def set_result(self, message: Msg) -> None:
-        """Take a message. From now on its subject has a lane of its own."""
+        """Take a message. If its subject has no lane yet, give the subject a lane of its own."""
         if message.subject in self._lanes:
             self._lanes.move_to_end(message.subject)
         elif self._client is not None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _BARRIER_TIMEOUT_S = 10.0
 #: Seconds between two checks of nats-py's own tasks while it is connected.
 _INSPECT_EVERY_S = 5.0
-#: Seconds between two checks of these tasks while nats-py is not connected.
+#: Seconds between two checks of nats-py's own tasks while it is not connected.
 _INSPECT_UNCONNECTED_S = 1.0
 _CLOSE_TIMEOUT_S = 2.0
 _RECONNECT_TIMEOUT_S = 10.0
@@ -91,8 +91,8 @@ class Link:
         self._wake.set()
 
     def note_disconnected(self) -> None:
-        """Drop unsent bytes when `disconnected_cb` is called. When such bytes were sent after the reconnect, 559
-        stale heartbeats arrived in one burst.
+        """Handle `disconnected_cb`: drop unsent bytes. When such bytes were sent after the reconnect, 559 stale
+        heartbeats arrived in one burst.
         """
         self._nats._pending.clear()
         self._nats._pending_data_size = 0
@@ -102,13 +102,13 @@ class Link:
         self._wake.set()
 
     def note_reconnected(self) -> None:
-        """Call the callbacks that wait for a reconnect when `reconnected_cb` is called."""
+        """Handle `reconnected_cb`: call the callbacks that wait for a reconnect."""
         self.reconnects += 1
         for callback in tuple(self.on_reconnect):
             callback()
 
     def note_closed(self) -> None:
-        """Record that the connection was closed for good, by whichever side, when `closed_cb` is called."""
+        """Handle `closed_cb`: record that the connection was closed for good, by whichever side."""
         self.closed = True
         self._wake.set()
 
@@ -227,13 +227,13 @@ class Link:
         raise RequestTimeout(f"{subject}: no answer within {timeout_s:g} s")
 
     async def collect(self, subject: str, data: bytes, *, wait_s: float) -> list[Message]:
-        """Send a request once and return the answers that arrive within `wait_s`, up to a bound, since a party may answer
-        again and again.
+        """Send a request once and return the answers that arrive within `wait_s`. Their number is bounded, since a
+        party may answer again and again.
 
-        Returns at once if nobody listens. Nodes receive such requests too, and no receiver may learn a subject on which
-        this connection listens for long: one node flooded such a subject and held up everything that a service did. So
-        the answers have an inbox of their own, which is closed when the request ends. A person's connection uses its usual
-        inbox, because a person's permissions are made for that inbox.
+        Returns at once if nobody listens. The answers have an inbox of their own, which is closed when the request
+        ends. Otherwise a receiver would learn a subject on which this connection always listens. Nodes receive such
+        requests too: a node that flooded such a subject held up everything that a service did. A person's connection
+        uses its usual inbox, because a person's permissions are made for that inbox.
         """
         answers: list[Message] = []
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -279,12 +279,12 @@ class Link:
         lanes: Lanes | None = None,
         needed: bool = True,
     ) -> Listener:
-        """Listen on a subject, in force at the server when this returns. Raises `PermissionRefused`, `NotConnected`,
-        `RequestTimeout`.
+        """Listen on a subject. The server has accepted the subscription when this returns. Raises `PermissionRefused`,
+        `NotConnected`, `RequestTimeout`.
 
-        If the server refuses a `needed` subject later, after a change of its permissions, the connection is closed for
-        good: nats-py would keep a subscription that looks alive and receives nothing.
-        With `lanes` the server sends a bounded number of messages of one subject before they are read. See `FairListener`.
+        If the server refuses a `needed` subject later, after a change of this connection's permissions, the connection
+        is closed for good: nats-py would keep a subscription that looks alive and receives nothing. With `lanes` the
+        server sends a bounded number of messages of one subject before they are read. See `FairListener`.
         """
         self._check_connected()
         check_subject(subject)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 class Listener:
     """Passes each message to `on_message`, which is called on the loop, should not raise and cannot wait.
 
-    nats-py takes this object for the future of a single answer, so each message is passed on at once while it is read. A
-    callback of nats-py would cost a task for each subscription, a queue, and a turn of the loop for each message that
-    arrives alone.
+    nats-py treats this object as the future of a single answer, and calls `set_result` with each message while it reads
+    it. A callback of nats-py would cost a task for each subscription, a queue, and a turn of the loop for each message
+    that arrives alone.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Listener:
                 Message(subject=message.subject, data=message.data, headers=headers, reply_to=answers_at(message.reply))
             )
         except Exception as error:
-            # An exception in nats-py would end the reading, and the connection would look alive.
+            # The error is not raised, because an exception would end nats-py's read loop, although the connection would still look alive.
             self._on_error(error)
 
     async def close(self) -> None:

@@ -1,9 +1,9 @@
 """Outgoing bytes of a connection: how they are written, and how many of them may wait.
 
-nats-py leaves each message to a task, which writes all waiting bytes one turn of the loop later. Here the first message of
-a turn is written at once, because a caller waits for it. Further messages of the same turn are written together at its end.
-After a turn with many messages the first message of the next turn waits for the end of its turn, too: a write that wakes
-the server costs more than all other work for a message.
+nats-py leaves each message to a task, which writes all waiting bytes one turn of the loop later. Here the first message
+of a turn is written at once, because a caller waits for it. Further messages of the same turn are written together at
+its end. After a turn with many messages, the first message of the next turn is also written at the end of its turn,
+because a write that wakes the server costs more than all other work for a message.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _HIGH_WATER_BYTES = 1024 * 1024
 #: Seconds that a sender waits for free space. If it takes longer, the server reads nothing.
 _ROOM_TIMEOUT_S = 2.0
-#: Number of messages in one turn of the loop from which on the first message of the next turn is not written at once.
+#: If one turn of the loop has at least this number of messages, the first message of the next turn is not written at once.
 _MANY_IN_A_TURN: Final = 3
 #: Characters not allowed in a subject. Blanks would end it and begin another command of the protocol. Halves of surrogate
 #: pairs cannot be encoded.
@@ -50,7 +50,7 @@ class Outgoing:
         self._at_most_bytes = 0
         #: Number of messages in this turn of the loop.
         self._in_turn = 0
-        #: True if the turn before had many messages.
+        #: True if the previous turn of the loop had many messages.
         self._much_to_send = False
 
     def framed(self, subject: str, data: bytes, reply: str, headers: Mapping[str, str] | None) -> bytes:
@@ -67,7 +67,9 @@ class Outgoing:
         return b"".join((command.encode(), block, data, b"\r\n"))
 
     async def send(self, frame: bytes) -> None:
-        """Send the bytes that `framed` returned. Waits only while too many bytes are unsent. Raises as `check_connected` does."""
+        """Send the bytes that `framed` returned. Waits only while too many bytes are unsent. Raises the errors of
+        `check_connected`.
+        """
         self._check_connected()
         if not self._has_room_for(frame):
             await self._wait_for_room()
@@ -97,8 +99,8 @@ class Outgoing:
 
     def _has_room_for(self, frame: bytes) -> bool:
         """Return False if so many bytes are unsent that the sender of `frame` must wait."""
-        # The transport is asked for its unsent bytes only when the upper bound is too high: asking for each message would cost half
-        # as much as all other work for it.
+        # The transport is asked for its unsent bytes only when the upper bound is too high: asking the transport for
+        # each message would cost half as much as all other work for that message.
         self._at_most_bytes += len(frame)
         if self._at_most_bytes > _HIGH_WATER_BYTES:
             self._at_most_bytes = self.unsent_bytes() + len(frame)
@@ -117,8 +119,8 @@ class Outgoing:
     def unsent_bytes(self) -> int:
         """Return the number of bytes that wait in nats-py and in the transport.
 
-        Some releases of Python 3.12 and 3.13 put any number of lines into the transport without making the writer wait, so
-        nats-py's own number alone says nothing there.
+        In some releases of Python 3.12 and 3.13 the transport takes any number of bytes without making the writer wait.
+        So nats-py's own number alone says nothing there.
         """
         transport = transport_of(self._nats)
         # A closed TLS transport cannot be asked for its buffer size.

@@ -1,4 +1,4 @@
-"""The transport of a nats-py client. It is closed here in cases in which nats-py would leave it open."""
+"""Access to the transport of a nats-py client. `abort` closes the transport in cases in which nats-py would leave it open."""
 
 from __future__ import annotations
 

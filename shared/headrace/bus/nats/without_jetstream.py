@@ -1,8 +1,8 @@
 """Importing nats-py's client without its JetStream half, which takes longer to import than the client and is not used here.
 
-`headrace.bus.nats.streams` speaks JetStream itself. The client needs two small things of modules that take long to import. Of its
-JetStream half it needs the names of three headers. Of `importlib.metadata` it needs only the version of nats-py, which the name of
-a folder shows.
+`headrace.bus.nats.streams` speaks JetStream itself. nats-py's client imports two modules that take long, and uses
+little of them. From its JetStream half it uses the names of three headers. From `importlib.metadata` it uses only the
+version of nats-py, which this module reads from the name of a folder.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def _version(distribution: str) -> str:
 
 
 def import_client() -> None:
-    """Import nats-py's client. The full `nats.js` is imported only when some code asks for more of it."""
+    """Import nats-py's client. The full `nats.js` is imported when some code uses an attribute that the placeholder
+    does not have.
+    """
     if "nats" in sys.modules:
         return
     header, api, jetstream = _StandIn(f"{_NAME}.api.Header"), _StandIn(f"{_NAME}.api"), _StandIn(_NAME)

@@ -13,7 +13,7 @@ from headrace.obs.trace_sinks import Traces
 
 ENDPOINT_FILE = "endpoint.json"
 CREDENTIAL_FILE = "credential"
-#: The authority that vouches for the server, if none of the system's does.
+#: Name of the file with the authority that vouches for the server, if no authority of the system does.
 AUTHORITY_FILE = "ca.pem"
 
 

@@ -85,7 +85,7 @@ class SavedServers:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Replace a file. Only its owner can read it, at any time."""
+    """Replace a file. The new file is readable only by its owner from its creation on."""
     new = path.with_name(f".{path.name}.new")
     with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
         os.fchmod(file.fileno(), 0o600)

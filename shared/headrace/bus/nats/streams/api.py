@@ -203,7 +203,7 @@ class JetStream:
         return msgspec.json.decode(await self.ask(f"STREAM.INFO.{name}", {}), type=StreamInfo)
 
     async def has_messages(self, stream: str, subject: str) -> bool:
-        """True if the server counts messages of a subject, whether or not it can read them."""
+        """True if the server counts messages of a subject. It also counts messages that it cannot read."""
         answer = await self.ask(f"STREAM.INFO.{stream}", {"subjects_filter": subject})
         return bool(msgspec.json.decode(answer, type=StreamInfo).state.subjects)
 

@@ -13,7 +13,7 @@ _SERVER_ANSWER: Final = re.compile(rb'\{"(type":"io\.nats\.jetstream\.|stream":"
 
 
 class StoredEntry(Protocol):
-    """An entry as it is stored."""
+    """An entry of a bucket or stream, with the subject under which it is stored."""
 
     @property
     def sequence(self) -> int: ...
@@ -39,10 +39,11 @@ class ForeignEntries:
     def is_foreign(self, stream: str, stored: StoredEntry, subject: str) -> bool:
         """Return True if an entry was not written for `subject` (a prefix if it ends in a dot).
 
-        A service chooses the subject to which the server delivers or answers, and the server does not check the service's
-        permissions for that subject. So a service can have a foreign message stored in a stream. A delivered message keeps
-        its own subject in the stream that stores it. An answer of the server itself has the subject of that stream, but it
-        has neither data nor headers, or begins as all answers do.
+        A service chooses the subject to which the server delivers messages or sends answers, and the server does not
+        check the service's permissions for that subject. So a service can have two kinds of foreign messages stored in
+        a stream. A message that the server delivers is stored with its own subject, which is not `subject`. An answer
+        of the server is stored with `subject`, but it has neither data nor headers, or it begins as all answers of the
+        server do.
         """
         is_own = stored.subject.startswith(subject) if subject.endswith(".") else stored.subject == subject
         if is_own and (stored.data or stored.headers) and not _SERVER_ANSWER.match(stored.data):

@@ -137,10 +137,11 @@ class NatsKeyValue:
                     yield entry
 
     async def _overwrite(self, key: str, value: bytes, headers: dict[str, str]) -> int:
-        """Write a key whatever it holds.
+        """Write a value to a key, whatever value the key has now.
 
-        The stored message names the sequence number of the message that it replaced. If a reader later has the stored message
-        delivered to the same key again, that number is no longer the newest one, so the server refuses to store it.
+        The stored message names the sequence number of the message that it replaced. A reader could later have the
+        stored message delivered to the same key again. The server then refuses to store it, because the number that it
+        names is no longer the key's newest sequence number.
         """
         while True:
             before = await self._stored(key)

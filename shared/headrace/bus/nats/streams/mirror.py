@@ -1,9 +1,9 @@
 """A local copy of a bucket that never stays outdated.
 
-A watch alone can miss changes: after a server's restart it was silent for 20 s. After the loss of the server that held its
-consumer it was silent for as long as the test ran, while writes were acknowledged. So besides watching, the mirror checks
-the bucket's last sequence number periodically. It reads the whole bucket again if the sequence number, a reconnect, a gap
-or a silent watch gives reason.
+A watch alone can miss changes: after a server's restart it was silent for 20 s. After the loss of the server that held
+its consumer it was silent for as long as the test ran, while writes were acknowledged. So besides watching, the mirror
+checks the bucket's last sequence number periodically. It reads the whole bucket again if the sequence number is not the
+expected one, after a reconnect or a gap, and if the watch is silent.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _RETRY_S = 1.0
 #: Number of periodic checks after which the whole bucket is read even if the sequence numbers agree: the bucket may
 #: have lost writes and received as many new ones.
 _WHOLE_EVERY = 12
-#: Number of entries for which the time between two reads of the whole bucket grows by `_WHOLE_EVERY` checks. Large buckets are read less
-#: often, because reading 10,000 entries at once blocks the loop for 0.1 s.
+#: For each multiple of this number of entries, the time between two reads of the whole bucket grows by `_WHOLE_EVERY`
+#: checks. Large buckets are read less often, because reading 10,000 entries at once blocks the loop for 0.1 s.
 _ENTRIES_AT_ONCE = 1_000
 
 
@@ -93,7 +93,7 @@ class BucketMirror:
                 self._rouse()
 
     async def wait_for(self, revision: int, *, timeout_s: float) -> bool:
-        """Wait until `revision` is reached, and have the bucket checked meanwhile.
+        """Wait until `revision` is reached. Let `run` check the bucket again and again meanwhile.
 
         Return False if it was not reached in time.
         """
@@ -137,9 +137,9 @@ class BucketMirror:
                 self._reconnected = self._asked = False
                 next_look_s = now + read_all_s
                 if not await self._look(whole=whole):
-                    # JetStream may become available a while after the connection. A failed check is repeated soon, and
-                    # not after a whole period. If the failed check was to read the whole bucket, the repeated check
-                    # reads it.
+                    # A failed check is repeated soon, because JetStream may become available only a while after the
+                    # connection. If the failed check should have read the whole bucket, the repeated check reads the
+                    # whole bucket.
                     self._reconnected = self._reconnected or whole
                     next_look_s = now + min(read_all_s, random.uniform(_RETRY_S / 2, _RETRY_S))
         except BusClosed:
@@ -245,7 +245,9 @@ class BucketMirror:
         self._tell(changed)
 
     def _without_revisions(self, keys: Set[str]) -> dict[str, Entry]:
-        """Return the known values of these keys, each with revision 0: the mark of a value that the bucket lost and nobody deleted."""
+        """Return the known values of these keys, each with revision 0. Revision 0 marks a value that the bucket lost
+        although no writer deleted it.
+        """
         return {key: Entry(key, self._entries[key].value, revision=0) for key in self._entries.keys() & keys}
 
     def _lost_writes(self, info: StreamInfo, revision: int, entries: dict[str, Entry]) -> bool:

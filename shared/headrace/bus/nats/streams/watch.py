@@ -96,8 +96,8 @@ class Watch(Consumer):
             self._deliveries = item.delivery
             self._arrived.append(item)
         self._wake.set()
-        # A heartbeat of an idle consumer wakes no reader: it shows only that the consumer lives, and each watched
-        # bucket has regular heartbeats.
+        # A heartbeat of an idle consumer wakes no reader. It comes every few seconds for each watched bucket, and shows
+        # only that the consumer lives.
         if item is not None or self._gap:
             self.on_arrival()
 

@@ -22,7 +22,7 @@ class NatsWrites:
         return self._messages + self._link.new_connections
 
     async def open(self, bucket: str) -> None:
-        """Start listening. Raises as `Link.listen` does."""
+        """Start listening. Raises the errors of `Link.listen`."""
         self._listener = await self._link.listen(f"$KV.{bucket}.>", self._count)
 
     def statistics(self) -> dict[str, int]:
