@@ -19,7 +19,10 @@ from headrace.wire.version import Counter, Term
 
 
 class Attach(msgspec.Struct, frozen=True):
-    """An allocator has started: from now on only its term may lease blocks. Answered when that is durable."""
+    """An allocator has started: from now on admission leases job indexes of the tree only to an allocator of this term.
+
+    The answer follows when this is durable.
+    """
 
     tree: TreeName
     term: Term
@@ -36,21 +39,21 @@ class Attached(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 class WholeOperationsRequest(msgspec.Struct, frozen=True):
     """Ask for a page of a tree: first its ephemeral pools by name, then its live operations by id.
 
-    Each page begins after the last pool and the last operation of the pages before. If that operation has more attempts, the page
-    begins with them.
+    Each page begins after the last pool and the last operation of the pages before. If the last operation of the page before has more
+    attempts, the page begins with these attempts.
     """
 
     tree: TreeName
     after: str = ""
     after_pool: str = ""
-    #: First index whose attempts are wanted, of the operation `after`; 0: no attempts of it are wanted.
+    #: Job index from which on the attempts of the operation `after` are requested; 0: none of its attempts are requested.
     next_index: Counter = 0
 
 
 class LiveOperation(msgspec.Struct, frozen=True):
     """An operation that is not over, as the allocator and fair_share of one of its trees need it.
 
-    `spec` and `state` are those in that tree, where the operation may wait or be ended while it runs in other trees.
+    `spec` and `state` describe the operation in that tree. It may wait there, or be ended there, while it runs in other trees.
     """
 
     operation: OperationId
@@ -64,17 +67,17 @@ class LiveOperation(msgspec.Struct, frozen=True):
     block: Counter
     #: Term of the allocator that leased indexes last.
     block_term: Term
-    #: One bit per index below `block`, lowest index first in each byte. A set bit means that the job is finished, has
-    #: failed and is not retried or waits for its retry, or is a job that does not belong to this tree.
+    #: One bit per index below `block`, lowest index first in each byte. The bit is set if the job is finished, was given up, waits for its
+    #: retry, or does not belong to this tree.
     done: bytes = b""
-    #: Newest attempts of the indexes beyond their first attempt, by index. The next page may have more for the last
-    #: operation of a page.
+    #: Newest attempts of the jobs that are beyond their first attempt, by index. If the operation is the last of its page, the next page
+    #: may have more of its attempts.
     attempts: list[Retry] = []
     #: True while the operation is suspended and its running jobs must end.
     ends_running_jobs: bool = False
-    #: Number of indexes that may run and that no tree has; null unless the operation is in several trees or has `spec.after_each`.
+    #: Number of job indexes that may run and are leased to no tree; null unless the operation is in several trees or has `spec.after_each`.
     free: Counter | None = None
-    #: Number of changes of the owners of the operation's indexes.
+    #: Number of times that indexes of the operation have changed their owner, a tree.
     changes: Counter = 0
     #: Number of failed jobs that wait for their retry. Their bits in `done` are set.
     pausing: Counter = 0
@@ -89,7 +92,7 @@ def started_in(event: OperationStarted, tree: TreeName) -> LiveOperation | None:
         spec = event.spec.in_tree(tree, placement.pool)
         state = OperationState.RUNNING if placement.blocked_by is None else OperationState.PENDING
     else:
-        # An entry without placements is from a version without limits.
+        # An entry without placements was written by a release without limits on operations.
         spec, state = event.spec, event.state
     is_shared = len(event.placements) > 1
     return (
@@ -136,14 +139,15 @@ class DrawBlock(msgspec.Struct, frozen=True):
     operation: OperationId
     #: Wanted end of the leased range; it is capped at the operation's job count.
     below: Annotated[int, msgspec.Meta(ge=1, le=2**31)] = 1
-    #: For an operation of several trees, instead of `below`: number of indexes wanted.
+    #: Number of indexes wanted; it replaces `below` for an operation of several trees.
     more: Counter = 0
 
 
 class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """The lease is durable: all indexes below `below` may be leased.
 
-    For an operation of several trees the event names the leased indexes, and `drawn` is their number, at most the number wanted.
+    For an operation of several trees, the event in the log names the leased indexes. `drawn` is the number of these indexes; it is at most
+    the number wanted.
     """
 
     operation: OperationId
@@ -152,15 +156,15 @@ class DrawAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class ReturnIndexes(msgspec.Struct, frozen=True):
-    """Release indexes of an operation of several trees that this allocator has not assigned to a node.
+    """Release job indexes that this allocator has not assigned to a node. The operation is in several trees.
 
-    Refused if the owners of the operation's indexes have changed since `change`.
+    Admission refuses the release if the owners of the operation's indexes have changed since `change`.
     """
 
     tree: TreeName
     term: Term
     operation: OperationId
-    #: Last change of the operation's index owners that this allocator knows.
+    #: Number of the last change of index owners of the operation that this allocator knows.
     change: Counter
     runs: Annotated[list[IndexRun], msgspec.Meta(min_length=1, max_length=4_096)]
 
@@ -203,7 +207,7 @@ class ReportEnds(msgspec.Struct, frozen=True):
 
 
 class ReportAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The ends of these jobs are durable: they were recorded now or earlier, or their operation is not kept any more.
+    """The ends of these jobs are durable: they were recorded now or earlier, or admission no longer keeps their operation.
 
     The events of the log show which jobs are retried and which operations are over.
     """

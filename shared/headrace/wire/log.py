@@ -19,7 +19,7 @@ from headrace.wire.operations import OperationSpec, OperationState, PerTree
 from headrace.wire.placements import EphemeralPool, TreePlacement
 from headrace.wire.version import Counter, Term
 
-#: Number of indexes that the event of a start leases at once, without a request of the allocator.
+#: Number of job indexes that the event of a start leases to the allocator, without a request of the allocator.
 FIRST_BLOCK = 256
 
 
@@ -43,8 +43,8 @@ class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     """A new operation.
 
     From now on indexes below `block` may be leased to the allocator of `block_term` or of a later term. If the operation is in several
-    trees, no index is leased yet. Former versions repeated this event for a pending operation when another of its trees could run it
-    first.
+    trees, no index is leased yet. Former releases wrote this event again for a pending operation, with the new tree in its spec, when
+    another of its trees was the first that could run it.
     """
 
     operation: OperationId
@@ -55,15 +55,16 @@ class OperationStarted(msgspec.Struct, frozen=True, tag="operation_started"):
     block: Counter
     block_term: Term
     at_ms: Counter
-    #: Placements in its trees. Empty in entries from before there were limits, when the operation held a slot in the tree of its spec.
+    #: Placements of the operation in its trees. Empty in entries of releases without limits on operations: the operation then held a
+    #: running slot in the tree of its spec.
     placements: list[TreePlacement] = []
     #: Operations of `spec.after` that had not ended at the start.
     awaits: list[OperationId] = []
-    #: Why the operation can never run; empty unless an operation that it waits for had ended in another way than asked.
+    #: Why the operation can never run: an operation that it waits for had not ended as required. Empty: the operation can run.
     upstream_failure: str = ""
-    #: For `spec.after_each`: True if that operation had not ended at the start.
+    #: True if the operation in `spec.after_each` had not ended at the start.
     awaits_jobs: bool = False
-    #: For `spec.after_each`: number of jobs that may run from the start on.
+    #: Number of jobs that may run from the start on, if the operation has `spec.after_each`.
     free: Counter = 0
 
 
@@ -94,7 +95,7 @@ class EphemeralPoolSet(msgspec.Struct, frozen=True, tag="ephemeral_pool_set"):
 
 
 class EphemeralPoolAdopted(msgspec.Struct, frozen=True, tag="ephemeral_pool_adopted"):
-    """A pool with the name of an ephemeral pool was configured, so that the pool no longer depends on its operations."""
+    """A person configured a pool with the name of this ephemeral pool. The pool now stays even without operations."""
 
     tree: TreeName
     pool: PoolName
@@ -150,7 +151,7 @@ class ParametersChanged(msgspec.Struct, frozen=True, tag="parameters_changed"):
 
 
 class IndexRun(msgspec.Struct, frozen=True, array_like=True):
-    """Jobs with consecutive indexes, from `first` to below `below`."""
+    """Jobs with consecutive indexes: `first` is included, `below` is not."""
 
     first: Counter
     below: Counter
@@ -168,17 +169,17 @@ class BlockDrawn(msgspec.Struct, frozen=True, tag="block_drawn"):
     #: This field and the fields after it are for operations of several trees.
     tree: TreeName | None = None
     runs: list[IndexRun] = []
-    #: Number of this change of the operation's index owners.
+    #: Number of this change, counted over all changes of index owners of the operation.
     change: Counter = 0
-    #: Number of indexes that no tree has after this event.
+    #: Number of job indexes that are leased to no tree after this event.
     free: Counter = 0
 
 
 class IndexesReturned(msgspec.Struct, frozen=True, tag="indexes_returned"):
-    """These indexes of an operation of several trees were released by a tree, so that any tree may lease them.
+    """A tree released job indexes of an operation of several trees, so that any tree of the operation may lease them.
 
-    Without `runs`: all indexes that the tree had. With `runs` and an empty `tree`: the jobs may run from now on, since the jobs with the
-    same indexes of `spec.after_each` have completed.
+    If `runs` is empty, the tree released all indexes that it had. If `tree` is empty, the jobs in `runs` may run from now on, because the
+    jobs with the same indexes in the operation `spec.after_each` have completed.
     """
 
     operation: OperationId
@@ -193,9 +194,9 @@ class LoggedEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
     end: JobEnd
     node: NodeName | str
-    #: Attempt that may run from now on; null if there is none, or none yet.
+    #: Next attempt of the job, if it may run from now on; null if the job is not retried, or only later.
     retry: Retry | None = None
-    #: Unix time in milliseconds of the retry, which `JobsRetried` will record; 0: no retry is delayed.
+    #: Unix time in milliseconds of a delayed retry, which `JobsRetried` will record; 0: no retry is delayed.
     retry_at_ms: Counter = 0
 
 
@@ -244,12 +245,13 @@ class SessionNoted(msgspec.Struct, frozen=True, tag="session_noted", omit_defaul
 
 
 class ClockMoved(msgspec.Struct, frozen=True, tag="clock_moved"):
-    """The wall clock of admission was set while an operation had a time limit. Times from which such limits count move with it.
+    """The wall clock of admission was set while an operation had a time limit.
 
-    Not recorded while no operation has a time limit.
+    The times from which time limits count are moved by the same amount. Admission records this event only while an operation has a time
+    limit.
     """
 
-    #: Sum of all moves so far, in milliseconds; negative: back.
+    #: Sum of all moves so far, in milliseconds; negative if the clock was set back.
     total_ms: int
     at_ms: Counter
 
@@ -304,12 +306,12 @@ class LogBatch(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """A durable entry, as admission publishes it. Without events it only says how far the log is."""
+    """A durable entry, as admission publishes it. Without events it only reports the newest sequence of the log."""
 
     tree: TreeName
     term: Term
     sequence: Counter
-    #: Sequence of the entry published before. A reader that has another sequence has missed something.
+    #: Sequence of the entry published before this entry. A reader whose newest entry has another sequence has missed an entry.
     previous: Counter
     events: list[Event] = []
     #: Sequence of the entry that announced the term. If a reader has read an entry of a former term with this or a

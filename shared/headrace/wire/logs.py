@@ -44,7 +44,7 @@ class AskLogReader(msgspec.Struct, frozen=True):
 
     operation: Annotated[OperationId, msgspec.Meta(max_length=200)]
     user: Annotated[str, msgspec.Meta(max_length=200)]
-    #: Tree of the agent, if the person wants a session with a job, which trees can refuse; empty: the person wants to read.
+    #: Tree of the agent, if the person wants a session with a job; a tree can refuse sessions. Empty: the person wants to read output.
     session_in: Annotated[str, msgspec.Meta(max_length=200)] = ""
 
 
@@ -53,10 +53,13 @@ class LogReader(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
 
 
 class LogChunk(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Bytes from `next_offset - len(data)` on. If the wanted bytes were rotated away, the oldest bytes that are left."""
+    """Bytes of a log. The first byte has the offset `next_offset - len(data)`.
+
+    If the wanted bytes were rotated away, the answer has the oldest bytes that are left.
+    """
 
     data: Annotated[bytes, msgspec.Meta(max_length=MOST_LOG_BYTES)]
-    #: Offset of the bytes that follow.
+    #: Offset of the first byte after `data`.
     next_offset: Counter
     #: Attempt that wrote the bytes.
     attempt: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]

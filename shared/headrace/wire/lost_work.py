@@ -14,14 +14,14 @@ from headrace.wire.version import Counter
 
 #: Milliseconds of an hour. Lost work is summed by the hour.
 HOUR_MS: Final = 3_600_000
-#: Number of hours for which the sums are kept.
+#: Number of hours for which the hourly sums of lost work are kept.
 KEPT_HOURS: Final = 7 * 24
 
 
 class GetLostWork(msgspec.Struct, frozen=True):
     """person → admission: ask for the work lost in a pool and all pools below it.
 
-    An hour that overlaps the period only partly counts as a whole.
+    If only a part of an hour lies in the period, the whole hour counts.
     """
 
     pool: Annotated[PoolName, msgspec.Meta(max_length=200)]

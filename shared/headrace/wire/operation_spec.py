@@ -19,14 +19,14 @@ from headrace.wire.preemption import InterruptSignal
 from headrace.wire.tasks import TaskOfJob, Tasks, task_of
 from headrace.wire.trace import Trace
 
-#: Type of an operation that names no type.
+#: Default type of an operation.
 VANILLA: Final = "vanilla"
 LARGEST_JOB_COUNT = 1_000_000
 MOST_TRIES: Final = 1_000
 #: Default of `tries` for operations that people start.
 TRIES: Final = 3
 LONGEST_INTERRUPTION_MS = 3_600_000
-#: Default of the largest log cap of nodes, in bytes.
+#: Default of the nodes' setting `largest_log_cap_bytes`, in bytes.
 USUAL_LARGEST_LOG_CAP: Final = 1024 * 1024 * 1024
 #: Default of `retry_backoff_ms` for operations that people start, in milliseconds.
 RETRY_BACKOFF_MS = 500
@@ -80,8 +80,8 @@ class PreemptionMode(enum.StrEnum):
 
     #: Jobs of the operation are interrupted when other operations starve.
     NORMAL = "normal"
-    #: Jobs of the operation are asked to end as soon as it is above its fair share, with a longer timeout, and are
-    #: never preempted otherwise.
+    #: As soon as the operation is above its fair share, its jobs are asked to end, with a longer timeout. They are never preempted in
+    #: another way.
     GRACEFUL = "graceful"
 
 
@@ -236,7 +236,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def sizes(self) -> list[Resources]:
-        """The resources of one job of each task; the only size if all jobs are of one kind."""
+        """A list with the resources of one job of each task. Without tasks: a list with the resources of each job."""
         return [task.resources for task in self.tasks] or [self.resources]
 
     @property
@@ -248,14 +248,17 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def mean_job(self) -> Resources:
-        """The resources of one job; in an operation with tasks the mean, rounded up."""
+        """The resources of one job. In an operation with tasks: the mean of all jobs, rounded up."""
         if not self.tasks:
             return self.resources
         return Resources(*(-(-amount // self.job_count) for amount in self.all_jobs.as_tuple()))
 
     @property
     def node_filters(self) -> tuple[str, ...]:
-        """Formulas over tags that nodes must match to run its jobs: its own, and a container runtime if the jobs run in an image."""
+        """Tag formulas that a node must match to run the jobs.
+
+        They are the formula of the spec, and a formula for a container runtime if the jobs run in an image.
+        """
         return tuple(filter(None, (self.scheduling_tag_filter, nodes_for(self.image))))
 
     @property
@@ -264,7 +267,7 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.type == VANILLA
 
     def in_tree(self, tree: TreeName, pool: PoolName) -> OperationSpec:
-        """Return the spec as one of the operation's trees sees it, with its pool and its weight there."""
+        """Return the spec for one of the operation's trees, with the operation's pool and weight in that tree."""
         weight = self.scheduling_options_per_pool_tree.get(tree, PerTree()).weight or self.weight
         return msgspec.structs.replace(self, tree=tree, pool=pool, weight=weight)
 

@@ -60,7 +60,7 @@ __all__ = [
 MOST_OPERATIONS = 1_000
 #: Largest number of accounts named in a view of an operation.
 MOST_ACCOUNTS = 10
-#: Shortest length of a run, in milliseconds, whose mean use of cores is more than noise.
+#: Milliseconds that a run must last for its mean use of cores to count; the mean of a shorter run is mostly noise.
 _LEAST_RUN_TIME_MS = 1_000
 
 
@@ -87,7 +87,7 @@ FINAL_STATES = frozenset({OperationState.COMPLETED, OperationState.FAILED, Opera
 class StartOperation(msgspec.Struct, frozen=True):
     """Start an operation. The caller makes the id.
 
-    A repeated request with the same id from the same user gets the first answer.
+    A repeated request with the same id from the same user gets the same answer as the first request.
     """
 
     operation: OperationId
@@ -178,7 +178,7 @@ class TaskEnds(msgspec.Struct, frozen=True, array_like=True):
     used: dict[JobResult, RunUsage] = {}
 
     def plus(self, end: JobEnd) -> TaskEnds:
-        """Return the ends with one more."""
+        """Return the counts and the usage with this end added."""
         counts = self.counts | {end.result: self.counts.get(end.result, 0) + 1}
         if not end.is_measured:
             return TaskEnds(counts, self.used)
@@ -256,7 +256,7 @@ class GetOperation(msgspec.Struct, frozen=True):
 class OperationOrder(enum.StrEnum):
     """Orders of a list of operations."""
 
-    #: The newest first.
+    #: The newest operation first.
     STARTED = "started"
     #: The largest number of unused core-seconds first (`headrace.efficiency.unused`). Operations without a measured run are left out.
     UNUSED_CPU = "unused_cpu"
@@ -268,7 +268,7 @@ class ListOperations(msgspec.Struct, frozen=True):
     """Ask for views of operations."""
 
     pool: str = ""
-    #: A state; `waiting` stands for `pending`.
+    #: Only operations in this state; `waiting` stands for `pending`. Empty: all states.
     state: str = ""
     user: str = ""
     #: True: only operations that are not over.
@@ -292,7 +292,7 @@ class OperationList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
 
 
 class AbortOperation(msgspec.Struct, frozen=True):
-    """End an operation: no new jobs start, running jobs are interrupted. The answer is the view. Aborting twice is no error."""
+    """End an operation: no new jobs start, running jobs are interrupted. The answer is its view, even if it was aborted before."""
 
     operation: OperationId
     reason: ShortText = ""
@@ -326,8 +326,8 @@ class ResumeOperation(msgspec.Struct, frozen=True):
 class UpdateOperation(msgspec.Struct, frozen=True):
     """Change an operation on the fly. Fields that are not given stay as they are. The answer is the view.
 
-    A weight given for the whole operation overrides the weights of single trees. A setting for a tree overrides the pool given for the
-    whole operation in that tree.
+    A weight for the whole operation overrides the weights of single trees. In a tree that has an entry in
+    `scheduling_options_per_pool_tree`, this entry replaces the pool for the whole operation.
     """
 
     operation: OperationId
@@ -378,7 +378,10 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
 
 
 class CountPools(msgspec.Struct, frozen=True):
-    """Ask for admission's counts of pools: of one pool, or of a page of all pools after `after`."""
+    """Ask for the numbers of operations that admission counts for a pool, or for each pool of a page.
+
+    The page begins after the pool `after`.
+    """
 
     pool: PoolName = PoolName("")
     tree: TreeName = TreeName("default")

@@ -1,6 +1,6 @@
-"""Placements of an operation in its trees: its pool, and whether it runs or which limit it waits for.
+"""Placements of an operation in its trees: the pool in each tree, and whether the operation runs there or which limit it waits for.
 
-Admission decides and records them. Queues are ordered by ticket, so that their order survives a restart.
+Admission decides and records placements. Queues are ordered by ticket, so their order survives a restart.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from headrace.wire.version import Counter
 
 #: Largest number of bytes of input in one turn, and of each output stream in one answer.
 MOST_SESSION_BYTES = 64 * 1024
-#: Longest time in milliseconds that a turn may wait for output. Shorter than one attempt of a client.
+#: Longest time in milliseconds that a turn may wait for output. It is shorter than the time for which a client waits for one answer.
 LONGEST_TURN_MS = 3_000
 #: Largest number of rows, and of columns, of a terminal.
 _MOST_CELLS = 65_535
@@ -41,7 +41,7 @@ class SessionCommand(msgspec.Struct, frozen=True):
     ]
     #: True if the command gets a terminal; else pipes.
     terminal: bool = False
-    #: Value of `TERM` for the command; empty: that of the job, if it has any.
+    #: Value of `TERM` for the command; empty: the value that the job has, if any.
     term: Annotated[str, msgspec.Meta(max_length=64)] = ""
 
 
@@ -51,13 +51,14 @@ class SessionTurn(msgspec.Struct, frozen=True):
     session: SessionId
     operation: OperationId
     index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-    #: Number of the turn, from 1. A size in a turn that is older than the last size is ignored.
+    #: Number of the turn, from 1. The runner ignores `size` if it has applied the size of a later turn.
     turn: Counter
-    #: Command to start, in turns until the first answer; None in later turns, and for the terminal of the job itself.
+    #: Command to start; the client sends it in each turn until the first answer. None in later turns, and in a session with the terminal of
+    #: the job itself.
     command: SessionCommand | None = None
     #: Size of the person's terminal; None: unchanged.
     size: TerminalSize | None = None
-    #: Input from this offset on. Bytes before the offset that the runner expects were received before.
+    #: Offset of the first byte of `input`. The runner skips bytes that it has accepted before.
     input_offset: Counter = 0
     input: Annotated[bytes, msgspec.Meta(max_length=MOST_SESSION_BYTES)] = b""
     #: True if the input ends with these bytes.
@@ -74,7 +75,7 @@ class SessionTurn(msgspec.Struct, frozen=True):
 class SessionState(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """agent → person: the state of a session after a turn."""
 
-    #: Number of bytes of input that the runner has accepted. The person sends later bytes again.
+    #: Number of bytes of input that the runner has accepted. The client must send all later bytes again.
     input_offset: Counter
     #: Offset of the first byte of `stdout`.
     stdout_offset: Counter = 0

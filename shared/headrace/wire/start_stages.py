@@ -18,8 +18,8 @@ from headrace.wire.version import Counter
 LARGEST_START_BYTES: Final = 130
 
 
-# A runner keeps running while its agent is upgraded, and refuses an order with a stage that it does not know. Before a stage is added,
-# make readers treat unknown stages as none.
+# A runner keeps running while its agent is upgraded, and refuses an order with a stage that it does not know. Before you add a stage,
+# change all readers so that they treat an unknown stage as no stage.
 class StartStage(enum.StrEnum):
     """The stage that started an allocation, as section 8.2 of the specification of allocation names it."""
 

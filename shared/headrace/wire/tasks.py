@@ -1,7 +1,7 @@
 """Tasks: the kinds of jobs of an operation that has jobs of several kinds.
 
-The jobs of the tasks lie one after the other in the indexes of the operation: the first task has the jobs from 0 on, the second
-task the jobs that follow. So everything that names a job by its index names its task too.
+Each task has a range of the job indexes of its operation: the first task has the indexes from 0 on, the second task the indexes that
+follow. The index of a job therefore also determines its task.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import msgspec
 
 from headrace.resources import Resources
 
-#: Most tasks of one operation. A heartbeat looks at each task of an operation whose jobs wait.
+#: Largest number of tasks of one operation. There is a bound because a heartbeat looks at each task of an operation whose jobs wait.
 MOST_TASKS: Final = 32
 #: Longest name of a task, in characters.
 LONGEST_TASK_NAME: Final = 64
-#: The command of an operation with tasks. An older agent, which does not know tasks, finds no such program, so that the job fails
-#: with these words instead of running the command of another task.
+#: Command in the spec of an operation with tasks. An older agent, which does not know tasks, finds no program of this name. The job then
+#: fails with these words, and does not run the command of another task.
 SEVERAL_TASKS: Final = "(several tasks)"
 
 

@@ -1,7 +1,7 @@
-"""The trace of an operation: ids by which spans of several processes belong together, as in W3C Trace Context.
+"""The trace of an operation: ids that connect the spans of several processes, as in W3C Trace Context.
 
-Only the context of the start travels with an operation. The ids of the spans of its allocations and jobs are computed from that context
-and from names that both sides know, so that the sides need not exchange ids.
+Only the context of the start travels with an operation. The ids of the spans of its allocations and jobs are computed from that context and
+from names that both sides know, so that the sides need not exchange ids.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _HEADER: Final = re.compile("00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 _SAMPLED: Final = 1
-#: Number of jobs of an operation that get spans, those with the lowest indexes: spans of a million jobs would all say the same.
+#: Number of jobs of an operation that get spans: the jobs with the lowest indexes. More spans of similar jobs would add nothing new.
 TRACED_JOBS: Final = 16
 
 #: The trace that an operation is part of, as in a `traceparent` header. Empty: the operation is not traced.
@@ -33,7 +33,7 @@ SpanId = Annotated[str, msgspec.Meta(max_length=16)]
 
 
 def digest(text: str, size_bytes: int) -> bytes:
-    """Return the BLAKE2b digest of a text, of 1 to 64 bytes."""
+    """Return the BLAKE2b digest of a text. The digest has `size_bytes` bytes, 1 to 64."""
     return blake2b(text.encode(), digest_size=size_bytes).digest()
 
 
@@ -69,7 +69,7 @@ def append_span(start: SpanContext) -> SpanContext:
 def placement_span(operation: SpanContext, node: NodeName, allocation: AllocationId) -> SpanContext:
     """Return the span of the heartbeat that started an allocation.
 
-    The node's name is part of its id, because allocators of two trees may give the same name to an allocation.
+    The node's name is part of the span's id, because allocators of two trees may give the same name to an allocation.
     """
     return operation.of("placement", node, allocation)
 
