@@ -13,14 +13,14 @@ from headrace.ids import NodeName, TreeName
 from headrace.wire.nodes import NodeTerms, PublicKey
 from headrace.wire.version import Counter
 
-#: A JWT: a signed credential for a key. A server accepts no longer JWT in the first line of a connection.
+#: A JWT: a signed credential for a key. The bound is the longest JWT that a server accepts in the first line of a connection.
 CredentialText = Annotated[str, msgspec.Meta(max_length=32 * 1024)]
 
 
 def proof_of(token: str) -> bytes:
     """Return the bytes that a joining host signs to prove that it holds the node's key.
 
-    They are valid for one token only, identified by its public key.
+    The bytes contain the public key of the token, so the signature is valid for this token only.
     """
     return f"headrace join {token}".encode()
 
@@ -47,8 +47,8 @@ class Join(msgspec.Struct, frozen=True):
 
     #: Public key of the node. Its seed was made on the host and stays there.
     key: PublicKey
-    #: Signature of `proof_of(token)` by that seed. Without it a host could name the key of another party. Agents of releases that send no
-    #: proof cannot join.
+    #: Signature of `proof_of(token)`, made with the seed of `key`. Without the signature, a host could join with the public key of another
+    #: party. Agents of releases that send no signature cannot join.
     proof: Annotated[bytes, msgspec.Meta(max_length=64)] = b""
 
 

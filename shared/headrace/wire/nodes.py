@@ -18,7 +18,7 @@ from headrace.wire.version import Counter, Term
 
 #: Largest number of tags of a node.
 MOST_TAGS: Final = 100
-#: Longest tag, in characters. The constants that follow are the longest lengths of other texts.
+#: Longest tag, in characters. The constants below are the upper bounds of other texts, in characters.
 LONGEST_TAG: Final = 64
 LONGEST_MACHINE: Final = 200
 LONGEST_ISOLATION_DETAIL: Final = 500
@@ -28,7 +28,7 @@ Tags = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_TAG)]], msgspec.Meta(max_length=MOST_TAGS)
 ]
 
-#: Machine on which an agent runs, then a comma and its state folder. Empty if the agent does not say.
+#: Machine on which an agent runs, followed by a comma and the agent's state folder. Empty if the agent does not report it.
 Machine = Annotated[str, msgspec.Meta(max_length=LONGEST_MACHINE)]
 
 #: Why jobs can or cannot reach the key of their agent, in words. Empty if the agent does not say.
@@ -48,7 +48,7 @@ class NodeTerms(msgspec.Struct, frozen=True):
     cpu: Amount | None = None
     #: Upper bound of the bytes of memory that the node may offer; None: no bound.
     memory: Amount | None = None
-    #: Missing in the terms of tokens of former versions, as are the fields after it.
+    #: This field and the fields below are missing in the terms of tokens of former releases.
     user_slots: Amount | None = None
     gpu: Amount | None = None
     network: Amount | None = None
@@ -130,10 +130,11 @@ class NodeRecord(msgspec.Struct, frozen=True):
     #: True if the agent reports that no job can reach its key or its runner.
     isolated: bool = False
     isolation_detail: IsolationDetail = ""
-    #: Number of times that an administrator undrained the node. Jobs that failed on the node before that no longer count against it.
+    #: Number of times that an administrator undrained the node. Jobs that failed on the node before the last of these times no longer count
+    #: against the node.
     undrained: Counter = 0
-    #: The drain that is in force or will be; None also for a node that a former version drained. `drained` says whether the node is drained
-    #: now.
+    #: The drain that is in force or is to begin later; None if there is no drain, and for a node that was drained under a former release.
+    #: `drained` says whether the node is drained now.
     drain: Drain | None = None
     #: True while the drain ends the jobs that still run.
     ends_jobs: bool = False
@@ -195,7 +196,7 @@ class ChangeNode(msgspec.Struct, frozen=True):
 
     node: NodeName
     change: NodeChange
-    #: Reason of a drain, and its other settings below: see `Drain`.
+    #: Reason of the drain. This field and the fields below are the settings of a drain; see `Drain`.
     reason: Annotated[str, msgspec.Meta(max_length=LONGEST_DRAIN_REASON)] = ""
     from_ms: Counter = 0
     until_ms: Counter = 0
@@ -214,7 +215,8 @@ class GiveUpNode(msgspec.Struct, frozen=True):
     """admission → allocator: the node is to be removed. If it is silent, or drained and empty, its jobs count as lost."""
 
     node: NodeName
-    #: Machine that is to get the node's name instead. In this case no job counts as lost: the request is refused while any job may run.
+    #: Machine that takes over the node's name; empty: the node is removed. If a machine takes over, no job counts as lost, because the
+    #: request is refused while any job may run.
     to_machine: Machine = ""
 
 
@@ -232,8 +234,8 @@ class LongestLeaseRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     lease_ms: Counter = 0
     #: Nodes that run nothing. A node gets jobs only after it was removed from this list.
     empty_nodes: list[NodeName] = []
-    #: Job indexes that no allocator ever assigned to a node, or whose start never happened. The allocator writes them last when it stops in
-    #: order, and its successor removes them before it assigns any job.
+    #: Job indexes that no allocator has assigned to a node, or whose start never happened. An allocator that stops normally writes them as
+    #: its last step. Its successor clears this field before it assigns any job.
     not_given_out: dict[OperationId, list[IndexRun]] = {}
 
 
@@ -317,7 +319,10 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 class NodeList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """All nodes of the tree, by name. `recovering` is "heard/enrolled" while the allocator is recovering, else empty."""
+    """All nodes of the tree, by name.
+
+    While the allocator is recovering, `recovering` has the numbers of heard and of enrolled nodes, such as "3/5"; else it is empty.
+    """
 
     nodes: list[NodeView]
     recovering: str = ""
@@ -403,7 +408,7 @@ class OperationPlaces(msgspec.Struct, frozen=True, tag_field="refusal", tag="non
             operation=places[0].operation,
             running=[place for each in places for place in each.running],
             running_jobs=sum(each.running_jobs for each in places),
-            # The largest number counts, because indexes that no tree has are pending in each of the trees.
+            # The largest number is taken instead of the sum, because an index that is leased to no tree is pending in each tree.
             pending_jobs=max(each.pending_jobs for each in places),
             in_doubt_jobs=sum(each.in_doubt_jobs for each in places),
             reasons=list(dict.fromkeys(reason for each in places for reason in each.reasons)),
@@ -420,19 +425,19 @@ class ListProgress(msgspec.Struct, frozen=True):
 
 
 class ProgressList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """The progress of those operations that have a running job that reports it."""
+    """The progress of each requested operation that has a running job which reports progress."""
 
     operations: Annotated[list[OperationProgress], msgspec.Meta(max_length=MOST_OPERATIONS)]
 
 
 class StopMode(enum.StrEnum):
-    """Modes in which an agent that stops treats its jobs, from the gentlest mode to the most urgent."""
+    """Treatments of running jobs when their agent stops, from the gentlest to the most urgent."""
 
     #: Jobs run on to their end, then the agent ends.
     WAIT = "wait"
     #: Jobs run on under the runner, with the lease they have; the next agent on this host adopts them.
     LEAVE = "leave"
-    #: Jobs are interrupted and get their timeout; they count as aborted and are requeued.
+    #: Jobs are interrupted, and killed after their timeout; they count as aborted and are requeued.
     INTERRUPT = "interrupt"
     #: Jobs are killed at once.
     KILL = "kill"

@@ -1,7 +1,8 @@
-"""All subjects of the bus, in one module. The caller is part of the subject, and the server's permissions allow no other.
+"""All subjects of the bus, in one module.
 
-Inboxes carry their owner too, so that an answer reaches only the party that the subject names: `_INBOX.user.<user>.`,
-`_INBOX.node.<node>.`, `_INBOX.service.<service>.`, and `_INBOX.host.<token>.` for a host that is about to join.
+The subject of a request contains the name of its sender, and the server lets each sender use only its own name. An inbox contains the name
+of its owner, so that only this owner receives the answer: `_INBOX.user.<user>.`, `_INBOX.node.<node>.`, `_INBOX.service.<service>.`, and
+`_INBOX.host.<token>.` for a host that is about to join.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ POOLS_BUCKET = "headrace_pools"
 #: Number of values that the bucket keeps for each tree.
 POOLS_HISTORY = 64
 NODES_BUCKET = "headrace_nodes"
-#: Bucket of the public keys of tokens, and of nodes that were removed.
+#: Bucket of the public keys of tokens, and of the public keys of removed nodes.
 KEYS_BUCKET = "headrace_keys"
 #: Bucket of the longest lease that nodes of each tree may have been given.
 NODE_LEASES_BUCKET = "headrace_node_leases"
@@ -34,30 +35,31 @@ CLOCKS_BUCKET = "headrace_clocks"
 CONSUMPTION_BUCKET = "headrace_consumption"
 #: Bucket of the records of archives that people sent.
 ARCHIVES_BUCKET = "headrace_archives"
-#: Bucket of the pieces of these archives.
+#: Bucket of the pieces of the archives that people sent.
 PIECES_BUCKET = "headrace_pieces"
 
 #: Scatter request: every process that has seen a term of the role answers.
 WHO = f"{_V1}.who"
 #: Scatter request: every service answers with its metrics.
 FIGURES = f"{_V1}.figures"
-#: admission publishes to the other services what the log recorded, including commands and environments.
+#: Subject on which admission publishes the events of the log to the other services, including commands and environments.
 EVENTS = f"{_V1}.events"
-#: admission publishes to people the events of the log, without anything that only an operation's owner may see.
+#: Subject on which admission publishes the events of the log to people, without anything that only an operation's owner may see.
 HAPPENINGS = f"{_V1}.happenings"
-#: Request of a reader to admission: all live operations.
+#: Request of a reader for all live operations, which admission answers.
 OPERATIONS_WHOLE = f"{_V1}.operations.whole"
-#: The allocator of a tree publishes to the allocators of other trees for which operations of several trees it could start jobs at once.
+#: Subject on which the allocator of a tree names operations of several trees of which it could start jobs at once, for the allocators of
+#: the other trees.
 WANTED = f"{_V1}.wanted"
-#: Request of fair_share to admission: which groups a person is in.
+#: Request of fair_share to admission for the groups of a person.
 GROUPS_OF = f"{_V1}.groups_of"
-#: Requests of allocators to admission's ledger; the verb follows.
+#: Beginning of the subjects of requests to admission's ledger; the verb follows.
 LEDGER = f"{_V1}.ledger"
-#: Request of an agent to admission to be enrolled; the node follows.
+#: Beginning of the subject on which an agent asks admission to enrol its node; the node's name follows.
 ENROL = f"{_V1}.enrol"
-#: Request of a host to admission to join; the public key of its token follows.
+#: Beginning of the subject on which a host asks admission to join; the public key of the host's token follows.
 JOIN = f"{_V1}.join"
-#: Request of an agent to admission for a credential that lasts longer; the node follows.
+#: Beginning of the subject on which an agent asks admission to renew its credential; the node's name follows.
 RENEW = f"{_V1}.renew"
 
 
@@ -67,12 +69,12 @@ def copies_of(bucket: str) -> str:
 
 
 def heartbeat(tree: TreeName | str, node: NodeName | str) -> str:
-    """Return the subject of node → allocator of its tree, request: a heartbeat."""
+    """Return the subject on which a node sends heartbeats to the allocator of its tree; they are requests."""
     return f"{_V1}.{tree}.hb.{node}"
 
 
 def nudge(node: NodeName | str) -> str:
-    """Return the subject of allocator → node: send a heartbeat at once."""
+    """Return the subject on which an allocator asks a node for a heartbeat at once."""
     return f"{_V1}.cmd.{node}.nudge"
 
 
@@ -82,7 +84,7 @@ def share(tree: TreeName | str) -> str:
 
 
 def share_whole(tree: TreeName | str) -> str:
-    """Return the subject of reader → fair_share, request: a page of the whole snapshot."""
+    """Return the subject on which a reader asks fair_share for a page of the whole snapshot."""
     return f"{_V1}.{tree}.share.whole"
 
 
@@ -92,7 +94,7 @@ def usage(tree: TreeName | str) -> str:
 
 
 def usage_whole(tree: TreeName | str) -> str:
-    """Return the subject of reader → allocator, request: a page of the whole snapshot."""
+    """Return the subject on which a reader asks the allocator for a page of the whole snapshot."""
     return f"{_V1}.{tree}.usage.whole"
 
 
@@ -102,62 +104,62 @@ def decisions(tree: TreeName | str) -> str:
 
 
 def history(tree: TreeName | str) -> str:
-    """Return the subject of fair_share → stream `history_stream`: samples of the tree's pools."""
+    """Return the subject on which fair_share publishes samples of the tree's pools; the stream `history_stream` stores them."""
     return f"{_V1}.{tree}.history"
 
 
 def history_stream(tree: TreeName | str) -> str:
-    """Return the name of the stream that keeps a tree's samples for a while."""
+    """Return the name of the stream that stores the samples of a tree's pools for a while."""
     return f"HEADRACE_HISTORY_{tree}"
 
 
 def integral_advance(tree: TreeName | str) -> str:
-    """Return the subject of fair_share → integral, request: advance the volumes."""
+    """Return the subject on which fair_share asks integral to advance the volumes."""
     return f"{_V1}.{tree}.integral.advance"
 
 
 def integral_volumes(tree: TreeName | str) -> str:
-    """Return the subject of any service → integral, request: the current volumes."""
+    """Return the subject on which any service asks integral for the current volumes."""
     return f"{_V1}.{tree}.integral.volumes"
 
 
 def ledger(verb: str) -> str:
-    """Return the subject of allocator → admission for a verb: `attach`, `draw`, `return`, `report` or `released`."""
+    """Return the subject on which an allocator asks admission's ledger. `verb` is `attach`, `draw`, `return`, `report` or `released`."""
     return f"{LEDGER}.{verb}"
 
 
 def enrol(node: NodeName | str) -> str:
-    """Return the subject of agent → admission, request: enrol the node."""
+    """Return the subject on which an agent asks admission to enrol its node."""
     return f"{ENROL}.{node}"
 
 
 def log_reader(node: NodeName | str) -> str:
-    """Return the subject of agent → admission, request: may a person read the output of an operation's jobs?"""
+    """Return the subject on which an agent asks admission whether a person may read the output of an operation's jobs."""
     return f"{_V1}.log_reader.{node}"
 
 
 def join(token: str) -> str:
-    """Return the subject of host → admission, request: join. It carries the public key of the host's token."""
+    """Return the subject on which a host asks admission to join. `token` is the public key of the host's token."""
     return f"{JOIN}.{token}"
 
 
 def renew(node: NodeName | str) -> str:
-    """Return the subject of agent → admission, request: renew the node's credential."""
+    """Return the subject on which an agent asks admission to renew the node's credential."""
     return f"{RENEW}.{node}"
 
 
 def fetch_piece(node: NodeName | str) -> str:
-    """Return the subject of agent → admission, request: a piece of the files of an operation."""
+    """Return the subject on which an agent asks admission for a piece of the files of an operation."""
     return f"{_V1}.fetch_piece.{node}"
 
 
 def ask_over(node: NodeName | str) -> str:
-    """Return the subject of agent → admission, request: which operations are over, so that the agent may delete their files?"""
+    """Return the subject on which an agent asks admission which operations are over, so that it may delete their files."""
     return f"{_V1}.ask_over.{node}"
 
 
 def give_up_node(tree: TreeName | str) -> str:
-    """Return the subject of admission → allocator, request: a node is to be removed."""
+    """Return the subject on which admission asks the allocator to give up a node that is to be removed."""
     return f"{_V1}.{tree}.node.give_up"
 
 
@@ -167,12 +169,12 @@ def operation_view(user_: UserName | str, operation: OperationId | str) -> str:
 
 
 def user(user_: UserName | str, verb: str) -> str:
-    """Return the subject of person → service, request, for a dotted verb: `op.start`, `node.list.<tree>`, `job.logs.<node>`."""
+    """Return the subject of a person's request. `verb` is dotted, such as `op.start`, `node.list.<tree>` or `job.logs.<node>`."""
     return f"{_V1}.user.{user_}.{verb}"
 
 
 def of_tree(verb: str, tree: TreeName | str) -> str:
-    """Return a verb for `user` that only the allocator of this tree answers: `node.list`, `op.where` or `preemption.observed`."""
+    """Return a verb for `user` that only the allocator of this tree answers. `verb` is for example `node.list` or `op.where`."""
     return f"{verb}.{tree}"
 
 
@@ -190,7 +192,7 @@ _ASKED = ".asked."
 def asks_from(inbox_: str) -> str:
     """Return the reply subject of a person's request, without its last token. The server itself reports there that no service listens.
 
-    The server never reports that to a queue group, so the answers come on another subject: see `answers_at`.
+    The server never sends this report to a queue group, so the answers come on another subject: see `answers_at`.
     """
     return f"{inbox_}{_ASKED[:-1]}"
 
