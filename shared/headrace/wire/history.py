@@ -43,7 +43,8 @@ class PoolSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
     #: Strong guarantee in force.
     strong_guarantee: Resources = ZERO
     integral: IntegralSample | None = None
-    #: Smallest job of the operations that want more than they have, by its dominant resource; None if no operation wants more.
+    #: Resources of the smallest job among the operations that want more than they have, compared by dominant resource; None if no operation
+    #: wants more.
     smallest_waiting: Resources | None = None
 
 
@@ -56,7 +57,7 @@ class HistorySample(msgspec.Struct, frozen=True):
     #: Milliseconds until the next complete sample is due.
     next_due_ms: Annotated[int, msgspec.Meta(ge=1)]
     total: Resources
-    #: Seconds of inflow at which savings are full.
+    #: Seconds after which the inflow has filled empty savings.
     saturation_period_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)]
     pools: dict[PoolName, PoolSample]
     #: False: the sample has only pools whose guarantees were just changed, and says nothing about other pools.
@@ -65,8 +66,8 @@ class HistorySample(msgspec.Struct, frozen=True):
     page: Counter = 0
     #: Number of pages of the sample.
     pages: Annotated[int, msgspec.Meta(ge=1)] = 1
-    #: Term of the fair_share that recorded the sample. The first sample of each term has no pools. Once it is recorded, former terms can
-    #: record nothing more.
+    #: Term of the fair_share that recorded the sample. The first sample of each term has no pools. Once the first sample is recorded, a
+    #: fair_share of a former term can record no more samples.
     term: Term = 0
 
 
@@ -98,7 +99,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True, gc=False):
     most: Finite
 
     def joined(self, samples: int, later: Spread, later_samples: int) -> Spread:
-        """Return both stretches as one; the mean is weighted by the number of samples."""
+        """Return the values for both stretches of time together; the mean is weighted by the number of samples."""
         mean = (self.mean * samples + later.mean * later_samples) / (samples + later_samples)
         return Spread(mean, min(self.least, later.least), max(self.most, later.most))
 
@@ -122,7 +123,7 @@ class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
     volume: Savings | None = None
 
     def joined(self, later: IntegralPoint) -> IntegralPoint:
-        """Return both stretches as one."""
+        """Return the values for both stretches of time together."""
         mine, theirs = self.volume, later.volume
         if mine is None or theirs is None:
             return later
@@ -141,7 +142,7 @@ class Delivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     smallest_waiting: Amount | None = None
 
     def joined(self, samples: int, later: Delivery, later_samples: int) -> Delivery:
-        """Return both stretches as one."""
+        """Return the values for both stretches of time together."""
         weights = samples + later_samples
         waiting = [each for each in (self.smallest_waiting, later.smallest_waiting) if each is not None]
         return Delivery(

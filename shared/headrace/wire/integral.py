@@ -16,7 +16,7 @@ from headrace.resources import Resources
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, runs_within
 from headrace.wire.version import Counter, Version
 
-#: Upper bound in bytes of the pools in one message or in one value of a bucket.
+#: Upper bound of the encoded size of the pools in one message or in one value of a bucket, in bytes.
 PAGE_BYTES: Final = LARGEST_MESSAGE_BYTES - 10_000
 #: Upper bound of a cpu volume in hundredths of a core-second: 17 million cores for 85 years. The other volumes are floats without such a
 #: bound.
@@ -33,15 +33,17 @@ class PoolFlow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     flow_ratio: Ratio
     #: Burst (the most that may be drawn at once), as a share of the total; 0 without a guarantee.
     burst_ratio: Ratio
-    #: Largest component of the integral share granted by the previous update; charged for the whole of `dt_us`.
+    #: Largest component of the integral share that the previous update granted to the pool; the pool is charged for it over the whole time
+    #: `dt_us`.
     grant_ratio: Ratio
     #: `burst`, `relaxed` or `none`.
     guarantee_type: str
     can_accept_free_volume: bool = True
-    #: Position of the parent in the list, always before this pool; -1 for a top-level pool. Siblings are listed in
-    #: their order.
+    #: Position of the parent in the list of pools; -1 for a top-level pool. The parent is listed before its children, and siblings are
+    #: listed in their order.
     parent: Annotated[int, msgspec.Meta(ge=-1)] = -1
-    #: True if overflow from below is offered to children that are not full; matters for pools without a guarantee.
+    #: True if the pool offers the overflow of its children to children whose savings are not full; it matters only for a pool without an
+    #: integral guarantee.
     distributes_free_volume: bool = False
 
 
@@ -118,8 +120,9 @@ class AdvancePartTaken(msgspec.Struct, frozen=True, tag_field="refusal", tag="pa
 
 
 class AdvanceGap(msgspec.Struct, frozen=True, tag_field="refusal", tag="advance_gap"):
-    """Refused: the advance follows an advance that was not applied here, or it is older than the remembered
-    versions.
+    """The advance is refused.
+
+    It follows an advance that integral has not applied, or it is older than the versions that integral remembers.
     """
 
     tree: TreeName
@@ -141,7 +144,7 @@ class GetVolumes(msgspec.Struct, frozen=True):
 
 
 def parts_of(advance: Advance) -> list[Advance]:
-    """Return the advance in parts that each fit a message."""
+    """Split the advance into parts that each fit into one message."""
     runs: Sequence[list[PoolFlow]] = list(runs_within(advance.pools, PAGE_BYTES)) or [[]]
     return [
         msgspec.structs.replace(advance, pools=pools, part=part, parts=len(runs)) for part, pools in enumerate(runs)

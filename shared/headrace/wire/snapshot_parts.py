@@ -24,7 +24,7 @@ Frame = TypeVar("Frame", bound=msgspec.Struct)
 #: Upper bound in bytes of the items and removed keys in a part, without the frame. A larger item gets a part of its own. Readers decode
 #: a part in one piece, which takes 3 ms.
 _PART_BYTES = 64 * 1024
-#: Bytes reserved for everything in a part but its frame, items and removed keys.
+#: Bytes reserved for the fields of a part other than its frame, items and removed keys.
 _ENVELOPE_BYTES = 1024
 _encode = msgspec.msgpack.Encoder().encode
 #: Upper bound of the whole snapshots that a publisher keeps for readers that do not have all pages yet.
@@ -36,10 +36,10 @@ _MOST_AHEAD = 64
 
 
 class SnapshotPublisher(Generic[Item, Frame]):
-    """The publishing side: holds the newest version as a whole.
+    """Publishes the versions of a snapshot, and holds all items of the newest version.
 
-    `part_type` is `SharePart` or `UsagePart`, and `key` returns the key of an item. `moved` returns the difference between an old and
-    a new item, or None if the difference cannot be sent instead of the item.
+    `part_type` is `SharePart` or `UsagePart`, and `key` returns the key of an item. `moved` returns the difference between an old and a new
+    item, or None if the difference cannot be sent instead of the item.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return self._cut(base, different, gone, all_moved)
 
     def page(self, request: WholeRequest) -> bytes:
-        """Return a page of the whole snapshot that the request names, or the first page of the newest whole.
+        """Return a page of the whole snapshot that the request names, or the first page of the newest whole snapshot.
 
-        A whole is kept until a reader has fetched its last page. Meanwhile other readers get a whole of their own, up to
-        `_MOST_WHOLES`; beyond that they get the newest whole that is kept.
+        A whole snapshot is kept until a reader has fetched its last page. A reader that begins meanwhile gets a whole snapshot of the
+        newest version. If `_MOST_WHOLES` whole snapshots are kept already, the reader gets the newest of these.
         """
         version = request.version if request.version in self._wholes else self._whole_to_read()
         pages = self._wholes[version]
@@ -103,7 +103,10 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return pages[place]
 
     def _whole_to_read(self) -> Version:
-        """Return the version of the newest whole, or of an older whole while too many are kept."""
+        """Return the version of the whole snapshot for a reader that begins.
+
+        It is the newest version, or an older version while too many are kept.
+        """
         if self.version not in self._wholes:
             if len(self._wholes) >= _MOST_WHOLES:
                 self._forget_whole()
@@ -112,7 +115,10 @@ class SnapshotPublisher(Generic[Item, Frame]):
         return max(self._wholes)
 
     def _forget_whole(self) -> None:
-        """Drop the oldest whole snapshot that was fetched to the end, or else the oldest after `_GIVEN_UP` versions. May drop nothing."""
+        """Drop one whole snapshot, if possible.
+
+        It is the first that a reader has fetched to the end, else the oldest, if that is `_GIVEN_UP` versions old.
+        """
         oldest = min(self._wholes)
         gone = next(iter(self._read), None)
         if gone is None and oldest.epoch + _GIVEN_UP <= self.version.epoch:
@@ -166,7 +172,7 @@ class _Gathering(Generic[Item, Frame]):
     def __init__(self, first: Part[Item, Frame]) -> None:
         self.base = first.builds_on
         self.parts: dict[int, Part[Item, Frame]] = {}
-        #: Items of each part by their keys. Made as each part arrives, so that swapping in the complete version takes less time.
+        #: Items of each part by their keys. Filled as each part arrives, so that less work is left when the version is complete.
         self.items: dict[int, dict[str, Item]] = {}
         #: Numbers of the parts whose moved items are not in `items` yet.
         self.unmoved: set[int] = set()
@@ -181,7 +187,10 @@ class _Gathering(Generic[Item, Frame]):
         return len(self.parts) == self.count
 
     def move(self, items: Mapping[str, Any]) -> bool:
-        """Apply the moved figures to `items`, those of the version that this version builds on. Return True if none was missing."""
+        """Apply the moved figures to `items`. Return False if `items` lacks an element that has moved figures.
+
+        `items` are the items of the version that this version builds on.
+        """
         known = True
         for number in self.unmoved:
             made = {one.key: one.applied(items[one.key]) for one in self.parts[number].moved if one.key in items}
@@ -192,7 +201,7 @@ class _Gathering(Generic[Item, Frame]):
 
 
 class SnapshotReader(Generic[Item, Frame]):
-    """The reading side. `needs_whole` is true until the first whole snapshot, and after every gap."""
+    """Puts versions of a snapshot together from their parts. `needs_whole` is true until the first whole snapshot, and after every gap."""
 
     def __init__(self, tree: TreeName, frame: Frame, key: Callable[[Item], str]) -> None:
         self._tree = tree
@@ -207,7 +216,7 @@ class SnapshotReader(Generic[Item, Frame]):
         self._is_defective = False
 
     def on_part(self, part: Part[Item, Frame]) -> Applied | None:
-        """Take one part, published or fetched as a page. Return what changed once one or more versions are complete, else None."""
+        """Take one part, published or fetched as a page. Return the changes if the part completes one or more versions, else None."""
         if part.tree != self._tree or (part.version <= self.version and self.version != NEVER):
             return None
         place = (part.version, part.base is None)
@@ -254,7 +263,7 @@ class SnapshotReader(Generic[Item, Frame]):
         self.needs_whole, self._is_defective = self._is_defective and not whole, False
         self._ahead = {base: held for base, held in self._ahead.items() if base > self.version}
         self._gathering = {place: held for place, held in self._gathering.items() if place[0] > self.version}
-        # `difference` is used because `-` with the keys of a map would walk through all keys.
+        # Use `difference`: subtracting `self.items.keys()` with `-` would walk through all keys.
         gone = (removed | before).difference(self.items)
         there = frozenset(changed & self.items.keys() if removed else changed)
         return Applied(version=self.version, changed=there, removed=frozenset(gone), whole=whole)

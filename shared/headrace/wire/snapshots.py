@@ -27,7 +27,7 @@ Frame = TypeVar("Frame")
 class UsageFrame(msgspec.Struct, frozen=True):
     """Facts about a usage snapshot as a whole."""
 
-    #: Sum over the online nodes of the tree.
+    #: Sum of the resources of the tree's online nodes.
     total: Resources = ZERO
     #: False while the allocator is recovering: figures of unheard nodes are missing, so no decision may rely on them.
     complete: bool = False
@@ -44,7 +44,7 @@ class NodesOfTags(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One operation as the allocator sees it, or the nodes that have the same tags."""
 
-    #: Operation id; for an item of nodes `#` and their tags, which is no valid operation id.
+    #: Operation id. An item of nodes has `#` and the tags of the nodes instead, which is no valid operation id.
     operation: OperationId
     usage: Resources = ZERO
     #: Resources of jobs that are being started and that no node has confirmed yet.
@@ -53,11 +53,11 @@ class UsageItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     pending_jobs: Counter = 0
     #: Resources of all pending jobs together.
     pending: Resources = ZERO
-    #: Smallest job of the operation.
+    #: Resources of the operation's smallest job.
     min_needed: Resources = ZERO
-    #: Set in an item of nodes; the items of nodes together make up the total of their snapshot. None: the item is of an operation.
+    #: The nodes, in an item of nodes; the totals of all such items add up to the total of the snapshot. None in the item of an operation.
     nodes: NodesOfTags | None = None
-    #: How many times this allocator, in its term, has tried to free resources for the operation under a YARN policy.
+    #: Number of times that the allocator, in its present term, has tried to free resources for the operation under a YARN policy.
     times_seen_to: Counter = 0
 
     @staticmethod
@@ -197,12 +197,12 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The new figures of an element of which only fair share, usage or demand changed. A field that is None is unchanged.
+    """The new figures of an element, if only its fair share, usage or demand changed. A field is None if its figure did not change.
 
-    It has a quarter of the size of a `ShareItem`.
+    A `MovedShare` has a quarter of the size of a `ShareItem`.
     """
 
-    #: As `ShareItem.key`.
+    #: Key of the element, as in `ShareItem.key`.
     key: str
     weight_proportional: Share | None = None
     #: New total; None: equal to `weight_proportional` if that is set, else unchanged.
@@ -214,7 +214,7 @@ class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @staticmethod
     def between(before: ShareItem, after: ShareItem) -> MovedShare | None:
-        """Return the difference of two items, or None if such a struct cannot express it."""
+        """Return the difference of two items, or None if the items also differ in other fields."""
         was, fair = before.fair_share, after.fair_share
         if was.strong_guarantee != fair.strong_guarantee or was.integral_guarantee != fair.integral_guarantee:
             return None
@@ -241,7 +241,7 @@ class MovedShare(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
     def applied(self, before: ShareItem) -> ShareItem:
-        """Return the new item of the element, whose previous item was `before`."""
+        """Return the new item of the element: its previous item `before` with the new figures."""
         fair, share = before.fair_share, self.weight_proportional
         if share is not None:
             fair = replace(fair, weight_proportional=share, total=share if self.total is None else self.total)
@@ -301,10 +301,10 @@ class Part(msgspec.Struct, Generic[Item, Frame], frozen=True):
     items: list[Item] = []
     #: Keys of removed items: operation ids, or in a share snapshot `ShareItem.key`.
     removed: list[str] = []
-    #: For shares: elements of which only the figures of `MovedShare` changed.
+    #: In share snapshots: elements in which only figures of `MovedShare` changed.
     moved: list[MovedShare] = []
-    #: Version that a change with `moved` is relative to. The `base` of such a part is its own version, which no reader
-    #: has before. So a reader that does not know `moved` asks for the whole snapshot.
+    #: Version that this part is relative to, if the change has `moved`. The field `base` of such a part is the part's own version, which no
+    #: reader has yet: a reader of a former release, which does not know `moved`, therefore asks for the whole snapshot.
     moved_from: Version | None = None
 
     @property
@@ -324,8 +324,8 @@ class SharePart(Part[ShareItem, ShareFrame], frozen=True):
 class WholeRequest(msgspec.Struct, frozen=True):
     """Ask for a page of a whole snapshot.
 
-    The first request has `version` null and page 0. The following requests name the version that was answered. If the publisher no
-    longer has that version, it answers with page 0 of the newest.
+    The first request has `version` null and page 0. Each further request names the version of the first answer. If the publisher no longer
+    has that version, it answers with page 0 of the newest version.
     """
 
     version: Version | None = None
