@@ -1,6 +1,7 @@
-"""A plan: the shares of a pool tree that is described in a file, passed from the process that computes it to the one that shows it.
+"""A plan: the shares of a pool tree that is described in a file.
 
-Nothing of this goes over the bus. It goes from one process to another as JSON, and `headrace plan --json` prints it.
+A plan does not go over the bus. The process that computes a plan passes it as JSON to the process that shows it, and `headrace plan --json`
+prints this JSON.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class BoundKind(enum.StrEnum):
     ABSENT = "absent"
     #: The element is at its own limit, or at the limit of a pool above it.
     LIMIT = "limit"
-    #: The nodes that match the element's tag filters have no more for it, because elements that can run only there are
-    #: owed the rest.
+    #: The nodes that match the element's tag filters have no more resources for it: the rest is owed to elements that can run only on these
+    #: nodes.
     NODES = "nodes"
     #: Every child that wants more is at a limit of its own.
     BELOW = "below"
@@ -44,12 +45,12 @@ class BoundKind(enum.StrEnum):
     GANG = "gang"
     #: The whole cluster is given out; this is the element's part.
     FULL = "full"
-    #: The rest of the cluster cannot be given to any element, because no demand has its proportions of resources.
+    #: No element can take the rest of the cluster, because no element demands its resources in these proportions.
     SHAPE = "shape"
 
 
 class Bound(msgspec.Struct, frozen=True):
-    """The bound of an element's share."""
+    """The reason why an element's fair share is not larger, with the resource and the pool that bind it."""
 
     kind: BoundKind
     #: Resource that binds; empty if no single resource does.
@@ -61,7 +62,7 @@ class Bound(msgspec.Struct, frozen=True):
 class Scaled(msgspec.Struct, frozen=True):
     """A guarantee that is not in force as configured."""
 
-    #: `strong_guarantee_resources` or `burst_guarantee_resources`.
+    #: Setting of the guarantee: `strong_guarantee_resources` or `burst_guarantee_resources`.
     setting: str
     resource: str
     #: Configured amount; cpu in hundredths of a core, memory in bytes.
@@ -100,5 +101,5 @@ class Plan(msgspec.Struct, frozen=True, tag_field="outcome", tag="computed"):
     elements: list[PlanElement]
     #: Errors of the algorithm; the computation went on in spite of them.
     complaints: list[ShareComplaint] = []
-    #: Warnings that a running Headrace would give for this configuration, and facts about it that a plan cannot know.
+    #: Rules of the configuration that a running Headrace would refuse, and settings that have no effect in a plan, in words.
     warnings: list[str] = []

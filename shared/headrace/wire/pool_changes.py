@@ -1,4 +1,6 @@
-"""Changes of a tree's configuration, several as one: requests of people to fair_share, and the plan that answers them.
+"""Changes of a tree's configuration: requests of people to fair_share, and the plan that is the answer.
+
+One request can contain several changes; they are applied together.
 
 Attributes travel as a JSON object that has only the keys to change, with values as people write them
 (`headrace.pools.attributes.pool_attributes`).
@@ -37,14 +39,15 @@ class Remove(_Change, frozen=True, tag="remove"):
     name: PoolName
     #: True: remove all pools below as well. False: refused if the pool has child pools.
     recursive: bool = False
-    #: True: remove the pool even if it has operations; they go on in an ephemeral pool of the same name. False: refused if it has any.
+    #: True: remove the pool even if it has operations; they go on in an ephemeral pool of the same name. False: refused if the pool has
+    #: operations.
     in_use: bool = False
 
 
 class Move(_Change, frozen=True, tag="move"):
     """Move a pool, with all pools below it, to another parent, or rename it, or both.
 
-    Operations stay with the name of their pool: renaming removes a pool and makes another.
+    Renaming removes the pool and makes a pool with the new name. Operations stay in a pool with the old name.
     """
 
     name: PoolName
@@ -83,7 +86,8 @@ class ChangePools(msgspec.Struct, frozen=True):
     tree: TreeName = TreeName("default")
     #: True: only report the outcome.
     dry_run: bool = False
-    #: Tree whose fair_share answers; empty: that of `tree`. The fair_share of another tree does not know the operations in `tree`.
+    #: Tree whose fair_share answers; empty: the fair_share of `tree` answers. The fair_share of another tree does not know the operations
+    #: in `tree`.
     asked: TreeName = TreeName("")
     #: Revision that the changes are based on; refused if the tree has another revision. 0: any revision.
     expected_revision: Counter = 0

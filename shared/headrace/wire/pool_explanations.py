@@ -27,7 +27,7 @@ class ExplainPool(msgspec.Struct, frozen=True):
 
 
 class Division(enum.StrEnum):
-    """Ways in which a pool that gives out less than its children want determines the share of a child."""
+    """Ways in which a pool determines the share of a child if it has less than its children want."""
 
     #: The pool gives out all that the child wants and can have, or the explained pool is the root.
     NONE = ""

@@ -26,17 +26,17 @@ class GetPools(msgspec.Struct, frozen=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 200
     #: True: include only operations that starve or may preempt.
     only_starving: bool = False
-    #: Key of an element, as `ShareItem.key`, for which the answer says when it and the pools above it will starve. An operation then comes
-    #: first in its pool. Empty: none.
+    #: Key of an element, as in `ShareItem.key`. The answer then says when this element and the pools above it will starve, and lists the
+    #: element before the other operations of its pool. Empty: no outlook is wanted.
     outlook_of: Annotated[str, msgspec.Meta(max_length=201)] = ""
 
 
 class StarvationOutlook(msgspec.Struct, frozen=True):
     """An element that is short of what it is owed, and when it will starve for that. All timestamps are Unix milliseconds.
 
-    Future timestamps are the earliest ones, if the element stays as short as it is, its pending jobs stay, and time goes on counting.
-    A future timestamp is None if the state holds already, will not come, or cannot be predicted. It cannot be predicted under a YARN
-    policy and while time does not count.
+    A timestamp in the future is the earliest possible time, if the element stays as short as it is, keeps its pending jobs, and its
+    starvation clocks keep running. It is None if the state holds already, will not come, or cannot be predicted. It cannot be predicted
+    under a YARN policy, and while the clocks do not run.
     """
 
     kind: ElementKind
@@ -155,8 +155,8 @@ class PoolList(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     #: Operations of the pools on this page.
     operations: list[ShareItem] = []
     more: bool = False
-    #: Number of operations of this page that did not fit into it; a request for a single pool leaves out the fewest.
+    #: Number of operations of this page that did not fit into the answer. An answer about a single pool has space for the most operations.
     operations_left_out: Counter = 0
-    #: Outlook of the element in `outlook_of`, then of the pools above it from the nearest up; elements that have what
+    #: Outlook of the element `outlook_of`, followed by the outlooks of the pools above it, the nearest pool first. Elements that have what
     #: they are owed are left out.
     outlooks: list[StarvationOutlook] = []

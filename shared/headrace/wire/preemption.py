@@ -72,7 +72,8 @@ _WHY: Final = {
     PreemptionReason.RESOURCE_OVERCOMMIT: _NO_ROOM,
     PreemptionReason.POOL_SHORTAGE: "for pools that are short of their share",
 }
-#: Reasons of preemptive stages. If such a record has no beneficiary, the stage preempted only because its node was overcommitted.
+#: Reasons of preemptive stages. If a record with such a reason has no beneficiary, the stage preempted only because the node was
+#: overcommitted.
 _OF_STAGES: Final = (PreemptionReason.PREEMPTION, PreemptionReason.AGGRESSIVE_PREEMPTION)
 
 
@@ -106,7 +107,7 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def words(self) -> str:
-        """Text for whom and why, such as "for 69201a4f-0c1d2e3f4a5b, which starves"."""
+        """Text that says for which operation and why, such as "for 69201a4f-0c1d2e3f4a5b, which starves"."""
         if self.beneficiary and not self.properly:
             return f"for {self.beneficiary}, which is in a pool that starves"
         if not self.beneficiary and self.reason in _OF_STAGES:

@@ -1,7 +1,7 @@
 """Refusals: answers of a service that does not do what was asked.
 
-Each refusal is a situation with its figures; the reader makes the text. An answer on the wire is either the answer's own Struct or
-a refusal; the tag tells which.
+Each refusal is a Struct with the facts of one situation; the process that receives it makes the text. An answer on the wire is either the
+Struct of a successful answer or a refusal; the tag shows which.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from headrace.pools.rights import Person, Right, holders
 from headrace.wire.codec import LARGEST_MESSAGE_BYTES, decode
 from headrace.wire.version import Counter, Term
 
-#: Largest number of people with a right that a refusal names.
+#: Largest number of names in each list of a refusal, such as the people with a right.
 _MOST_NAMES: Final = 20
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
-#: Reason why something may not have been written, used if the bus gave no reason.
+#: Default reason for a write that may have failed, used if the bus gave no reason.
 SLOW_BUS = "the bus is slow, has no leader at present, or its disk is full"
 
 
-#: Text in a refusal after which the same request may be sent again.
+#: End of the text of a refusal, if the same request may be sent again.
 _TRY_AGAIN: Final = "nothing was done, try again"
 
 
@@ -37,7 +37,10 @@ class _Refusal(msgspec.Struct, frozen=True, tag_field="refusal"):
         raise NotImplementedError
 
     def reason(self) -> str:
-        """Return the text without its words about the request's effect, because an earlier attempt may have had an effect."""
+        """Return the text without "nothing was done, try again".
+
+        It is for a request that was sent several times: an earlier attempt may have had an effect.
+        """
         return self.text().removesuffix(f"; {_TRY_AGAIN}")
 
 
@@ -73,7 +76,7 @@ class BadRequest(_Refusal, frozen=True, tag="bad_request"):
 class NotFound(_Refusal, frozen=True, tag="not_found"):
     """The named thing is not known."""
 
-    #: `pool`, `operation`, `node`, `job`, `tree`.
+    #: Kind of the thing, such as `pool`, `operation`, `node`, `job` or `tree`.
     what: str
     name: str
     #: Known names nearest to the name, best first.
@@ -146,8 +149,8 @@ class NotReady(_Refusal, frozen=True, tag="not_ready"):
     """The service is starting; nothing was done."""
 
     why: str
-    #: Newest revision of the pool configuration, if the request named a later one. The later one does not exist: it was lost with the
-    #: server's newest writes, or an older backup was restored.
+    #: Newest revision of the pool configuration, if the request named a later revision. The later revision does not exist any more: it was
+    #: lost with the server's newest writes, or an older backup was restored.
     revision: Counter | None = None
 
     def text(self) -> str:
@@ -216,14 +219,14 @@ class LimitBroken(msgspec.Struct, frozen=True):
     limit: int
     #: Present number of operations (or bytes).
     count: int
-    #: Pool whose limit it is; empty: the limit of all trees together.
+    #: Pool that has the limit; empty: the limit is for all trees together.
     pool: str = ""
     tree: str = ""
     #: User that the limit applies to; empty if it is no limit per user.
     user: str = ""
     #: Pools that count towards a limit per user.
     holders: list[str] = []
-    #: Bytes that the operation would take, if it is a limit of bytes; then `limit` and `count` are bytes too; else 0.
+    #: Bytes that the operation would take, if the limit is in bytes; `limit` and `count` are then in bytes too. 0 for any other limit.
     more_bytes: int = 0
 
     def text(self) -> str:
@@ -249,7 +252,7 @@ class LimitBroken(msgspec.Struct, frozen=True):
 class OverLimit(_Refusal, frozen=True, tag="over_limit"):
     """The pool or tree has as many operations as allowed. Nothing was done.
 
-    There is one entry for each tree whose limit is reached.
+    `broken` has one entry for each tree whose limit is reached.
     """
 
     broken: list[LimitBroken]
@@ -298,7 +301,10 @@ class Refused(HeadraceError):
 def not_allowed(
     person: Person, what: str, right: Right | None = None, pool: str = "", lists: Iterable[Access] = ()
 ) -> NotAllowed:
-    """Return the refusal of an action to a person. `lists` are the access lists of the pool, of all pools above it and of the tree."""
+    """Return the refusal for a person who may not do something.
+
+    `lists` are the access lists of the pool, of all pools above the pool, and of the tree.
+    """
     named = holders(lists, right) if right is not None else []
     return NotAllowed(
         who=person.name,
@@ -312,7 +318,7 @@ def not_allowed(
 
 
 def decode_answer(data: bytes, kind: type[Answer]) -> Answer | Refusal:
-    """Return what a service answered: a `kind`, or a refusal. Raises `BadMessage` for anything else."""
+    """Decode the answer of a service: a message of the type `kind`, or a refusal. Raises `BadMessage` for anything else."""
     either: Any = kind | Refusal
     answer: Answer | Refusal = decode(data, either)
     return answer

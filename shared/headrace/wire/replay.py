@@ -1,6 +1,7 @@
 """Messages of a replay, which runs a period of the log again under another configuration.
 
-Only `ReadEvents` and its pages go over the bus. The rest goes from one process to another, and `headrace replay --json` prints `Replay`.
+Only `ReadEvents` and its pages go over the bus. The other messages pass directly from one process to another, and `headrace replay --json`
+prints `Replay`.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class ReplayNode(msgspec.Struct, frozen=True):
 
 
 class LiveRun(msgspec.Struct, frozen=True):
-    """A job that runs now, so that the log has no end of it."""
+    """A job that still runs, so that the log does not have its end."""
 
     operation: OperationId
     index: Counter
@@ -78,13 +79,16 @@ class ReplayTask(msgspec.Struct, frozen=True):
     nodes: list[ReplayNode]
     running: list[LiveRun]
     configured: Tree
-    #: Changes that lead from `configured` to the other configuration.
+    #: Changes that turn `configured` into the configuration of the second replay.
     changes: list[PoolChange]
     volumes: list[PoolVolume] = []
 
 
 class ReplayedPool(msgspec.Struct, frozen=True):
-    """A pool with all pools below it in one of the replays. Amounts are in cores or bytes times hours; series are means over stretches."""
+    """A pool with all pools below it in one of the replays.
+
+    Amounts are in cores or bytes times hours. Each value of a series is a mean over one stretch of time.
+    """
 
     usage: Finite
     fair_share: Finite
@@ -94,13 +98,13 @@ class ReplayedPool(msgspec.Struct, frozen=True):
     preemptions: Counter
     #: Number of operations that arrived in the period.
     operations: Counter
-    #: Number of these operations of which no job had started at the end of the period.
+    #: Number of operations that arrived in the period and had not started any job at its end.
     never_started: Counter
-    #: Number of these operations that were refused.
+    #: Number of operations that arrived in the period and were refused.
     refused: Counter
     #: Median wait in milliseconds: from the start of an operation to its first job, or to the end of the replay if no job started.
     median_wait_ms: Counter
-    #: Longest such wait in milliseconds.
+    #: Longest wait in milliseconds, measured as for the median.
     longest_wait_ms: Counter
     usage_series: list[Finite] = []
     fair_share_series: list[Finite] = []
@@ -108,7 +112,7 @@ class ReplayedPool(msgspec.Struct, frozen=True):
 
 
 class ComparedPool(msgspec.Struct, frozen=True):
-    """A pool in both replays; None for a replay that does not have the pool."""
+    """A pool in both replays. `before` or `after` is None if the pool does not exist in that replay."""
 
     pool: PoolName
     path: str
@@ -125,12 +129,12 @@ class ComparedPool(msgspec.Struct, frozen=True):
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """The agreement of the replay under the recorded configuration with what happened."""
+    """Comparison of the usage in the replay under the recorded configuration with the recorded usage."""
 
     #: Usage of all pools, in hours of the resource.
     recorded_usage: Finite
     replayed_usage: Finite
-    #: Fraction of the usage that fell to the same pool in the same stretch of time, from 0 to 1.
+    #: Fraction of the usage that is in the same pool and in the same stretch of time as recorded, from 0 to 1.
     overlap: Finite
 
 
@@ -153,6 +157,6 @@ class Replay(msgspec.Struct, frozen=True, tag_field="outcome", tag="replayed"):
 
 
 class ReplayRefused(msgspec.Struct, frozen=True, tag_field="outcome", tag="refused"):
-    """Nothing could be replayed; the reason."""
+    """Nothing could be replayed. `why` says the reason."""
 
     why: str

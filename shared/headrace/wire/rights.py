@@ -1,4 +1,4 @@
-"""Rights of a person: the conversation of a person with admission about the person's own rights."""
+"""Rights of a person: messages with which a person asks admission for the person's own rights."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Pool trees as a whole: requests of people to the fair_share of the tree that `asked` names.
+"""Pool trees as a whole: requests of people about any tree.
 
-The requests may be about any tree. A tree is a value in the bucket of pools. Each tree is served by a fair_share, an integral and an
-allocator of its own, started with the setting `tree`. A tree that is not served keeps its configuration and does nothing.
+The fair_share of the tree that `asked` names answers a request. A tree is a value in the bucket of pools. Each tree is served by a
+fair_share, an integral and an allocator of its own, started with the setting `tree`. A tree that is not served keeps its configuration and
+does nothing.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class CreateTree(msgspec.Struct, frozen=True):
 
 
 class RemoveTree(msgspec.Struct, frozen=True):
-    """Remove a tree. The service that is asked must not serve this tree itself."""
+    """Remove a tree. The fair_share that answers must be that of another tree."""
 
     name: TreeName
     #: True: remove all its pools as well. False: refused if the tree has pools.
@@ -61,7 +62,7 @@ class RemoveTree(msgspec.Struct, frozen=True):
 
 
 class MovePoolToTree(msgspec.Struct, frozen=True):
-    """Make a pool, with all pools below it, in another tree, then remove it here."""
+    """Move a pool, with all pools below it, to another tree: make the pool there, then remove it in `tree`."""
 
     name: PoolName
     to_tree: TreeName
@@ -69,6 +70,6 @@ class MovePoolToTree(msgspec.Struct, frozen=True):
     #: Empty: the name stays.
     new_name: PoolName = PoolName("")
     tree: TreeName = TreeName("default")
-    #: True: move the pool even if it has operations, which then go on here in an ephemeral pool of the same name.
+    #: True: move the pool even if it has operations, which then go on in `tree`, in an ephemeral pool of the same name.
     in_use: bool = False
     dry_run: bool = False

@@ -1,4 +1,4 @@
-"""What-if requests: the shares of a running tree, and its shares after changes that are only supposed."""
+"""What-if requests: the shares of a running tree, and the shares that it would have after changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.wire.pool_changes import PoolChange, PoolPlan
 from headrace.wire.snapshots import ElementKind
 from headrace.wire.version import Counter
 
-#: Largest number of nodes in one supposition.
+#: Largest number of nodes that one `SupposedNodes` adds or removes.
 _MOST_NODES = 1_000_000
 #: Largest number of pools over their limits in an answer.
 MOST_OVER_LIMITS = 100
@@ -31,7 +31,7 @@ class SupposedNodes(msgspec.Struct, frozen=True):
 
 
 class SupposedOperation(msgspec.Struct, frozen=True):
-    """An operation that is supposed to start."""
+    """An operation that the what-if request starts."""
 
     spec: OperationSpec
     #: Pools that would be made for the operation, parents first.
