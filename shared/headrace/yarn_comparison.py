@@ -130,8 +130,10 @@ def _is_needy(usage: Resources, one: ComparedChild, dominant: int) -> bool:
 
 
 def _ratios(one: ComparedChild, total: Resources, dominance: list[int], *, needy: bool) -> list[float]:
-    """Return a ratio for each resource of `dominance`: usage over minimum share if the sibling is needy (below its minimum
-    share), else its part of the cluster over its weight.
+    """Return a ratio for each resource of `dominance`.
+
+    For a needy sibling, which is below its minimum share, it is usage over minimum share. For any other sibling, it is the part of the
+    cluster that the sibling uses over its weight.
     """
     if needy:
         usage, least = one.usage.as_tuple(), one.least.as_tuple()
