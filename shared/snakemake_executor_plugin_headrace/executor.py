@@ -20,11 +20,11 @@ from headrace.errors import HeadraceError
 from headrace.wire.operations import FINAL_STATES, OperationState
 from snakemake_executor_plugin_headrace.options import job_options
 
-#: Folder for the output of jobs, in the folder of the workflow, which the nodes share.
+#: Folder for the output of jobs, relative to the folder of the workflow. The nodes share the folder of the workflow.
 _LOGS: Final = Path(".snakemake") / "headrace_logs"
-#: Most live operations of a person that one look covers; the others are asked for one by one.
+#: Largest number of a person's live operations that one check lists. Operations that are not listed are requested one by one.
 _MOST_LISTED: Final = 20_000
-#: Variables of this program that the jobs see, besides those of `envvars` in the workflow.
+#: Environment variables of this process that the jobs get, in addition to the variables of `envvars` in the workflow.
 _COPIED: Final = ("PATH", "LANG", "LC_ALL")
 
 
@@ -52,7 +52,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self.report_job_submission(SubmittedJobInfo(job, external_jobid=operation.id, aux={"log": log}))
 
     async def check_active_jobs(self, active_jobs: Sequence[SubmittedJobInfo]) -> AsyncIterator[SubmittedJobInfo]:
-        """Yield the jobs that are not over, and report the ends of the others. One request covers all jobs that are not over."""
+        """Yield the jobs that are not over, and report the ends of the ended jobs. One request covers all jobs that are not over."""
         try:
             live = await asyncio.to_thread(self._live)
         except (Unanswered, Refused) as error:
@@ -69,7 +69,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
                 self._client.abort(info.external_jobid, "the workflow was cancelled")
 
     def shutdown(self) -> None:
-        """End the watching and the connection."""
+        """Stop watching the jobs and close the connection."""
         super().shutdown()
         self._client.close()
 
@@ -77,7 +77,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         return {view.operation for view in self._client.list(user=self._client.user, live=True, limit=_MOST_LISTED)}
 
     def _has_ended(self, info: SubmittedJobInfo) -> bool:
-        """Report the end of a job. Returns False if it is not over."""
+        """Report the end of a job to Snakemake. Returns False if the job is not over."""
         try:
             view = self._client.get(info.external_jobid)
         except Unanswered:

@@ -1,6 +1,7 @@
 """Settings of the plugin, and what the resources of a job mean to Headrace."""
 
-# Snakemake reads the types of the settings, so they are no texts here.
+# Snakemake reads the types of the settings. This module therefore does not import `annotations` from `__future__`, which would turn the
+# types into texts.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -43,7 +44,7 @@ def job_options(threads: int, resources: Mapping[str, Any], settings: ExecutorSe
         "node_filter": resources.get("headrace_node_filter", settings.node_filter) or None,
         "tries": 1,
     }
-    # The resources of Snakemake are a list with names: `in` looks for a value.
+    # Snakemake's resources are a list whose entries have names: `in` would look for a value, not for a name.
     if (minutes := resources.get("runtime")) is not None:
         options["time_limit"] = f"{minutes}m"
     return options
