@@ -113,7 +113,10 @@ class Savings(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class IntegralPoint(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A pool's integral guarantee over a stretch of time, as amounts. All but minimum and maximum are values of the last sample."""
+    """A pool's integral guarantee over a stretch of time, as amounts.
+
+    A minimum or maximum is taken over all samples. All other values are those of the last sample.
+    """
 
     flow: Finite
     burst: Finite
@@ -206,7 +209,7 @@ class PoolHistory(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     points: list[HistoryPoint]
     #: Value of `first` in the request for the next page; None on the last page.
     next: Counter | None = None
-    #: Unix time in milliseconds up to which samples are known. A gap begins there.
+    #: Unix time in milliseconds up to which samples are known; a gap follows.
     known_until_ms: Counter = 0
     #: Unix time of the oldest sample kept for the tree, in milliseconds; None if there is none.
     oldest_ms: Counter | None = None

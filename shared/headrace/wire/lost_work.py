@@ -39,12 +39,12 @@ class LostWork(msgspec.Struct, frozen=True, array_like=True):
     runs: Counter
     #: Resources of the job times its run time, summed over these runs.
     work: Volume
-    #: Unix time in milliseconds of the first of these ends; 0: not known, as in records of former versions.
+    #: Unix time in milliseconds at which the first of these runs ended; 0: not known, as in records of former releases.
     first_ms: Counter = 0
 
 
 class LostWorkTold(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
-    """Lost work in order of time. In an hour without a row nothing was lost, if the hour is kept."""
+    """Lost work in order of time. If an hour is kept and has no row, no work was lost in it."""
 
     pool: PoolName
     tree: TreeName

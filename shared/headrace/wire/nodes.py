@@ -281,8 +281,8 @@ class NodeView(msgspec.Struct, frozen=True):
     """A node as the allocator sees it."""
 
     node: NodeName
-    #: `online`, `suspect` (online, and jobs fail there that complete elsewhere), `offline` (no heartbeat for the timeout),
-    #: `unheard` (none since the allocator started), `draining`.
+    #: `online`, `suspect` (online, and jobs fail there that complete elsewhere), `offline` (no heartbeat for the timeout), `unheard` (no
+    #: heartbeat since the allocator started), `draining`.
     state: str
     tags: list[str]
     total: Resources = ZERO
@@ -351,7 +351,7 @@ class JobPlace(msgspec.Struct, frozen=True, array_like=True):
     limits: str = ""
     #: Stage that started the allocation; None if the allocation is older than its allocator and its node did not report the stage.
     stage: StartStage | None = None
-    #: The stage together with the shares at that time; None if the stage is not known.
+    #: The stage that started the allocation, together with the shares at the time of the start; None if the stage is not known.
     start: StartRecord | None = None
     #: Names of the GPU devices that the job has on its node.
     gpus: list[str] = []
@@ -380,7 +380,7 @@ class OperationProgress(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TaskPlaces(msgspec.Struct, frozen=True, array_like=True):
-    """The jobs of one task that have not ended: on nodes, and pending."""
+    """The jobs of one task that have not ended: their number on nodes, and the number of pending jobs."""
 
     on_nodes: Counter
     pending: Counter

@@ -89,7 +89,7 @@ Weight = Annotated[float, msgspec.Meta(ge=1e-8, le=1e8)]
 
 
 class PerTree(msgspec.Struct, frozen=True):
-    """Weight and pool of an operation in one tree. Null and empty: as for the operation as a whole."""
+    """Weight and pool of an operation in one tree. A null weight or an empty pool stands for the value of the whole operation."""
 
     pool: PoolName = PoolName("")
     weight: Weight | None = None
@@ -110,38 +110,41 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
         list[Annotated[str, msgspec.Meta(max_length=131_072)]], msgspec.Meta(min_length=1, max_length=10_000)
     ]
     job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 1
-    #: Resources of each job. An operation with tasks has nothing here, which an older admission refuses; see `size_of` and `sizes`.
+    #: Resources of each job. The amounts are zero in an operation with tasks, so that an older admission, which does not know tasks,
+    #: refuses the operation; see `size_of` and `sizes`.
     resources: Resources = Resources(user_slots=1, cpu=100)
     environment: dict[str, str] = {}
     working_directory: Annotated[str, msgspec.Meta(max_length=4096)] = ""
     title: Annotated[str, msgspec.Meta(max_length=256)] = ""
     weight: Weight = 1.0
-    #: Number of failed runs of its jobs, all together, at which the operation fails.
+    #: Number of failed runs, summed over all jobs, at which the operation fails.
     max_failed_job_count: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_JOB_COUNT)] = 10
-    #: Number of failed runs at which one job is not retried any more; 0: no limit for a single job. The jobs of a gang are retried
+    #: Number of failed runs after which a job is given up instead of retried; 0: no limit for a single job. The jobs of a gang are retried
     #: together, so their failed runs count together.
     tries: Annotated[int, msgspec.Meta(ge=0, le=MOST_TRIES)] = 0
-    #: True if the other jobs run on when a job is not retried any more; the operation fails when all jobs are over. False: it fails at
-    #: the first such job. With `tries` 0 only jobs that time out are not retried.
+    #: True: when a job is given up, the other jobs run on, and the operation fails once all jobs are over. False: the operation fails as
+    #: soon as a job is given up. With `tries` 0 only jobs that time out are given up.
     keep_going: bool = False
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     #: Milliseconds from a failed run of a job to its next run; 0: at once. Doubles with each failure of that job, up to
     #: `longest_retry_backoff_ms`.
     retry_backoff_ms: Millis = 0
     longest_retry_backoff_ms: Millis = LONGEST_RETRY_BACKOFF_MS
-    #: Milliseconds from the signal to the kill, unless the job is preempted: when the operation is aborted or suspended, the time limit is
-    #: reached, or the node is taken out of use.
+    #: Milliseconds from the signal to the kill of a job when the operation is aborted or suspended, the time limit is reached, or the node
+    #: is taken out of use. Preempted jobs have other timeouts: see below.
     interruption_timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_INTERRUPTION_MS)] = 10_000
     log_cap_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
-    #: `vanilla`, or an upstream operation type, which decides about lightweight pools and tentative trees.
+    #: `vanilla`, or another operation type of YTsaurus. The type decides whether the operation may be lightweight, and which tentative
+    #: trees accept it.
     type: Annotated[str, msgspec.Meta(max_length=64)] = VANILLA
-    #: Tree in which the jobs run. If there are several, the first tree that had a running slot; lists show the operation there.
+    #: Tree in which the jobs run. In an operation of several trees: the first tree with a running slot for it; lists show the operation in
+    #: this tree.
     tree: TreeName = TreeName("default")
     #: True if the jobs are useful only together. If pool and tree support gangs, the operation is owed all that it wants or nothing.
     is_gang: bool = False
-    #: Upper bound of what the operation is owed and gets, by resource; a resource that is left out is not limited.
+    #: Upper bound, by resource, of the operation's fair share and usage; a resource that is left out is not limited.
     resource_limits: PartialResources = NOTHING
-    #: Trees that run the operation, each a part of the jobs. Empty: only `tree` runs it.
+    #: Trees that run the operation; each tree runs a part of the jobs. Empty: only `tree` runs it.
     pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
     #: Further trees, which are left out silently if their pools are at their limits.
     tentative_pool_trees: Annotated[list[TreeName], msgspec.Meta(max_length=64)] = []
@@ -158,12 +161,13 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     interruptible: bool = False
     #: Signal that notifies a job of its preemption.
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    #: Milliseconds from the signal to the kill when a job is preempted for another operation or for a limit. None: the tree's option, which
-    #: is called `job_interrupt_timeout` too.
+    #: Milliseconds from the signal to the kill when a job is preempted for another operation or for a limit. None: the tree's option of the
+    #: same name, which is also called `job_interrupt_timeout`.
     allocation_preemption_timeout_ms: Millis | None = None
     #: Milliseconds from the signal to the kill for an operation whose `preemption_mode` is graceful. None: the tree's option.
     allocation_graceful_preemption_timeout_ms: Millis | None = None
-    #: Fraction of its fair share below which the operation counts as below its fair share. Used if lower than the pool's value.
+    #: The operation counts as below its fair share when its usage is less than this fraction of its fair share. Used if lower than the
+    #: pool's value.
     fair_share_starvation_tolerance: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] | None = None
     #: Milliseconds below its fair share until the operation starves. Used if higher than the pool's value.
     fair_share_starvation_timeout_ms: Millis | None = None
@@ -183,46 +187,48 @@ class OperationSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     trace: Trace = ""
     #: Archive that the user sent before the start; the jobs find its files on their node.
     files: Archive | None = None
-    #: Indexes that the jobs see instead of their numbers from 0, such as `1-99:7,200`; as many as there are jobs. Empty: the numbers.
+    #: Indexes that the jobs see instead of their numbers from 0, such as `1-99:7,200`; there are as many indexes as jobs. Empty: the jobs
+    #: see their numbers from 0.
     indexes: IndexText = ""
     #: One line of text for each index that the jobs see; a job finds its line in `HEADRACE_LINE`, and in place of `{}` in its command.
     lines: Lines = []
     #: File on the node to which each job writes its stdout, relative to the working directory; `%i` stands for the index. Empty: the job's
     #: log.
     output: FileName = ""
-    #: File on the node to which each job writes its stderr, named in the same way. Empty: the job's log.
+    #: File on the node to which each job writes its stderr; its path is given as in `output`. Empty: the job's log.
     error: FileName = ""
-    #: File on the node from which each job reads its stdin, named in the same way. Empty: stdin is empty.
+    #: File on the node from which each job reads its stdin; its path is given as in `output`. Empty: stdin is empty.
     stdin: FileName = ""
     #: Operation whose jobs this operation runs again; empty: none.
     rerun_of: Annotated[str, msgspec.Meta(max_length=200)] = ""
     #: Operations that must end before this operation may run. If one ends in another way than asked, this operation fails.
     after: Annotated[list[Upstream], msgspec.Meta(max_length=MOST_UPSTREAM)] = []
-    #: Operation whose jobs the jobs of this operation follow: a job may run when the job with the same index has completed there. None:
-    #: the jobs follow no others.
+    #: Operation that this operation waits for job by job: a job may run when the job with the same index in that operation has completed.
+    #: None: the jobs wait for no other jobs.
     after_each: OperationId | None = None
     #: Milliseconds that one run of a job may take before it is interrupted. None: the default of the pool, which may be no limit. Admission
     #: records the value in force, so that a later change of the pool does not change it.
     time_limit_ms: TimeLimit | None = None
-    #: Milliseconds from the first running slot of the operation until it fails, whatever runs, waits or is suspended. None: the default of
-    #: the pool, as for `time_limit_ms`.
+    #: Milliseconds from the first running slot of the operation until the operation fails; they also pass while the operation waits or is
+    #: suspended. None: the default of the pool, as for `time_limit_ms`.
     operation_time_limit_ms: TimeLimit | None = None
-    #: Ends of failed runs that are retried, as `headrace.retry_rules` reads them; empty: no rule. A job that is not retried is given up,
-    #: whatever `tries` is.
+    #: Failures after which a job is retried, in the form that `headrace.retry_rules` reads; empty: no rule. After any other failure the job
+    #: is given up, whatever `tries` is.
     retry_on: FailureText = ""
-    #: Ends of failed runs that are not retried; empty: no rule. Not allowed together with `retry_on`.
+    #: Failures after which a job is given up instead of retried; empty: no rule. Not allowed together with `retry_on`.
     no_retry_on: FailureText = ""
-    #: True if the operation is suspended after its first run that failed or timed out, unless it fails or ends by that run.
+    #: True if the operation is suspended after its first run that failed or timed out, unless that run makes the operation fail or end.
     suspend_on_failure: bool = False
     #: True if the only job gets a terminal, to which a person connects. The job ends when no person has been connected for a while.
     terminal: bool = False
     #: Image that the jobs run in: a name in a registry, or a path of the nodes. Empty: the jobs run without a container.
     image: ImageName = ""
-    #: Kinds of jobs, each with its own number, size and command, one after the other in the indexes of the jobs. `job_count` is then their
-    #: sum, `argv` is `SEVERAL_TASKS`, and `resources` is empty. Empty: all jobs are of one kind.
+    #: Kinds of jobs, each with its own number, size and command. The first task has the lowest job indexes, the next task the indexes that
+    #: follow. `job_count` is then the sum of the tasks' job counts, `argv` is `SEVERAL_TASKS`, and `resources` is empty. Empty: all jobs
+    #: are of one kind.
     tasks: Tasks = []
-    #: Memory of a job that is retried because it ran out of memory, as `headrace.retry_rules` reads it: a multiple of what it had, or
-    #: an amount. Empty: the job has the same memory.
+    #: Memory of the next attempt of a job that ran out of memory, in the form that `headrace.retry_rules` reads: a multiple of the job's
+    #: memory, or an amount. Empty: the job keeps its memory.
     memory_on_oom: Annotated[str, msgspec.Meta(max_length=40)] = ""
 
     def task_of(self, index: int) -> TaskOfJob | None:

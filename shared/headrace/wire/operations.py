@@ -119,14 +119,14 @@ class StartAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     rule: str = ""
     #: Operations that must end before the operation may run.
     awaits: list[OperationId] = []
-    #: Why the operation has failed at once; empty unless an operation that it waits for ended in another way than asked.
+    #: Why the operation has failed at once: an operation that it waits for did not end as required. Empty: it has not failed.
     upstream_failure: str = ""
     #: Number of jobs that wait for jobs of `spec.after_each`.
     awaiting_jobs: Counter = 0
 
 
 class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Usage of the measured runs of an operation's jobs that ended with one result, summed up.
+    """Summed usage of the measured runs of an operation's jobs, for one result of the runs.
 
     Sums stop at `LARGEST_SUM`.
     """
@@ -139,7 +139,7 @@ class RunUsage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     cpu_ms: Counter = 0
     #: Largest peak memory of a run, in bytes.
     max_rss_bytes: Counter = 0
-    #: Largest mean use of cores of a run, in hundredths of a core. Runs shorter than 1 s do not count.
+    #: Mean use of cores in the run where this mean is largest, in hundredths of a core. Runs shorter than 1 s do not count.
     most_cpu: Counter = 0
     #: Number of the measured runs whose figures cover all processes of the job.
     runs_in_cgroups: Counter = 0
@@ -213,16 +213,16 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     #: Sequence of the log at which the view was made; a higher sequence is newer.
     sequence: Counter = 0
     placements: list[TreePlacement] = []
-    #: Limits that the operation waits for, in each tree where it has no running slot. Views published on a change do not have its position
-    #: in the queue.
+    #: Limits that the operation waits for, in each tree where it has no running slot. A view that is published after a change lacks the
+    #: operation's position in the queue.
     waiting: list[WaitingFor] = []
-    #: Trees that the operation named and is not in: their pools were at their limits, or the trees were removed.
+    #: Trees that the request named and in which the operation is not: the pools there were at their limits, or the tree was removed.
     erased_trees: list[TreeName] = []
-    #: Accounts under which ended runs of its jobs ran on their nodes; an empty name is the account of the node's agent.
+    #: Accounts on the nodes under which the ended runs of its jobs ran; an empty name is the account of the node's agent.
     accounts: Annotated[list[AccountName], msgspec.Meta(max_length=MOST_ACCOUNTS)] = []
     #: Number of failed jobs that wait for their retry.
     pausing_jobs: Counter = 0
-    #: Unix time in milliseconds of the first of these retries; 0: no job waits.
+    #: Unix time in milliseconds of the earliest retry of a failed job; 0: no failed job waits for its retry.
     next_retry_at_ms: Counter = 0
     #: True if the reader may not see arguments, environment, folder and output of the jobs; these fields are then empty.
     is_withheld: bool = False
@@ -233,7 +233,8 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     used: dict[JobResult, RunUsage] = {}
     #: Operations of `spec.after` that have not ended yet. While there are any, the operation is pending and in no queue.
     awaits: list[OperationId] = []
-    #: Number of jobs that wait for the jobs of `spec.after_each` with the same indexes. An operation all of whose jobs wait is in no queue.
+    #: Number of jobs that wait for the jobs of `spec.after_each` with the same indexes. If all jobs of an operation wait, the operation is
+    #: in no queue.
     awaiting_jobs: Counter = 0
     #: Number of jobs that timed out. Their runs do not count as failed.
     timed_out_jobs: Counter = 0
@@ -243,7 +244,7 @@ class OperationView(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"
     out_of_memory_runs: Counter = 0
     #: Reason why the operation is suspended; empty if it is not suspended, or a user suspended it.
     suspended_for: ShortText = ""
-    #: Ends of the jobs of each task, by the number of the task in `spec.tasks`; a task none of whose jobs has ended is left out.
+    #: Ends of the jobs of each task, by the number of the task in `spec.tasks`; tasks without an ended job are left out.
     task_ends: dict[int, TaskEnds] = {}
 
 
@@ -341,10 +342,10 @@ class UpdateOperation(msgspec.Struct, frozen=True):
 
 
 class AwaitedOperation(msgspec.Struct, frozen=True):
-    """An operation that must end before another may run."""
+    """An operation that must end before another operation may run."""
 
     operation: OperationId
-    #: The end that is waited for. None: the completion of each job.
+    #: End that the other operation waits for. None: each job of the other operation waits until the job with the same index has completed.
     end: UpstreamEnd | None
     state: OperationState
     user: str
@@ -373,7 +374,7 @@ class OperationExplanation(msgspec.Struct, frozen=True, tag_field="refusal", tag
     levels_left_out: Counter = 0
     #: Messages about what an operator has paused in its trees.
     pauses: list[str] = []
-    #: The first of the operations that this operation waits for and that have not ended.
+    #: The first operations among those that this operation waits for and that have not ended.
     upstream: list[AwaitedOperation] = []
 
 
@@ -423,7 +424,7 @@ class GetJobs(msgspec.Struct, frozen=True):
 
 
 class JobRow(msgspec.Struct, frozen=True, array_like=True):
-    """One job: its newest attempt that ended, and the node."""
+    """One job, with its newest ended attempt and the node of this attempt."""
 
     slot: JobSlot
     #: Null if no attempt has ended yet.

@@ -21,13 +21,12 @@ class TreePlacement(msgspec.Struct, frozen=True):
 
     tree: TreeName
     pool: PoolName
-    #: Grows with every recorded change of a placement; the operation with the lowest ticket is the first of those that
-    #: wait for the same limit.
+    #: Number that grows with every recorded change of a placement. The operation with the lowest ticket is the first in its queue.
     ticket: Counter
     #: Pool in whose queue the operation waits for a running slot; empty (`UPSTREAM`): it waits for other operations to end; null: it
     #: holds a slot.
     blocked_by: PoolName | None = None
-    #: Lowest number that no other operation of the pool had when this operation came there; null if not computed yet.
+    #: Number of the operation in its pool: the lowest number that was free when the operation came to the pool; null if not computed yet.
     slot_index: Counter | None = None
     #: Placement rule that chose the pool; empty if the person named it.
     rule: Annotated[str, msgspec.Meta(max_length=200)] = ""
@@ -38,7 +37,7 @@ class EphemeralPool(msgspec.Struct, frozen=True):
 
     name: PoolName
     parent: PoolName
-    #: User against whose limit on ephemeral pools the pool counts; empty for a hub's pool and for a pool that was configured once.
+    #: User whose limit on ephemeral pools counts this pool; empty for a pool that a hub made, and for a pool that was configured once.
     user: str = ""
     #: True if the parent, a hub, made the pool for one user.
     of_hub: bool = False

@@ -98,7 +98,7 @@ class ShareStep(msgspec.Struct, frozen=True):
     starvation_status: StarvationStatus = StarvationStatus.NON_STARVING
     #: Sum of the weights of the parent's children that share by weight, including this pool.
     weights: Finite = 0.0
-    #: Number of these children.
+    #: Number of the parent's children that share by weight, including this pool.
     sharing: Counter = 0
     #: Siblings that are owed most of the resource.
     siblings: Annotated[list[Sibling], msgspec.Meta(max_length=3)] = []
@@ -123,7 +123,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Holders(msgspec.Struct, frozen=True):
-    """Pools, operations and users that hold what a pool lacks; those with most usage above their share come first."""
+    """Pools, operations and users that hold what the explained pool lacks, sorted by their usage above fair share, largest first."""
 
     #: Resource by which the holders are sorted.
     resource: ResourceName

@@ -96,11 +96,11 @@ class PoolView(msgspec.Struct, frozen=True):
     accumulated_resource_ratio_volume: Finite | None = None
     #: Largest volume that the pool can save: resource times seconds; None for a pool without integral guarantees.
     integral_pool_capacity: dict[str, Finite] | None = None
-    #: Seconds that the savings last at full burst; None if for ever.
+    #: Seconds that the savings last at full burst; None if they last for ever.
     estimated_burst_usage_duration_seconds: Finite | None = None
     #: Largest volume that the pool can save as one number: share times seconds.
     integral_pool_capacity_ratio: Finite | None = None
-    #: Inflow, as the largest share of any resource. None for a pool without integral guarantees, as for the three fields that follow.
+    #: Inflow, as the largest share of any resource. This field and the three fields below are None for a pool without integral guarantees.
     specified_resource_flow_ratio: Finite | None = None
     #: Burst (the most that may be drawn at once), as the largest share of any resource.
     specified_burst_ratio: Finite | None = None
@@ -112,13 +112,13 @@ class PoolView(msgspec.Struct, frozen=True):
     total_resource_flow_ratio: Finite = 0.0
     #: Sum of the burst ratios of the pool and all pools below it.
     total_burst_ratio: Finite = 0.0
-    #: For the root: promised part of the tree.
+    #: Promised part of the tree; set for the root only.
     resource_distribution_info: ResourceDistribution | None = None
     #: Time for which its volume was neither credited nor charged; None for a pool without integral guarantees.
     downtime: Downtime | None = None
     #: Limits in force, at most the cluster's total.
     resource_limits: Resources = ZERO
-    #: Demand within these limits.
+    #: Demand, cut to `resource_limits`.
     limited_resource_demand: Resources = ZERO
     #: Strong guarantee in force, after inference and fitting, as amounts.
     effective_strong_guarantee_resources: Resources = ZERO

@@ -94,9 +94,9 @@ class PreemptionRecord(msgspec.Struct, frozen=True, array_like=True):
     threshold: Finite = 0.0
     #: Fair share of the operation that loses the allocation.
     fair_share: Share = ZERO_SHARE
-    #: Usage of that operation before the preemption, as a share.
+    #: Usage of the operation that loses the allocation, before the preemption, as a share.
     share_before: Share = ZERO_SHARE
-    #: Usage of that operation after the preemption, as a share.
+    #: Usage of the operation that loses the allocation, after the preemption, as a share.
     share_after: Share = ZERO_SHARE
     #: True if the pool only observes preemption: the decision was made, but nothing was preempted.
     observed: bool = False
@@ -125,11 +125,11 @@ class PreemptionCount(msgspec.Struct, frozen=True):
 
 
 class ObservedPreemption(msgspec.Struct, frozen=True):
-    """An allocation that would have been preempted if its pool did not only observe preemption."""
+    """An allocation that was chosen for preemption but kept, because its pool only observes preemption."""
 
     node: NodeName
     allocation: AllocationId
-    #: Operation that would have lost it.
+    #: Operation that would have lost the allocation.
     operation: OperationId
     pool: PoolName
     record: PreemptionRecord

@@ -22,7 +22,7 @@ class RightGrant(msgspec.Struct, frozen=True):
     right: str
     #: Pool that has the list. `<Root>` stands for the options of the tree.
     pool: PoolName
-    #: The list: the right itself, or `administer`.
+    #: Name of the access list: the name of the right, or `administer`.
     access: str
     #: The user, `group:NAME` or `*`; empty: no list names anybody for `use`, so everybody has it.
     entry: str
@@ -45,7 +45,7 @@ class RightsOnPool(msgspec.Struct, frozen=True):
     rights: list[str]
     #: The reason for each right; empty for administrators.
     grants: list[RightGrant] = []
-    #: The other rights, if the request named one pool.
+    #: Rights that the caller does not have on the pool, if the request named a pool.
     lacked: list[RightLacked] = []
 
 

@@ -172,19 +172,20 @@ class ShareItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     starvation_reason: StarvationReason = StarvationReason.NONE
     #: Options in force for the root or a pool. The options of an operation follow from its pool's options and its spec (`of_operation`).
     options: EffectiveOptions | None = None
-    #: Breaks ties in satisfaction among the children of a pool, lowest first. For a pool its position among its siblings; for an operation
-    #: of a fifo pool its order there; for any other operation its start in Unix milliseconds.
+    #: Number that breaks ties in satisfaction among the children of a pool; the lowest number comes first. For a pool: its position among
+    #: its siblings. For an operation of a fifo pool: its position there. For any other operation: Unix time of its start in milliseconds.
     rank: Counter = 0
-    #: Sum of the nodes that match its scheduling tag filters. None: it has no filters, or the nodes are not known.
+    #: Total resources of the nodes that match the element's scheduling tag filters. None: the element has no filters, or the nodes are not
+    #: known.
     tag_filter_limits: Resources | None = None
-    #: Under a YARN policy: amount that the element is due for its fair share, for a pool with all below it. None:
-    #: nothing.
+    #: Under a YARN policy: amount that the element is due for its fair share; the amount of a pool includes all elements below it. None:
+    #: the element is due nothing.
     due_to_fair_share: Resources | None = None
     due_to_min_share: Resources | None = None
     #: True if jobs must be preempted now to provide what the element is due.
     claims: bool = False
-    #: Resource of which the nodes that match the operation's filters have no more for it, because operations that can run only there are
-    #: owed the rest. Empty: something else bounds the operation.
+    #: Resource that bounds the fair share of the operation: the nodes that match its filters have no more of the resource for it, because
+    #: the rest is owed to operations that can run only on these nodes. Empty: something else bounds the operation.
     short_of: str = ""
 
     @property
@@ -274,7 +275,7 @@ class ShareFrame(msgspec.Struct, frozen=True):
     pools_revision: Counter = 0
     total: Resources = ZERO
     at_ms: Counter = 0
-    #: True if volumes did not arrive in time, so that those of an earlier update were used.
+    #: True if the volumes did not arrive in time, and the volumes of an earlier update were used.
     stale_volumes: bool = False
     #: Errors of the algorithm in words, such as guarantees above the cluster.
     errors: list[str] = []

@@ -34,8 +34,8 @@ class Task(msgspec.Struct, frozen=True, omit_defaults=True):
     resources: Resources = Resources(user_slots=1, cpu=100)
     #: Variables of the jobs, besides those of the operation.
     environment: dict[str, str] = {}
-    #: Index of the task's first job in the operation whose jobs are run again. Given if and only if the operation names the indexes of its
-    #: jobs.
+    #: In an operation that runs jobs of another operation again: index of the task's first job in that other operation. Given if and only
+    #: if the operation has `indexes`.
     first_index: Annotated[int, msgspec.Meta(ge=0, lt=2**31)] | None = None
 
 

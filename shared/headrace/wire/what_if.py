@@ -22,7 +22,7 @@ MOST_OVER_LIMITS = 100
 
 
 class SupposedNodes(msgspec.Struct, frozen=True):
-    """Nodes that are supposed to come, or to go if `count` is negative."""
+    """Nodes that the what-if request adds to the tree, or removes if `count` is negative."""
 
     count: Annotated[int, msgspec.Meta(ge=-_MOST_NODES, le=_MOST_NODES)]
     #: Resources of each node.
@@ -66,14 +66,15 @@ class ElementShares(msgspec.Struct, frozen=True):
 
 
 class ComparedElement(msgspec.Struct, frozen=True):
-    """The root, a pool or an operation, before and after the changes. One of the two is None if the element does
-    not exist there.
+    """The root, a pool or an operation, before and after the changes.
+
+    `before` is None for an element that the changes add, and `after` for an element that they remove.
     """
 
     kind: ElementKind
     #: Pool name or operation id.
     name: str
-    #: Pool that the element is in, after the changes if it still exists; empty for the root.
+    #: Pool that the element is in after the changes, or before the changes if they remove the element; empty for the root.
     parent: PoolName
     before: ElementShares | None
     after: ElementShares | None
@@ -85,8 +86,8 @@ class JobsOverLimits(msgspec.Struct, frozen=True):
     """A pool that uses more than its resource limits after the changes, so that running jobs would be preempted."""
 
     pool: PoolName
-    #: The smallest number of running jobs that must end, without jobs that must end because of the limits of a pool
-    #: below.
+    #: Smallest number of running jobs that must end for the limits of this pool. Jobs that must end for the limits of a pool below are not
+    #: included.
     jobs: Counter
     #: Number of all running jobs of the pool.
     running_jobs: Counter
@@ -95,11 +96,12 @@ class JobsOverLimits(msgspec.Struct, frozen=True):
 class WhatIfAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none"):
     """All elements before and after the changes, parents before children."""
 
-    #: Outcome of the changes of the configuration. If it breaks rules, the person who asks could not make the changes.
+    #: Outcome of the changes of the configuration. If the changes break rules, the person who asks could not make them.
     plan: PoolPlan
     total_before: Resources
     total_after: Resources
-    #: Elements that differ with all pools above them, then pools that do not differ, as many as fit. Empty if there is nothing to compare.
+    #: First the elements that differ, with all pools above them, then pools that do not differ; as many as fit into the answer. Empty if
+    #: there is nothing to compare.
     elements: list[ComparedElement] = []
     #: Number of differing elements that did not fit; those that differ least are left out.
     left_out: Counter = 0
@@ -109,5 +111,5 @@ class WhatIfAnswer(msgspec.Struct, frozen=True, tag_field="refusal", tag="none")
     unchanged_operations: Counter = 0
     #: Further notes, in words.
     notes: list[str] = []
-    #: The first `MOST_OVER_LIMITS` pools, parents before children.
+    #: Pools over their limits after the changes, at most `MOST_OVER_LIMITS`, parents before children.
     over_limits: Annotated[list[JobsOverLimits], msgspec.Meta(max_length=MOST_OVER_LIMITS)] = []
