@@ -80,7 +80,7 @@ def test_srun_runs_a_command_here_and_tasks_in_a_job(slurm: Slurm) -> None:
     assert [(slurm.folder / f"step-{task}.txt").read_text() for task in range(2)] == ["0\n", "1\n"]
     written = (slurm.folder / "steps.out").read_text()
     assert written.startswith("all\nslow ada\n0 unset\n")
-    assert "at most 2 cores" in written
+    assert "9 tasks of 1 cores need more cores than the job has, 2" in written
 
 
 def test_whatever_has_no_counterpart_is_named_and_nothing_starts(slurm: Slurm) -> None:

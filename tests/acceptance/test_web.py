@@ -9,8 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,9 @@ class Served:
         jsonschema.Draft202012Validator(schema).validate(found)
         return found
 
-    def events(self, path: str, *, last_event_id: str = "", **query: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    def events(
+        self, path: str, *, last_event_id: str = "", **query: Any
+    ) -> Generator[tuple[str, str, dict[str, Any]], None, None]:
         """The kind, the id and the data of each event, until the stream ends or the reader has enough."""
         self._template("GET", path)
         headers = {"last-event-id": last_event_id} if last_event_id else {}
@@ -241,22 +243,24 @@ def _nodes_groups_and_usage(web: Web) -> None:
 def _events(web: Web) -> None:
     """Follow events, leave, and come back."""
     first_id = ""
-    for kind, number, data in web.events("/events", pool="research"):
-        if kind == "following":
-            start(web, "followed", "true")
-        first_id = first_id or number
-        if data.get("state") == "completed":
-            assert (kind, data["operation"]) == ("operation", "followed")
-            break
+    with closing(web.events("/events", pool="research")) as events:
+        for kind, number, data in events:
+            if kind == "following":
+                start(web, "followed", "true")
+            first_id = first_id or number
+            if data.get("state") == "completed":
+                assert (kind, data["operation"]) == ("operation", "followed")
+                break
     start(web, "unseen", "true")
     while web.ask("GET", "/operations/unseen")["state"] != "completed":
         pass
     came = []
-    for kind, _, data in web.events("/events", last_event_id=first_id):
-        if kind == "operation":
-            came.append((data["operation"], data["state"]))
-        if came[-1:] == [("unseen", "completed")]:
-            break
+    with closing(web.events("/events", last_event_id=first_id)) as events:
+        for kind, _, data in events:
+            if kind == "operation":
+                came.append((data["operation"], data["state"]))
+            if came[-1:] == [("unseen", "completed")]:
+                break
     assert came == [("followed", "completed"), ("unseen", "running"), ("unseen", "completed")]
 
 
@@ -342,6 +346,7 @@ def test_up_runs_it_restarts_it_and_ends_it_in_order() -> None:
         up.send(signal.SIGINT)
         assert [(kind, data["type"]) for kind, _, data in events] == [("problem", "urn:headrace:stopping")]
         assert up.wait() == 0
+        web.client.close()
         assert "Traceback" not in (up.state / "logs" / "web.log").read_text()
         assert not web.header_file.parent.exists()
 
@@ -388,13 +393,14 @@ def test_a_large_or_damaged_request_does_no_harm(up: Up) -> None:
 
 def test_a_killed_service_is_told_and_comes_back(up: Up) -> None:
     with a_web(up) as web:
+        start(web, "before", "true")
         before = {each["service"]: each["pid"] for each in web.ask("GET", "/services")["services"]}
         os.kill(before["admission"], signal.SIGKILL)
-        statuses = [web.client.get("/operations/first").status_code]
+        statuses = [web.client.get("/operations/before").status_code]
         deadline_s = time.monotonic() + 60
         while statuses[-1] != 200:
             assert time.monotonic() < deadline_s
-            statuses.append(web.client.get("/operations/first").status_code)
+            statuses.append(web.client.get("/operations/before").status_code)
         assert set(statuses) <= {200, 503, 504}
         after = {each["service"]: each["pid"] for each in web.ask("GET", "/services")["services"]}
         assert after["admission"] != before["admission"]

@@ -210,7 +210,7 @@ async def test_a_name_that_nobody_knows_is_refused_with_the_nearest() -> None:
             disk = await world.ask("pool.history", GetHistory(PoolName("nightly"), 0, 5, resource="disk"), PoolHistory)
 
     assert refusal == NotFound(what="pool", name="nighty", near=["nightly"])
-    assert backwards == BadRequest("until_ms", "5", "later than since_ms, 5")
+    assert backwards == BadRequest("until_ms", "5", "a time later than since_ms, 5")
     assert isinstance(disk, BadRequest)
     assert disk.place == "resource"
 

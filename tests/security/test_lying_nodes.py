@@ -130,8 +130,8 @@ async def test_the_usage_of_the_tree_goes_on_whatever_a_node_says_it_has() -> No
                         break
 
         assert all(isinstance(each, BadRequest) for each in refused)
-        assert "total.user_slots" in refused[0].value
-        assert "$.total" in refused[1].value
+        assert "total.user_slots" in refused[0].fault
+        assert "$.total" in refused[1].fault
 
 
 @asynccontextmanager
@@ -159,7 +159,7 @@ async def test_a_device_has_a_name_that_every_table_can_show(name: str) -> None:
         told = await house.liar.beat(total=Resources(), gpus={"/dev/MIG-0:1.2": AllocationId("")})
 
         assert isinstance(refused, BadRequest)
-        assert "gpus" in refused.value
+        assert "gpus" in refused.fault
         assert told.enrolled
 
 

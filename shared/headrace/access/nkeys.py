@@ -74,7 +74,7 @@ class SigningKey:
 def user_key(text: str) -> str:
     """Check the written public key of a user and return it. Raises `BadInput`."""
     if not _is_public_key(text, KeyKind.USER):
-        raise BadInput("key", text[:80], "the public key of a user of NATS, with its checksum")
+        raise BadInput("key", text[:80], "the complete public key of a NATS user")
     return text
 
 
@@ -82,7 +82,7 @@ def is_signed(data: bytes, signature: bytes, public: str, kind: KeyKind = KeyKin
     """True if the holder of a written key signed the data. Raises `BadInput` if it is no public key of this kind."""
     written = _unwritten(public)
     if written is None or not _is_public_key(public, kind):
-        raise BadInput("key", public[:80], f"the public key of a NATS {kind.name.lower()}, with its checksum")
+        raise BadInput("key", public[:80], f"the complete public key of a NATS {kind.name.lower()}")
     try:
         Ed25519PublicKey.from_public_bytes(written[1:]).verify(signature, data)
     except InvalidSignature:
@@ -114,5 +114,6 @@ def _unwritten(text: str) -> bytes | None:
 
 def _no_seed() -> BadInput:
     return BadInput.because(
-        "seed", "the text is not the seed of an operator, an account or a user of NATS, with its checksum"
+        "seed",
+        "this is not the complete seed of a NATS operator, account or user: its form or its checksum is wrong. Copy the whole seed again",
     )

@@ -53,9 +53,9 @@ MOST_SUBSCRIPTIONS: Final = 100
 #: Largest number of subscriptions of one connection of a node. A node has two subscriptions for each person and each of four kinds of
 #: requests; the limit suffices for 1,024 persons.
 MOST_SUBSCRIPTIONS_OF_A_NODE: Final = 10_000
-#: Largest number of subscriptions of one connection of a service. A service has two subscriptions for each person and each of some 25 kinds
+#: Largest number of subscriptions of one connection of a service. A service has two subscriptions for each person and each of some 30 kinds
 #: of requests; the limit suffices for 1,024 persons. The server allows no connection more than this, whatever its credential says.
-MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 60_000
+MOST_SUBSCRIPTIONS_OF_A_SERVICE: Final = 80_000
 
 
 class Permissions(msgspec.Struct, frozen=True):

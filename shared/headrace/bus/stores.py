@@ -95,5 +95,5 @@ class ReplicaWatch:
         kept = {info.config.name: info.config.num_replicas for info in infos if info is not None}
         short = {name: count for name, count in kept.items() if count < self._replicas}
         if short and short != self._short:
-            logger().warning("buckets and streams have too few replicas", replicas=self._replicas, kept_by=short)
+            logger().warning("buckets and streams have too few replicas", wanted=self._replicas, actual=short)
         self._short = short

@@ -20,7 +20,7 @@ from headrace.errors import BadInput
 from headrace.ids import operation_id
 from headrace.wire.nodes import OperationPlaces
 from headrace.wire.operations import JobRow
-from headrace.wire.refusals import NotFound, Refused
+from headrace.wire.refusals import NotFound, Refused, WrongState
 from headrace.wire.sessions import (
     LONGEST_TURN_MS,
     MOST_SESSION_BYTES,
@@ -32,6 +32,8 @@ from headrace.wire.sessions import (
 
 #: Seconds for which one turn is retried. After that, `read` and `write` send new turns until the grace time is over.
 _TURN_S: Final = 5.0
+#: Seconds before each further try to start a command beside a job that its node has not started yet.
+_STARTING_S: Final = (0.05, 0.1, 0.2, 0.4, 0.8)
 #: Seconds for which the farewell of a session is retried.
 _FAREWELL_S: Final = 2.0
 #: Grace time in milliseconds that is assumed until the node reports its own.
@@ -214,7 +216,9 @@ class Sessions:
 
         The job ends with the block. Raises `Refused`, `Unanswered`.
         """
-        async with self._begun(Session(self._asker, node, operation, 0, None), size) as session:
+        session = Session(self._asker, node, operation, 0, None)
+        await session.begin(size)
+        async with self._left(session):
             yield session
 
     @asynccontextmanager
@@ -238,7 +242,18 @@ class Sessions:
         if node is None:
             raise Refused(NotFound("running job", f"{operation}.{job}"))
         command = SessionCommand(list(argv), size is not None, term)
-        async with self._begun(Session(self._asker, node, operation, job, command), size) as session:
+        session = Session(self._asker, node, operation, job, command)
+        for pause_s in (*_STARTING_S, None):
+            try:
+                await session.begin(size)
+                break
+            except Refused as refused:
+                # The job was given to the node just now, and its process may not have started yet.
+                is_starting = isinstance(refused.refusal, WrongState) and await self.node_of(operation, job) == node
+                if pause_s is None or not is_starting:
+                    raise
+            await anyio.sleep(pause_s)
+        async with self._left(session):
             yield session
 
     async def node_of(self, operation: str, job: int = 0) -> str | None:
@@ -259,10 +274,10 @@ class Sessions:
         return None
 
     @asynccontextmanager
-    async def _begun(self, session: Session, size: tuple[int, int] | None) -> AsyncIterator[Session]:
-        await session.begin(size)
+    async def _left(self, session: Session) -> AsyncIterator[None]:
+        """Leave the session at the end of the block."""
         try:
-            yield session
+            yield
         finally:
             with anyio.CancelScope(shield=True):
                 await session.leave()

@@ -129,7 +129,11 @@ class CopiedBucket:
                 try:
                     await self.write_lost_again()
                 except BusError as error:
-                    logger().warning("lost values not written again", bucket=self._name, error=str(error))
+                    logger().warning(
+                        "values that the bucket lost could not be restored; trying again",
+                        bucket=self._name,
+                        error=str(error),
+                    )
                     lost.set()
                     await anyio.sleep(_RETRY_S)
 
