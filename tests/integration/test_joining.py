@@ -205,7 +205,7 @@ async def test_only_an_administrator_makes_tokens_and_only_where_hosts_can_join(
         async with connect_client(state=cluster.folder / "client", user="ben") as ben:
             with pytest.raises(Refused, match="node name"):
                 await ben.hosts.make_token(MakeToken(NodeName("n.1"), new_user_key().public))
-            with pytest.raises(Refused, match="public key of a user"):
+            with pytest.raises(Refused, match="complete public key of a NATS user"):
                 await ben.hosts.make_token(MakeToken(NodeName("n1"), "UNKNOWN"))
             await cluster.token(ben)
     without = tmp_path / "without"
