@@ -4,7 +4,7 @@ Pure. A job is sent to the runner once. It is sent again only to the runner proc
 has not confirmed the job. That is safe, because a runner process never starts a job twice. The runner may miss any message; the
 runner's next full report then shows what it missed.
 
-The runner has the next jobs of an allocation queued and starts them by itself. To close an allocation the agent recalls the queued
+The runner keeps the next jobs of an allocation in a queue and starts them by itself. To close an allocation the agent recalls the queued
 jobs first, because only slots that will certainly not start may be returned to the allocator.
 """
 

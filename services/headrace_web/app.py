@@ -215,7 +215,7 @@ def _problem(found: Problem) -> Response:
 
 
 async def _http_problem(request: Request, error: Exception) -> Response:
-    """Return the problem for a request that no endpoint takes."""
+    """Return the error response to a request that no endpoint takes."""
     assert isinstance(error, HTTPException)
     named = {404: "not_found", 405: "wrong_method", 413: "too_large"}
     detail = error.detail

@@ -51,9 +51,9 @@ def out_of_memory_words(run: Run) -> str:
 def with_memory_judged(run: Run, exit: JobExit) -> JobExit:
     """Return the exit of a job, marked as out of memory if a lack of memory probably caused the kill.
 
-    That is probable if the job was killed, its memory had reached its limit, and no cgroup counted kills. Without a cgroup the
-    kernel kills processes only when the whole host is out of memory, and a job at its limit is the likely cause. Whatever the cause
-    was, such a job needs more memory than it asked for.
+    Only jobs that ran without a cgroup are judged here, because a cgroup counts the processes that it kills. A lack of memory is the
+    probable cause if the job was killed and its memory had reached its limit. Without a cgroup the kernel kills processes only when
+    the whole host is out of memory. Whatever the cause was, such a job needs more memory than it asked for.
     """
     is_killed = exit.signal == signal.SIGKILL and not exit.from_cgroup
     if not is_killed or exit.failure or not 0 < run.memory_bytes <= exit.max_rss_bytes:

@@ -39,8 +39,8 @@ def nudge_for(operation: Operation, facts: Facts) -> list[Node]:
 def nudge_below_limits(order: LeastSatisfied, facts: Facts, *, is_late: bool) -> list[Node]:
     """Choose the nodes to nudge after limits of operations or pools stopped blocking jobs, and mark them as nudged.
 
-    A limit mostly stops blocking jobs because a job ended. The node of this job has just got its answer, but the pending jobs may fit
-    on other nodes only. Returns no node while heartbeats are late.
+    In most cases a limit stops blocking jobs because a job ended. The heartbeat that reported this end is already answered, and the
+    pending jobs may fit only on other nodes. Returns no node while heartbeats are late.
     """
     if not (order.came_in or order.opened):
         return []

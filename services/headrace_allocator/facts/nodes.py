@@ -282,7 +282,7 @@ class Node:
         return self.is_silent(timing, now) or (self.record.drained and is_empty)
 
     def may_change_machine(self, timing: Timing, now: Moment) -> bool:
-        """True if no job is known to run on the node, and its agent is silent or stopped in order."""
+        """True if no job is known to run on the node, and its agent is silent or reported that it stops."""
         is_gone = self.is_silent(timing, now) or self.state is NodeState.STOPPING
         return is_gone and not self.allocations and not self.reporting
 

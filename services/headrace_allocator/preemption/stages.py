@@ -114,8 +114,8 @@ def _may_make_room(facts: Facts, node: Node, order: LeastSatisfied) -> bool:
     waiting, classes = order.root.classes, order.classes
     if waiting & (classes.of_priority(_AGGRESSIVE.priority) | classes.fitting(node.free)):
         return True
-    # For an operation that can run on few nodes, an allocation may be preempted as excess even if its operation has newer allocations on
-    # other nodes.
+    # An operation preempts the newest excess allocations of other operations. If it can run on few nodes only, it may also preempt older
+    # ones there.
     few = waiting & classes.starving & classes.filtered if facts.pools.options.take_excess_for_few_nodes else 0
     few = few and few & classes.matching(tuple(node.record.tags))
     operations, pools, picture = facts.operations, facts.pools, node.picture

@@ -248,7 +248,7 @@ class ClusterFolder:
         return authority
 
     def _write_server(self, host: str, options: ClusterOptions, *, has_tls: bool) -> None:
-        """Write the configuration of a server. All parties must have been admitted before."""
+        """Write the configuration of a NATS server. It lists the services, people and nodes, so they must have their credentials by now."""
         server = self._folder(self._path / host)
         certificate, key = (server / name for name in SERVER_FILES)
         more = server_tls(certificate, key) if has_tls else ""

@@ -37,7 +37,7 @@ class Deactivations(msgspec.Struct):
     #: Operations of which no job fitted, although the free resources reached the smallest amount of each resource that any of their jobs
     #: needs.
     schedule_allocation_failed: int = 0
-    #: Pools below which the walk down the scheduling order found no operation.
+    #: Number of pools below which the walk down the scheduling order found no operation.
     no_best_leaf_descendant: int = 0
 
     def add(self, other: Deactivations) -> None:

@@ -25,7 +25,7 @@ class NodeContainers(NamedTuple, Generic[Id]):
 
 
 class Victims(NamedTuple, Generic[Id]):
-    """Containers on one node whose end makes a missing container fit."""
+    """Containers on one node. Once they have ended, a container that an application lacks fits there."""
 
     node: str
     containers: list[Container[Id]]
