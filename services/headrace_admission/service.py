@@ -506,7 +506,9 @@ class AdmissionService:
             for tree in self.engine.state.owning_trees():
                 if await is_gone(self._runtime.bus, tree, silence, self._runtime.clock):
                     await self._checkpointing.until_open()
-                    self._log.error("allocator is gone; its jobs of operations in several trees are lost", tree=tree)
+                    self._log.error(
+                        "an allocator is gone; the jobs that it ran for operations in several trees are lost", tree=tree
+                    )
                     self._recorder.note(self.engine.on_allocator_gone(tree, self._shell.now()).effects)
 
     async def _look_at_times(self) -> None:

@@ -57,10 +57,10 @@ def push(folder: Path, /) -> int:
 def rekey(folder: Path, /, *, end_old: bool = False) -> int:
     """Replace the keys with which admission lets hosts join, or revoke the former keys.
 
-    For a folder with an operator. Restart the servers afterwards, then admission: they read the keys when they start.
+    The folder must have been made with `--operator`. Restart the servers afterwards, then admission: they read the keys when they start.
     Credentials that the former keys signed are valid until the former keys are revoked. A host that has joined gets a credential signed
-    by the new keys automatically, after half of the lifetime of its credential. A host that has none when the former keys are revoked
-    must join again with a token.
+    by the new keys automatically, after half of the lifetime of its credential. If you revoke the former keys earlier, the host must
+    join again with a token.
 
     Examples of use:
 

@@ -195,7 +195,9 @@ class ClusterFolder:
             users[ADMINISTRATOR] = self._path / "client"
         for name, folder in users.items():
             if name in people or self.person(name).exists():
-                raise BadInput("name of a person", name, f"a name that {folder} does not use")
+                raise BadInput.because(
+                    "name of a person", f"{name} is already the name that {folder} uses; choose another name"
+                )
 
     def rekey(self, *, end_old: bool) -> None:
         """Replace the keys with which admission lets hosts join; with `end_old`, revoke the former keys. Raises OSError, `BadInput`."""

@@ -73,13 +73,13 @@ class JobOptions:
     """Run the other jobs on when a job is not retried any more, and fail at the end. Default for more than one job, unless they are
     a gang. With `--no-keep-going` the operation fails at once."""
     max_failed_job_count: MaybeWhole = None
-    """Number of failed runs, of all jobs together, at which the operation fails. Given without `--tries`, as in YTsaurus, each job is
-    retried until then."""
+    """Number of failed runs, of all jobs together, at which the operation fails. Without `--tries`, jobs are retried until this number
+    is reached, as in YTsaurus."""
     retry_on: str | None = None
-    """Retry only failures that end so, such as 75,100-120,SIGTERM,oom: exit codes, signals, and out of memory. A job that fails in
-    another way is given up at once."""
+    """Retry a failed job only for these reasons: exit codes, signals, and out of memory, such as 75,100-120,SIGTERM,oom. A job that
+    fails for another reason is given up at once."""
     no_retry_on: str | None = None
-    """Give a job up at once if it fails so. Not together with `--retry-on`."""
+    """Give a failed job up at once for these reasons, written as for `--retry-on`. Not together with `--retry-on`."""
     memory_on_oom: str | None = None
     """Memory of a job that is retried because it ran out of memory: a multiple of what it had, such as x2, or an amount, such as 16G. At
     most what the largest matching node has and the pool allows. Such a job is retried up to `--tries`, whatever `--retry-on` is."""
