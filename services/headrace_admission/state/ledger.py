@@ -50,7 +50,7 @@ _CODE_RESULT: Final = {code: result for result, code in _RESULT_CODE.items()}
 
 
 class Verdict(enum.Enum):
-    """The meaning of a reported end to the ledger."""
+    """What a reported end of a job means for the ledger."""
 
     #: The end must be recorded.
     NEW = "new"
@@ -66,7 +66,8 @@ class LedgerRecord(msgspec.Struct, frozen=True, array_like=True):
     block: int
     block_term: int
     done: bytes
-    #: Attempts too large for `attempt_pages`; older records have all attempts here. The fields of exit codes are divided in the same way.
+    #: Attempts too large for a page in `attempt_pages`; older records have all attempts here. Exit codes are divided between two
+    #: fields in the same way.
     attempts: dict[int, int]
     #: Results of jobs in older records, which have no pages.
     results: bytes
