@@ -450,8 +450,9 @@ class AdmissionService:
         return None
 
     def _tell_terms(self) -> None:
-        """Publish the allocator terms in the ledger, so that a process that takes a term takes a higher one. A lower term would
-        always be refused.
+        """Publish the allocator terms that the state contains, so that a process that takes a term takes a higher term.
+
+        A lower term would always be refused.
         """
         for tree, term in self.engine.state.allocator_terms.items():
             self._runtime.terms.see(role_of("allocator", tree), term)

@@ -49,8 +49,9 @@ class PersonTokens:
         self._making = anyio.Lock()
 
     async def create(self, request: CreateToken, user: UserName, now: Moment) -> TokenCreated | Refusal:
-        """Sign a credential for the key of a new token. When the credential with which the person asks is revoked, the token is
-        revoked too.
+        """Sign a credential for the key of a new token.
+
+        The token is revoked together with the credential with which the person asks for it.
         """
         proof, now_s = proof_of(user, request.key), now.wall_ms // 1000
         try:

@@ -41,8 +41,9 @@ _REVOKED_S: Final = 367 * 86_400
 
 
 class Revocations:
-    """Sends the revoked keys to the server, in the JWT of the account. Revocations that the server has already are kept until their
-    time has passed.
+    """Sends the revoked keys to the server, in the JWT of the account.
+
+    Revocations that the server has already stay in the JWT until their time has passed.
 
     The server compares the time of a revocation with the time at which a JWT was signed, not with its clock. So a key whose pause is
     over is let in only when the server gets an account JWT without the key.

@@ -1,6 +1,6 @@
-"""The owner of each job index: the tree that has leased the index. Used if an operation has several trees, or if its jobs follow the
-jobs of another operation.
+"""The owner of each job index: the tree that has leased the index.
 
+Only two kinds of operations have owners: operations in several trees, and operations whose jobs follow the jobs of another operation.
 The owners ensure that no job is assigned in two trees, and that a job that follows another job is assigned only after the followed
 job has completed.
 
