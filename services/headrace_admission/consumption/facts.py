@@ -175,7 +175,7 @@ def _sums(end: JobEnd, given: Resources, part_ms: int, whole_ms: int) -> RunSums
     core_s, byte_s, gpu_s = given.cpu * part_ms / 100_000, given.memory * part_ms / 1000, given.gpu * part_ms / 1000
     allotted = core_s, byte_s, gpu_s
     nothing = 0.0, 0.0, 0.0
-    # The bound of a run shorter than a second is that of a whole second, because CPU time and duration are measured inexactly.
+    # A run shorter than a second has the bound of a whole second, because it may have used more CPU time than its recorded duration allows.
     cpu_ms = min(end.cpu_ms, _MOST_CORES * max(whole_ms, 1_000))
     used_core_s = cpu_ms / 1000 * (part_ms / whole_ms if whole_ms else 1.0)
     used_byte_s = min(end.max_rss_bytes, MOST_OF_A_NODE.memory) * part_ms / 1000

@@ -130,8 +130,8 @@ def has_failed_too_often(operation: Operation, failed_jobs: int) -> bool:
 def must_fail(operation: Operation, failed_jobs: int) -> bool:
     """True if the operation must fail.
 
-    It fails if too many runs have failed, or if a job is given up. With `keep_going`, the operation fails because of a job that is
-    given up only when all its jobs are over.
+    It fails if too many runs have failed, or if a job is given up. With `keep_going`, a job that is given up fails the operation only
+    when all other jobs are over too.
     """
     ledger = operation.ledger
     is_over = ledger.are_all_over or not operation.spec.keep_going

@@ -118,7 +118,7 @@ async def _read(log: Log, request: ReadEvents) -> LogPage:
 
 
 async def _last_before(log: Log, since_ms: int, low: int, high: int) -> int:
-    """Return the sequence of the last entry before the Unix time `since_ms`, found by bisection from `low` to `high`."""
+    """Return the sequence of an entry before all entries since `since_ms` (Unix time), found by bisection from `low` to `high`."""
     while high - low > 1:
         middle = (low + high) // 2
         if await _time_after(log, middle, high) < since_ms:

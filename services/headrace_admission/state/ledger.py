@@ -113,7 +113,7 @@ class Ledger:
         self.job_count = job_count
         #: The tree that holds each index; None for an operation in one tree whose jobs follow no other jobs.
         self.owners = owners
-        #: All indexes below this number are leased or were leased before; no other index ever was.
+        #: One more than the highest index that was ever leased.
         self.block = 0
         #: Highest term of an allocator that leased any index.
         self.block_term = 0
@@ -330,7 +330,7 @@ class Ledger:
             nodes=b"",
             node_names=list(self._node_names),
             exit_codes=dict(self._exit_codes.large),
-            # Counts of 0 are left out: releases without time limits cannot read the result `timed_out`.
+            # Counts of 0 are left out, because releases without time limits do not know the result of jobs that timed out.
             counts={result: count for result, count in self.counts.items() if count},
             failures=list(self.failures),
             pages=JobResults(self.job_count, self._results.pages).pages,

@@ -35,7 +35,7 @@ class AllocationEvent(enum.StrEnum):
 
 
 _S = AllocationState
-#: State after an event, by state and event. In a state, no events can happen except those that are listed with it.
+#: State after an event, by state and event. An event that is not listed for a state cannot happen in that state.
 TRANSITIONS: dict[tuple[AllocationState, AllocationEvent], AllocationState] = {
     (_S.WAITING, AllocationEvent.ROOM): _S.RUNNING,
     (_S.WAITING, AllocationEvent.CLOSE): _S.ENDED,

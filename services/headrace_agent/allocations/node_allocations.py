@@ -126,7 +126,7 @@ class NodeAllocations:
         return key
 
     def strike(self, allocation: Allocation, ended: Container[JobKey]) -> None:
-        """Remove the unstarted slots whose jobs are in `ended`: they ended without the agent having started them."""
+        """Remove the unstarted slots whose jobs are in `ended`: the runner started these jobs by itself, and they have ended."""
         left = tuple(slot for slot in allocation.unstarted if allocation.key_of(slot) not in ended)
         self._slots -= len(allocation.unstarted) - len(left)
         allocation.unstarted = left
