@@ -1,7 +1,7 @@
 """The records of consumption: which records a fact belongs to, and how facts are added to a record. Pure.
 
-Each record names the last log entry whose facts it contains. A fact of an earlier entry is not added again, so facts may be
-added any number of times, after any crash.
+Each record names the last log entry whose facts it contains. Facts of that entry and of earlier entries are not added again, so it
+does no harm to add the same facts twice, for example after a crash.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def keys_of(fact: Fact) -> dict[Level, str]:
 def with_facts(
     record: ConsumptionRecord, facts: Iterable[Fact], until: int, path_of: Callable[[PoolChain], str], level: Level
 ) -> ConsumptionRecord:
-    """Return the record with those facts added that it does not contain yet.
+    """Return the record with the facts added that it does not contain yet.
 
     The returned record contains all facts of the log up to the entry `until`.
     """
@@ -59,7 +59,8 @@ def with_facts(
 def packed_within(record: ConsumptionRecord, most_bytes: int = LARGEST_RECORD_BYTES) -> bytes:
     """Return a record as it is stored. If it is too large, its smallest rows are merged; no sum is lost.
 
-    Rows of operations are merged into a row of their person and pool first, then all remaining rows of a tree.
+    First, small rows of single operations are merged into one row for each person and pool. If that is not enough, small rows of
+    persons and pools are merged into one row for each tree.
     """
     data = pack(record)
     while len(data) > most_bytes:

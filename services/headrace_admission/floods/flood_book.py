@@ -1,8 +1,8 @@
-"""Which parties send more than the bounds, from what the servers have counted.
+"""Finds the parties that send more than the bounds, from the counts of the servers.
 
-Each party has a level in seconds: it rises by the time for which the bound would allow what the party sent, and falls by
-the time that passes. A party floods while its level is higher than `BURST_S`. So a party may always send as much as the bound
-and may send bursts, and it gains nothing by sending in pulses.
+Each party has a level in seconds: it rises by the time that a party needs to send the same within the bound, and falls by the time
+that passes. A party floods while its level is higher than `BURST_S`. So a party may send at its bound all the time, and may send
+short bursts above it. Pauses between bursts do not let a party send more than the bound on average.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from headrace.access.jwt import claims_of
 from headrace.access.routes import PartyKind
 from headrace.errors import BadInput
 
-#: Seconds: a party may send as much at once as its bound allows in this time.
+#: Length of a permitted burst in seconds: a party may send at once what its bound allows in this time.
 BURST_S: Final = 4.0
-#: Seconds for which the connections are looked at after the servers last received more than one party may send.
+#: Seconds for which the single connections are still looked at after all connections together last sent more than one party may send.
 WATCHED_S: Final = 30.0
 _SHORTEST_S: Final = 0.1
-#: Part of its bound up to which the connections of one JWT are left out, since reading thousands of JWTs would take long.
+#: If the connections of one JWT sent less than this part of the bound, they are left out, because reading thousands of JWTs would
+#: take long.
 _NEGLIGIBLE: Final = 0.01
 _BOUNDED: Final = {kind.value for kind in (PartyKind.PERSON, PartyKind.NODE, PartyKind.HOST)}
 
@@ -80,11 +81,11 @@ class FloodBook:
         self._levels_s: dict[str, float] = {}
 
     def is_watching(self, now_s: float) -> bool:
-        """Return True if the connections must be looked at: some party may send too much."""
+        """Return True if the single connections must be looked at, because some party may send too much."""
         return now_s <= self._watched_until_s
 
     def on_received(self, received: Mapping[str, Received], now_s: float) -> None:
-        """Take what each server has received until now. It decides whether the connections must be looked at."""
+        """Take what each server has received in all until now. If it received more than one party may send, `is_watching` becomes true."""
         passed_s, self._received_s = max(_SHORTEST_S, now_s - self._received_s), now_s
         more = [(count, self._received[server]) for server, count in received.items() if server in self._received]
         self._received = received
@@ -117,10 +118,11 @@ class FloodBook:
         return [flood for party, flood in floods.items() if self._levels_s.get(party, 0) > BURST_S]
 
     def _since_last_look(self, server: str, connection: Connection) -> Connection | None:
-        """Return the connection with what it sent since the last look. None if that is not known."""
+        """Return the connection with its counts since the last look, or None if these counts are not known."""
         before = self._counted.get((server, connection.cid))
         if before is None:
-            # A connection that was not in the last list is new, or it is old and was not among the listed ones.
+            # The last list did not have this connection. It is new only if its number is higher than all numbers listed so far;
+            # otherwise it was left out of the last list, and its counts at that time are not known.
             is_new = server in self._last_cids and connection.cid > self._last_cids[server]
             return connection if is_new else None
         in_msgs, in_bytes = connection.in_msgs - before.in_msgs, connection.in_bytes - before.in_bytes
@@ -135,14 +137,14 @@ class FloodBook:
 
     def _level_s(self, party: str, flood: Flood | None, passed_s: float) -> float:
         more_s = 0.0 if flood is None else self._allowed_s(flood.messages_per_s, flood.bytes_per_s) * passed_s
-        # With the upper bound a party is not ahead by minutes of a flood that was ended long ago.
+        # Without the upper bound, one long flood would raise the level so far that the party would count as flooding for minutes after it.
         return min(2 * BURST_S, self._levels_s.get(party, 0.0) + more_s - passed_s)
 
     def _allowed_s_for(self, sent: Sequence[Connection]) -> float:
         return self._allowed_s(sum(each.in_msgs for each in sent), sum(each.in_bytes for each in sent))
 
     def _allowed_s(self, messages: float, sent_bytes: float) -> float:
-        """Return the seconds in which a party may send this much."""
+        """Return the number of seconds in which a party may send this much."""
         return max(messages / self._bounds.messages_per_s, sent_bytes / self._bounds.bytes_per_s)
 
 

@@ -25,15 +25,15 @@ from headrace.wire.groups import MOST_GROUPS_OF_A_PERSON
 _FRESH_S: Final = 0.9
 #: Seconds that a request waits for a lookup. After that the result of the last lookup counts.
 _WAIT_S: Final = 1.0
-#: Seconds after which the result of a lookup does not count any more, even if the name service does not answer.
+#: Seconds after which the result of a lookup does not count any more, even if no newer lookup has succeeded.
 _LONGEST_S: Final = 60.0
 #: Upper bound of the lookups that run at the same time. If the name service hangs, it blocks no more threads than this.
 _AT_ONCE: Final = 4
-#: Most people whose groups are kept.
+#: Upper bound of the people whose groups are kept.
 _MOST_PEOPLE: Final = 4_096
 
 Lookup = Callable[[str], tuple[GroupName, ...]]
-#: Takes a person and the groups of the person; None: nothing is known any more.
+#: Function that takes a person and the groups of the person; None: the groups are not known any more.
 Take = Callable[[str, tuple[GroupName, ...] | None], None]
 
 

@@ -35,7 +35,7 @@ from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.groups import GroupBook
 
 _CHANGE_S: Final = 3.0
-#: Seconds between two looks at a bucket that was lost.
+#: Seconds between two checks whether a written group has arrived in the mirror, after the bucket was lost.
 _LOOK_S: Final = 0.05
 _NOT_WRITTEN: Final = "the bucket of groups was not written"
 
@@ -50,7 +50,7 @@ class GroupRequests:
         self._runtime = runtime
         self._book = book
         self._person = person
-        #: One change at a time, because each is checked against all groups.
+        #: Held during a change of a group, because each change is checked against all groups.
         self._turn = anyio.Lock()
         of_host = runtime.settings.groups_of_host
         self._host = HostGroups(runtime.clock, runtime.tasks, book.take_of_host) if of_host else None

@@ -32,8 +32,8 @@ from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongS
 from headrace_admission.nodes.join_tokens import Keys, PersonToken, Record, RevokedKey
 from headrace_admission.nodes.revocation import Revocations
 
-#: Upper bound of the tokens of a person, with those that were revoked before their end, and of all persons. The server's list has each
-#: revoked key until its token would have ended, and must fit into a message.
+#: Upper bounds of the tokens of one person, and of the tokens of all persons. Revoked tokens count until they would have ended,
+#: because until then the server's list of revoked keys contains their keys, and the list must fit into a message.
 _MOST_KEYS: Final = 2 * MOST_TOKENS
 _MOST_KEYS_OF_ALL: Final = 5_000
 
@@ -45,11 +45,14 @@ class PersonTokens:
         self._keys = keys
         self._revocations = revocations
         self._authority = authority
-        #: Serializes new tokens, so that each sees the number of those before it.
+        #: Held while a token is made, so that the number of existing tokens is right.
         self._making = anyio.Lock()
 
     async def create(self, request: CreateToken, user: UserName, now: Moment) -> TokenCreated | Refusal:
-        """Sign a credential for the key of a token, which ends with the credential that the person has now."""
+        """Sign a credential for the key of a new token.
+
+        The token is revoked together with the credential with which the person asks for it.
+        """
         proof, now_s = proof_of(user, request.key), now.wall_ms // 1000
         try:
             key, own = user_key(request.key), self._authority.own_key(request.jwt, user, now_s)
@@ -86,7 +89,7 @@ class PersonTokens:
         return TokenList(sorted(live, key=lambda token: (token.created_at_ms, token.key)))
 
     async def revoke(self, request: RevokeToken, user: UserName) -> TokenRevoked | Refusal:
-        """Revoke a token of a person. When this returns, the server has closed its connections."""
+        """Revoke a token of a person. When this returns, the server has closed the connections that used the token."""
         tokens = await self._of(user)
         named = [key for key, token in tokens.items() if request.token in (key, token.name)]
         if not named:

@@ -72,7 +72,7 @@ class NodeRequests:
         self._give_up = GivingUp(runtime.bus, runtime.clock)
 
     async def open(self) -> None:
-        """Open the buckets, and send the server the revoked keys. Raises `BusError`, `BadInput`."""
+        """Open the buckets, and send the revoked keys to the server. Raises `BusError`, `BadInput`."""
         runtime = self._runtime
         self._nodes = await self._kept(subjects.NODES_BUCKET, NodeRecord)
         self._drains = Drains(self._nodes)

@@ -1,4 +1,4 @@
-"""The groups of people: those in the bucket and those of the host, in one book. Pure."""
+"""The groups of people, in one book: the groups in the bucket, and the groups that the host knows. Pure."""
 
 from __future__ import annotations
 
