@@ -67,8 +67,8 @@ class Protection(msgspec.Struct, frozen=True, gc=False):
     usage_threshold: PartialResources = NOTHING
     #: True if the allocation that crosses a bound is right of the border, and so not protected.
     crossing_is_preemptible: bool = False
-    #: True if the allocation that crosses the bound before the group `PREEMPTIBLE` may be preempted for an operation that is owed a whole
-    #: job.
+    #: True if the allocation that crosses the bound before the group `PREEMPTIBLE` may be preempted for an operation whose fair share still
+    #: covers one more whole job.
     crossing_may_go: bool = False
 
     @property

@@ -83,8 +83,8 @@ class Round(Generic[Id]):
         self._skips_content = skips_content
 
     def take_warned(self, branch: Branch[Id], size: Resources) -> bool:
-        """Take a container that was warned before from its branch. If the amount of the round is already reached, take nothing and return
-        False.
+        """Subtract a container that an earlier round warned from its branch and from the amount of the round. If the amount is already
+        reached, change nothing and return False.
         """
         if not self._is_some_left:
             return False
