@@ -54,7 +54,7 @@ class UnmetGuarantees:
         return [Alarm(says, {"pool": name, "for_s": _LONG_S}) for name in sorted(fresh)]
 
     def figures(self) -> list[Figure]:
-        """Return the metrics of guarantees that are unmet now and of all that were found."""
+        """Return the metrics of guarantees that are unmet now, and of all guarantees that were found unmet."""
         return [
             gauge(
                 "unmet_guarantees",
