@@ -114,7 +114,8 @@ class LedgerLink:
         """Report ends to the ledger in order, and repeat each report until the ledger confirms it. Ends that arrive meanwhile go into one
         report.
 
-        Calls `before` before each report, so that followers hear how a job got its allocation before they hear of the job's end.
+        Calls `before` before each report. It publishes decisions, so that subscribers hear how a job got its allocation before they hear of
+        the job's end.
 
         After a report of many ends there is a pause, since each report wakes all services and costs them more than the ends in it.
         """

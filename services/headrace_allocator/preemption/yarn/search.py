@@ -1,8 +1,8 @@
 """The search of YARN's newer policy: for each missing container, find the node on which the victims include the fewest
 masters. Pure.
 
-No operation falls below its fair share through the search. The set of victims need not be the smallest one: the first set that fits is
-taken.
+A master is a job without which all other jobs of its operation are useless. No operation falls below its fair share through the search. The
+set of victims need not be the smallest one: the first set that fits is taken.
 
 Source: sections 5.1 to 5.3 of the specification of YARN's FairScheduler.
 """
