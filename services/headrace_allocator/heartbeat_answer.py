@@ -181,7 +181,7 @@ class HeartbeatAnswers:
         return overlay
 
     def make_room(self, taken: Taken, now: Moment) -> list[NodeName]:
-        """Book the allocations of a gang and preempt all victims. Return the nodes of these allocations.
+        """Book the allocations of a gang and preempt all victims. Return the nodes of the allocations and of the victims.
 
         Each node gets its orders with its next answer.
         """
@@ -266,10 +266,10 @@ class HeartbeatAnswers:
         facts = self._facts
         if facts.superseded:
             return DueSteps(extend=False, start=False, preempt=False)
-        # A node that the tree does not use has a total of zero here. Its usage is above that total, but nothing is preempted because of it.
+        # A node that the tree does not use has a total of zero here. Its usage is above that total, but that is no reason to preempt jobs.
         is_used = node.outside is None and not node.has_no_slots
         gives_out = is_used and node.accepts_jobs and not facts.starts_paused
-        # A node that may be recorded as empty gets no jobs, since the next allocator would not wait for it.
+        # A node that may be recorded as empty gets no jobs, since the next allocator would not wait for its report.
         gives_out = gives_out and node.record.node not in facts.empty_nodes.names
         over_since_s, ran_s = node.overcommitted_since_s, node.preemptive_stages_s
         backoff_s = facts.pools.options.preemptive_scheduling_backoff / 1000
@@ -294,7 +294,7 @@ class HeartbeatAnswers:
         )
 
     def _leave(self, node: Node, due: DueSteps, room_left: RoomLeft | None, now: Moment) -> None:
-        """Record that nothing was decided for a node, and why. Stages that would have changed nothing count as run."""
+        """Record that nothing was decided for a node, and why. Preemptive stages that would have changed nothing count as run."""
         order = self._ranking.order
         self.decided = _NOTHING_DECIDED
         self._note_room_left(room_left)
@@ -357,7 +357,7 @@ class HeartbeatAnswers:
     def _carry_out(
         self, node: Node, stage: StageOutcome, budget: AnswerBudget, now: Moment
     ) -> tuple[list[Start], list[TakeBack]] | None:
-        """Book the start of a stage and its preemptions. If they do not all fit into the answer, book none of them and return None."""
+        """Book the start and the preemptions of a preemptive stage. If they do not all fit into the answer, book none and return None."""
         starts: list[Start] = []
         if not all(budget.fits(LARGEST_RECORD_BYTES) for _ in stage.preemptions):
             return None
@@ -370,7 +370,7 @@ class HeartbeatAnswers:
         return starts, [self._preempt(one, now) for one in stage.preemptions]
 
     def _preempt(self, one: Preemption, now: Moment) -> TakeBack:
-        """Book a preemption. Return the order."""
+        """Book a preemption. Return the order to take the allocation back."""
         facts, allocation = self._facts, one.allocation
         operation = facts.operations[allocation.operation]
         boottime_ms = facts.nodes[allocation.node].boottime_ms
@@ -433,7 +433,7 @@ class HeartbeatAnswers:
     def _start(
         self, allocation: Allocation, operation: Operation, now: Moment, taken: int = 0, *, is_shown: bool
     ) -> Start:
-        """Return the order to start. It contains the command only if the node knows no other allocation of the operation."""
+        """Return the order to start. The order contains the command only if the node knows no other allocation of the operation."""
         spec = None if is_shown else operation.job_spec
         slots, options = list(allocation.slots.values()), operation.options(self._facts.pools)
         waiting_ms = options.waiting_for_resources_on_node_timeout_ms

@@ -37,7 +37,7 @@ def judge_size(facts: Facts, operation: Operation) -> None:
 
 
 def fitting_sizes(facts: Facts, operation: Operation) -> tuple[bool, ...]:
-    """Return for each size of jobs whether some node could run such a job if the node were empty. True if there is no node."""
+    """Return for each size of jobs whether some node could run such a job if the node were empty. All are True if there is no node."""
     filters = facts.pools.filters_of(operation.spec)
     return tuple(facts.shapes.may_fit(size, filters) for size in sizes_of(operation))
 

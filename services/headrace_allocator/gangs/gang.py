@@ -77,7 +77,7 @@ class Gang:
         #: Number of times in a row that the gang found too few resources in time.
         self.pauses = 0
         #: Preemption priority of the gang in a tree with `preempt_gangs_whole`. The operation's own priority is `NONE` in such a tree, so
-        #: that no heartbeat preempts for a single job of the gang.
+        #: that the decision on a heartbeat preempts nothing for a single job of the gang.
         self.priority = PreemptionPriority.NONE
         #: Steady-clock seconds of the last search for resources that preemption could free for the gang.
         self.tried_s: float | None = None

@@ -12,7 +12,7 @@ from headrace_allocator.gangs.gang import GangPhase
 
 
 def hold(facts: Facts, name: AllocationId, operation: Operation, node: Node, job: Resources) -> Allocation:
-    """Hold resources on a node for one job of a gang. They count as precommit (usage that no node has confirmed) until a
+    """Hold resources on a node for one job of a gang. The held resources count as precommit (usage that no node has confirmed) until a
     heartbeat shows the allocation.
     """
     assert operation.gang is not None
@@ -46,7 +46,7 @@ def take_up(node: Node, operation: Operation, allocation: Allocation) -> None:
 
 
 def restore_hold(facts: Facts, allocation: Allocation) -> bool:
-    """Turn an allocation back into a hold after the node did not obey its start, so that the next answer orders it again.
+    """Turn an allocation back into a hold after the node did not obey the order to start it. The next answer orders the start again.
 
     Return False, and change nothing, if the operation is not a gang that is starting.
     """

@@ -1,8 +1,8 @@
 """Find resources for all jobs of a starving gang before anything is preempted, in trees with the option `preempt_gangs_whole`.
 
-A heartbeat decides for one node and preempts what one job needs. This does not help a gang unless all its other jobs get resources, too.
-So the nodes are searched outside of heartbeats, some on each tick. The search records what would have to be preempted on each node for
-jobs of the gang. Only if that is enough for all its jobs, resources are held and allocations are preempted on all nodes at once.
+A heartbeat decides for one node and preempts what one job needs. This does not help a gang unless all its other jobs get resources, too. So
+the nodes are searched outside of heartbeats, some on each tick. The search records what would have to be preempted on each node for jobs of
+the gang. Only if there are enough resources for all jobs of the gang, they are held, and allocations are preempted on all nodes at once.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class GangResourceSearch:
         )
 
     def _places(self, gang: Operation, stage: PreemptiveStage, going: Collection[Operation]) -> list[Places] | None:
-        """Choose nodes for all jobs of the gang: free resources first, then the fewest victims for a job.
+        """Choose nodes for all jobs of the gang: nodes with free resources first, then nodes with the fewest victims per job.
 
         Return None if the jobs do not all fit.
         """

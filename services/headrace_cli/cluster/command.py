@@ -36,8 +36,8 @@ Nodes = Annotated[list[str] | None, Parameter(negative=())]
 def push(folder: Path, /) -> int:
     """Send the running server the keys that are revoked. Connections that use them end at once.
 
-    For a folder with an operator, after the folder of a node was removed and `headrace cluster init` was run. The server remembers
-    revoked keys.
+    Use it for a folder with an operator, after the folder of a node was removed and `headrace cluster init` was run. The server
+    remembers revoked keys.
 
     Examples of use:
 
@@ -135,7 +135,7 @@ def init(
         Folder of `headrace tls init`, or other files with its names: the server uses TLS with `server.pem` and `server.key`, and clients
         trust only `ca.pem`. Copies of the files are stored in FOLDER.
     servers
-        Hosts of a cluster of servers, separated by commas; each has its `nats.conf` in a folder of its name. A certificate names all.
+        Hosts of a cluster of servers, separated by commas; each has its `nats.conf` in a folder of its name. One certificate names all.
     consumer
         `notify`, with its rules in `notify/rules.yaml`, or `export`, to `export/ended.jsonl`; may be repeated.
     """

@@ -1,6 +1,6 @@
 """The folder of a cluster, in which each party has its own folder with its credential and settings.
 
-* `nats/nats.conf`: the configuration of the server. Of several servers, each has a folder of its own name.
+* `nats/nats.conf`: the configuration of the server. If there are several servers, each has a folder with its name.
 * `provisioner/credential`: the credential of the provisioner.
 * `admission/`, `fair_share/`, `integral/`, `allocator/`: `credential` and `settings.toml` of each service.
 * `admission/authority.json`: the keys for letting hosts join, if the cluster has an operator.
@@ -67,12 +67,12 @@ class ClusterOptions(msgspec.Struct, frozen=True):
 
     @property
     def administrator_names(self) -> list[str]:
-        """Return the users who may do everything."""
+        """Return the users and groups who may do everything."""
         return [name for each in self.administrators.split(",") if (name := each.strip())]
 
     @property
     def replicas(self) -> int:
-        """Return how many servers keep each bucket and stream: all of three or five servers, otherwise one."""
+        """Return how many servers keep each bucket and stream: all servers if there are three or five, otherwise one server."""
         return len(self.servers) if len(self.servers) in (3, 5) else 1
 
     @property
@@ -321,7 +321,7 @@ class ClusterFolder:
 
 
 def _check_loopback(health: str) -> None:
-    """Check that other hosts cannot reach the server's monitoring. Raises `BadInput`. NATS cannot switch off single monitoring pages."""
+    """Check that other hosts cannot reach the server's monitoring, since NATS cannot switch off single pages of it. Raises `BadInput`."""
     if not health:
         return
     expected = (
