@@ -15,7 +15,7 @@ from headrace_allocator.decision.walk import next_in_line
 from headrace_allocator.facts.allocations import Allocation
 from headrace_allocator.facts.operations import Operation
 
-#: Looked up once: looking up an enum member costs as much as ten comparisons.
+#: The member is looked up only once, because a look-up of an enum member costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 
 
@@ -27,7 +27,7 @@ class Extension(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """An allocation that is given back when its running job ends. Its jobs that have not begun run elsewhere."""
+    """An allocation that is given back when its running job ends. Jobs of the allocation that have not begun run elsewhere."""
 
     allocation: Allocation
 
@@ -47,8 +47,8 @@ def extend(overlay: Overlay) -> list[Extension | GiveBack]:
         jobs = _more_jobs(overlay, operation, allocation)
         if jobs <= 0 and not allocation.unstarted:
             continue
-        # Jobs of other operations drain from a reserved node: the resources that they leave are for the operation that has the
-        # reservation.
+        # On a node that is reserved for one operation, allocations of other operations get no further jobs: the resources that they leave
+        # are for the operation that has the reservation.
         drains = overlay.reserved not in (None, operation) or overlay.view.allowed.drains(operation.id)
         if drains or gives_back(overlay, operation, allocation):
             if allocation.unstarted:
@@ -89,7 +89,7 @@ def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation) -
 
 
 def _satisfactions(overlay: Overlay, operation: Operation) -> Iterator[float]:
-    """Yield the satisfaction of the operation, and of the pools above it that are judged by their own satisfaction."""
+    """Yield the satisfaction of the operation, then of each pool above it that is judged by its own satisfaction."""
     yield overlay.satisfaction(operation)
     for pool in overlay.view.pools.pool(operation.spec.pool).path():
         if pool.follows_own_satisfaction:

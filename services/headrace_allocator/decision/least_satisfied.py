@@ -72,7 +72,7 @@ class _Place(msgspec.Struct, eq=False):
 
     entry: Entry
     pool: PoolOrder
-    #: The values from which the class of the operation's jobs is computed. The class of a gang and of an operation with limits of its own
+    #: The values from which the class of the operation's jobs is computed. For gangs and for operations with limits of their own, the class
     #: depends on more than these values, so it is always computed again.
     made_of: _MadeOf
     job_class: JobClass
@@ -93,9 +93,11 @@ class LeastSatisfied:
         self._places: dict[OperationId, _Place] = {}
         #: Pools whose position must be computed again.
         self._stale: set[PoolOrder] = set()
-        #: Operations with limits of their own that entered the order. `nudge_below_limits` removes them when it nudges nodes for them.
+        #: Operations with limits of their own that entered the order. `nudge_below_limits` nudges nodes for these operations, then removes
+        #: them.
         self.came_in: dict[OperationId, None] = {}
-        #: By pool, the classes of jobs that the pool's limit stopped holding back. `nudge_below_limits` removes them.
+        #: By pool, the classes of jobs that the pool's limit stopped holding back. `nudge_below_limits` nudges nodes for these classes,
+        #: then removes them.
         self.opened: dict[PoolName, int] = {}
         #: Number of classes held back by limits of pools, summed over the pools.
         self.shut_classes = 0
@@ -253,7 +255,7 @@ class LeastSatisfied:
     def _move(self, pools: list[PoolOrder]) -> None:
         """Move pools with all that is below them to the parents that the facts give."""
         left: list[PoolOrder] = []
-        # All pools are taken out first, since a pool may now be below its former child.
+        # All pools are taken out before any is entered again, because a pool may now be below its former child.
         for pool in pools:
             self._count_above(pool, -1)
             left += list(pool.path())[1:]
@@ -264,15 +266,15 @@ class LeastSatisfied:
             pool.above.below.add(pool)
             pool.enter_above(pool.counts)
             self._count_above(pool, 1)
-            # The pools above are examined at the end: a pool that was entered in one step is empty again if a later step moved its only
-            # child.
+            # The pools above are checked for emptiness only at the end: a pool that one step entered may be empty again after a later step
+            # moved its only child.
             left += list(pool.path())[1:]
         for pool in left:
             if not pool.counts and pool is not self.root and self._pools.get(pool.name) is pool:
                 self._drop(pool)
 
     def _take_out(self, pool: PoolOrder) -> None:
-        """Take a pool out of its parent."""
+        """Take a pool out of the lists of its parent."""
         assert pool.above is not None
         pool.above.below.discard(pool)
         pool.leave_above(pool.counts)
@@ -319,7 +321,7 @@ class LeastSatisfied:
         return entry if facts.follows_own_satisfaction else (pool.first(), *entry[1:])
 
     def check_place(self, name: PoolName) -> list[str]:
-        """Return a text if the position of a pool is wrong; empty if it is right or about to be computed again."""
+        """Return a list with one message if the position of a pool is wrong; an empty list if it is right or about to be computed again."""
         pool = self._pools.get(name)
         if pool is None or pool.above is None or pool in self._stale or name in self._facts.changed:
             return []

@@ -1,8 +1,8 @@
 """The walk down the order, which finds the operation that gets the next allocation on a node.
 
 The walk begins at the root. In each pool it looks at the children that have a job that fits, and goes on to the child that comes first
-among them, until that is an operation. The sorted lists do not change: the changes that the decision has made so far are merged in on the
-way. Cost: in each pool on the way, its buckets and all children that the decision has changed.
+among them, until this child is an operation. The sorted lists do not change: the changes that the decision has made so far are merged in on
+the way. Cost: for each pool on the way, one step for each of its buckets and for each of its children that the decision has changed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def next_in_line(overlay: Overlay, room: Resources, priority: PreemptionPriority
     """Return the operation that comes first among the operations with a job that fits into `room` on the node; None if no job fits.
 
     With `priority` only operations of that preemption priority take part. On a reserved node the operation that has the reservation comes
-    first, and jobs of other operations must fit beside the reserved job. Without `priority`, a job need not fit beside it if the job ends
-    before the reserved job is expected to fit.
+    first, and jobs of other operations must fit beside the reserved job. Without `priority`, a job that ends before the reserved job is
+    expected to fit may start even if it does not fit beside the reserved job.
     """
     view, reserved = overlay.view, overlay.reserved
     if reserved is not None and _reserved_starts(overlay, reserved, room, priority):
@@ -105,7 +105,7 @@ def _first(overlay: Overlay, pool: PoolState, order: PoolOrder, fitting: int) ->
             break
         below = orders[entry[4]]
         if not fitting & below.classes:
-            # Most of the child pools are passed over here, so the counter is raised without a call.
+            # This happens for most child pools, so the counter is raised directly, without the cost of a call.
             overlay.leafless += 1
             continue
         found = _pool(overlay, entry, below, fitting)
@@ -130,7 +130,7 @@ def _first_operation(overlay: Overlay, order: PoolOrder, fitting: int) -> _Found
 def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Found | None:
     """Return the operation that would be chosen below a pool, with the pool's position; None if no job below the pool fits.
 
-    The position contains the satisfaction by which the pool is judged: its own, or that of the operation.
+    The position contains the satisfaction by which the pool is judged: the pool's own satisfaction, or the satisfaction of the operation.
     """
     pool = overlay.view.pools.pool(order.name)
     found = _first(overlay, pool, order, fitting)
@@ -142,7 +142,7 @@ def _pool(overlay: Overlay, entry: Entry, order: PoolOrder, fitting: int) -> _Fo
         return entry, operation
     satisfied = below[0]
     if operation.in_fifo_pool and operation.spec.pool == pool.name:
-        # An entry in a fifo pool does not carry the satisfaction.
+        # The entry of an operation in a fifo pool does not contain the operation's satisfaction.
         satisfied = overlay.satisfaction(operation)
     return (satisfied, *entry[1:]), operation
 

@@ -34,7 +34,8 @@ from headrace_allocator.preemption.yarn.candidates import is_there, owner_of
 #: Upper bound of the allocations that are examined for one question: about ten milliseconds of work.
 _MOST_LOOKED_AT: Final = 1_000
 _MOST_POOLS: Final = 5
-#: Rules that `PlacesProtected` leaves out: they have reasons of their own, which are given even if no node was examined.
+#: Rules that `PlacesProtected` leaves out, because separate reasons (`PlacesKept`, `PlacesExempt`) report them even if no node was
+#: examined.
 _TOLD_APART: Final = frozenset({KeptBy.PREEMPTION, KeptBy.EXEMPT})
 
 
@@ -175,7 +176,9 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
 
 
 def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation, least: Group) -> bool:
-    """True if the allocation crosses the bound of its operation's fair share, and `starving` may preempt it nevertheless."""
+    """True if the allocation lies partly within its operation's fair share and partly beyond it, and `starving` may preempt it
+    nevertheless.
+    """
     operation = overlay.view.operations[allocation.operation]
     if (
         least is not Group.PREEMPTIBLE
@@ -233,7 +236,9 @@ def _kept_as_a_whole(
 def _is_held_for(
     overlay: Overlay, operation: Operation, allocation: Allocation, shield: Operation | PoolState, starving: Operation
 ) -> bool:
-    """True if a pool shields the allocation, but `starving` is below this pool, so that it may preempt the allocation."""
+    """True if a pool shields the allocation from operations outside the pool, but `starving` is below this pool and may preempt the
+    allocation.
+    """
     is_below = any(pool is shield for pool in overlay.view.pools.pool(starving.spec.pool).path())
     return is_below and legacy_victims.may_be_held(overlay, overlay.group(operation, allocation))
 
