@@ -1,4 +1,6 @@
-"""The English text of the rules that protect allocations from a starving operation, and of what would change that."""
+"""The English text of the rules that protect allocations from a starving operation, and of the changes that would let these allocations be
+preempted.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Everything the allocator knows of one tree, with exact sums that are read in constant time.
 
-Every change of an allocation goes through this module, because it also changes the usage of the allocation's node, of its operation and of
-the pools above the operation.
+Every change of an allocation goes through this module, because such a change also changes the usage of the allocation's node, of its
+operation, and of the pools above the operation.
 
 Invariants (`checks`): the tree's total and its usage are the sums over the online nodes. Nodes, operations and pools have further
 invariants of their own.
@@ -47,7 +47,7 @@ class Facts:
 
     def __init__(self, tree: TreeName, term: int, timing: Timing) -> None:
         self.tree = tree
-        #: Term of this allocator; 0 while another allocator leads.
+        #: Term of this allocator; 0 while it is a standby.
         self.term = term
         #: True once the ledger has leased job indexes for a later term: another allocator leads and gives out the jobs. Also true while
         #: this allocator stops.
@@ -55,8 +55,8 @@ class Facts:
         #: True while an operator has paused starts, or preemption, in the tree.
         self.starts_paused = self.preemption_paused = False
         self.timing = timing
-        #: Seconds without a heartbeat after which a node's jobs are given to other nodes. Longer than this allocator's lease if an
-        #: earlier allocator sent nodes a longer one.
+        #: Seconds without a heartbeat after which a node's jobs are given to other nodes. This time is longer than the lease that this
+        #: allocator sends if an earlier allocator sent nodes a longer lease.
         self.longest_lease_s = max(timing.node_lease_s, timing.longest_lease_s)
         self.nodes: dict[NodeName, Node] = {}
         self.operations: dict[OperationId, Operation] = {}
@@ -68,9 +68,10 @@ class Facts:
         self.doubtful: dict[OperationId, Operation] = {}
         #: Operations that run in several trees.
         self.of_several_trees: dict[OperationId, Operation] = {}
-        #: Operations with limits of their own. Most clusters have none; then a heartbeat checks no operation's limits.
+        #: Operations with limits of their own. Most clusters have no such operation; then no time is spent on checking operations' limits
+        #: on a heartbeat.
         self.limited: set[OperationId] = set()
-        #: Numbers operations in the order in which this allocator learns of them.
+        #: Source of arrival numbers: numbers operations in the order in which this allocator learns of them.
         self.arrivals = count(1)
         #: Numbers allocations in the order in which their current progress began (`Position`).
         self._beginnings = count(1)
@@ -91,7 +92,7 @@ class Facts:
         self.touched: dict[OperationId, None] = {}
         #: Operations that ended since their usage was published.
         self.gone: dict[OperationId, None] = {}
-        #: Facts about the usage snapshot that was published last, as a whole: its total, and whether it was complete.
+        #: What the usage snapshot that was published last said about the whole tree: the total, and whether the usage was complete.
         self.told_frame = UsageFrame()
         self.unsettled = Unsettled()
         self.gangs = Gangs()
