@@ -212,7 +212,9 @@ def _tries(facts: Facts, order: LeastSatisfied, operation: Operation, now: Momen
 
 
 def _kept(facts: Facts, order: LeastSatisfied, node: Node, operation: Operation) -> list[ProtectedAllocations]:
-    """Examine a node again and return its protected allocations: they may have changed since the preemptive stage ran."""
+    """Return the protected allocations of a node, by rule. The node is examined again now, because its allocations may have changed since
+    the preemptive stage ran.
+    """
     found = places_kept(facts, order, [node], operation)
     return [ProtectedAllocations(rule.value, words_of_rule(rule), places) for rule, places in found]
 

@@ -186,7 +186,7 @@ class Facts:
         return changed
 
     def set_offline(self, node: Node) -> bool:
-        """Take a silent node's resources out of the total. Returns True if the node had any."""
+        """Take a silent node's resources out of the total. Returns True if the total changed."""
         return self._set_room(node, online=False)
 
     # --- allocations ----------------------------------------------------------------------------------------------
@@ -194,9 +194,9 @@ class Facts:
     def start(
         self, name: AllocationId, operation: Operation, node: Node, jobs: int, job: Resources, task: int | None = None
     ) -> Allocation:
-        """Give out `jobs` jobs of one size in a new allocation. It counts as precommit until a heartbeat shows it.
+        """Give out `jobs` jobs of one size in a new allocation. The allocation counts as precommit until a heartbeat shows it.
 
-        In an operation with tasks the jobs are of `task`.
+        In an operation with tasks, `task` is the number of the task to which the jobs belong.
         """
         allocation = Allocation(name, operation.id, node.record.node, job)
         taken = operation.slots.take(jobs, self.failing.kept_from(node, operation), task)
@@ -217,8 +217,8 @@ class Facts:
     def add(self, allocation: Allocation, *, since_ms: int | None = None, held: bool = False) -> None:
         """Book a new allocation.
 
-        `since_ms` is the start of the running job of an allocation that is older than this allocator. Such allocations come before all
-        allocations of this allocator. `held` books resources that are held for a gang.
+        `since_ms` is given for an allocation that an earlier allocator started: the time at which its running job began. Such allocations
+        are sorted before all allocations that this allocator started. `held` is True for resources that are held for a gang.
         """
         node = self.nodes[allocation.node]
         (node.holds if held else node.allocations)[allocation.id] = allocation
@@ -253,7 +253,7 @@ class Facts:
             self.touch(operation.id)
 
     def remove(self, allocation: Allocation) -> None:
-        """Remove an allocation. The caller must have settled its slots before."""
+        """Remove an allocation. Before the call, the caller must have settled the jobs that the allocation still holds."""
         node, operation = self.nodes[allocation.node], self.operations.get(allocation.operation)
         del (node.holds if node.holds.get(allocation.id) is allocation else node.allocations)[allocation.id]
         node.picture.booked = None
@@ -266,7 +266,7 @@ class Facts:
         self._charge(node, operation, ZERO - allocation.usage)
 
     def set_job(self, allocation: Allocation, job: RunningJob | None) -> None:
-        """Record the job that an allocation runs now. Progress begins anew if the allocation ran another job before."""
+        """Record the job that an allocation runs now. If the allocation ran another job before, its progress begins anew."""
         operation = self.operations.get(allocation.operation)
         if operation is not None and (allocation.job is None) != (job is None):
             operation.running_jobs += 1 if job is not None else -1
@@ -283,7 +283,7 @@ class Facts:
     # --- operations and pools -------------------------------------------------------------------------------------
 
     def set_spec(self, operation: Operation, spec: OperationSpec) -> None:
-        """Set the spec of an operation. If the pool changed, the operation moves there with all that it holds."""
+        """Set the spec of an operation. If the pool changed, the operation moves to the new pool with all resources that it holds."""
         if spec.pool != operation.spec.pool:
             self._leave_pool(operation)
             self.in_pool[spec.pool][operation.id] = operation
@@ -306,7 +306,9 @@ class Facts:
                 self.doubtful.pop(operation.id, None)
 
     def forget(self, operation: Operation) -> None:
-        """Remove an operation that is over. Its allocations are removed when their nodes report that they are gone."""
+        """Remove an operation that is over. Each of its allocations is removed later, when the allocation's node reports that it is
+        gone.
+        """
         del self.operations[operation.id]
         self.doubtful.pop(operation.id, None)
         self.of_several_trees.pop(operation.id, None)
@@ -378,7 +380,7 @@ class Facts:
             del self.in_pool[pool]
 
     def touch(self, operation: OperationId) -> None:
-        """Record that something of the operation changed, so that it is published and settled again."""
+        """Record that something of the operation changed, so that its usage is published again and the operation is settled again."""
         self.touched[operation] = None
         self.unsettled.note(operation)
         self.gangs.note(operation)
