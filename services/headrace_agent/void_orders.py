@@ -73,9 +73,7 @@ def _too_large_a_picture(orders: Orders, held: NodeAllocations) -> str:
 
 
 def _too_many_slots(orders: Orders, held: NodeAllocations) -> str:
-    """Return why an allocation would get more than `LARGEST_ALLOCATION_JOBS` slots, too many for a heartbeat; else an empty
-    string.
-    """
+    """Return a text if an allocation would get more slots than a heartbeat can report (`LARGEST_ALLOCATION_JOBS`); else an empty string."""
     counts: dict[AllocationId, int] = {}
     for extend in orders.extend:
         allocation = held.by_id.get(extend.allocation)

@@ -64,12 +64,11 @@ class HeartbeatDecision(msgspec.Struct):
     placements: list[Placement] = []
     #: The preemptive stages that ran. A stage's start and its preemptions are applied together, or none of them is applied.
     stages: list[StageOutcome] = []
-    #: Preemptions without a beneficiary: graceful requests, and allocations that do not fit on an overcommitted node.
+    #: Preemptions that are not made for another operation: graceful requests, and allocations that do not fit on an overcommitted node.
     preemptions: list[Preemption] = []
     #: Further preemptions that would happen if pools with `preemption=observe` allowed preemption.
     observed: list[Preemption] = []
-    #: Operations of which no job fitted, although the free resources reached the smallest amount of each resource that any of their jobs
-    #: needs.
+    #: Operations that were tried in vain: of each resource, enough was free for the job that needs least of it, but no single job fitted.
     refused: set[OperationId] = set()
     #: The reason why no further job starts in the free resources; None if nothing may start or too little is free for any job.
     room_left: RoomLeft | None = None

@@ -1,4 +1,4 @@
-"""Effects that the allocator's engine asks its shell to perform, in the order given."""
+"""Effects that the allocator's engine asks the service around it to perform, in the order given."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class HeldTwice(msgspec.Struct, frozen=True):
 
 
 class ForeignClaim(msgspec.Struct, frozen=True):
-    """Raise an alarm: a node reported jobs that it was not given. The claims were dropped."""
+    """Raise an alarm: a node reported jobs that it was not given. These false claims were dropped."""
 
     node: NodeName
     #: Number of false claims in this heartbeat.

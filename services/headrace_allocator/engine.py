@@ -92,7 +92,8 @@ class AllocatorEngine:
         self.heartbeats = 0
         #: Number of heartbeats that were repeated, overtaken, or sent by a former process of the agent.
         self.void_heartbeats = 0
-        #: Number of jobs that a node held although another allocation held them: a defect, or a host that outlived its lease.
+        #: Number of jobs that a node held although another allocation held them: the cause is a defect, or a host that ran jobs beyond the
+        #: end of its lease.
         self.twice_held_jobs = 0
         #: Number of running and ended jobs that nodes reported although the nodes had not been given these jobs.
         self.foreign_claims = 0
@@ -327,8 +328,8 @@ class AllocatorEngine:
             node.note_starts(heartbeat.starts)
         findings = reconcile(facts, node, heartbeat)
         if heartbeat.term == facts.term:
-            # The node sent this heartbeat after it obeyed an answer of this term. So the heartbeat is not a late message, and the node
-            # ignores orders of former allocators.
+            # The node sent this heartbeat after it obeyed an answer of this term. So the heartbeat is not a late message, and the node no
+            # longer obeys orders of former allocators.
             if heartbeat.ends_waiting == 0:
                 facts.recovery.settle(node.record.node, lost=False)
             else:

@@ -264,11 +264,11 @@ class RunnerLink:
                     self._on_message(message)
             except Exception as error:
                 failure = error
-                # The outcome may be set already: one message may have ended the connection before a later message failed.
+                # `over` may be done already: an earlier message may have ended the connection before this message could not be handled.
                 if not over.done():
                     over.set_result(None)
 
-        # The reader stays registered: waiting for each message anew would cost as much as handling the message.
+        # The reader stays registered until the end: registering it anew for each message would cost as much as handling the message.
         loop.add_reader(connection, on_readable)
         try:
             await over
@@ -299,7 +299,7 @@ class RunnerLink:
         return report
 
     async def _write(self, connection: socket.socket) -> None:
-        """Send `Hello`, then write the bytes that the runner did not accept at once."""
+        """Send `Hello`, then, again and again, write the bytes that `flush` could not write immediately."""
         loop = asyncio.get_running_loop()
         # There is nothing to do here: `_read`, which runs in another task, notices the end of the connection too.
         with suppress(OSError):

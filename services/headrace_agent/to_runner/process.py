@@ -99,5 +99,5 @@ def _open_log(state: str) -> BinaryIO:
             os.replace(path, f"{path}.1")
         return open(path, "ab", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW, 0o600))
     except OSError:
-        # The runner's exit status will show that something is wrong with the folder.
+        # No error is raised here: the runner will find the same fault of the folder, and its exit status will show it.
         return open(os.devnull, "ab")

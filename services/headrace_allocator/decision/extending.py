@@ -1,4 +1,4 @@
-"""Existing allocations: which get more jobs, and which are given back because another operation is owed their resources."""
+"""Decides which existing allocations get more jobs, and which are given back because another operation is owed their resources."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class GiveBack(msgspec.Struct, frozen=True):
 
 
 def extend(overlay: Overlay) -> list[Extension | GiveBack]:
-    """Decide whether each allocation of the node gets more jobs or is given back. Allocations that started earlier come first."""
+    """Decide which allocations of the node get more jobs, and which are given back. Allocations that started earlier are considered
+    first.
+    """
     decided: list[Extension | GiveBack] = []
     operations, pace_ms = overlay.view.operations, overlay.view.pace_ms
     for allocation in overlay.view.restless:
@@ -75,8 +77,8 @@ def _more_jobs(overlay: Overlay, operation: Operation, allocation: Allocation) -
 def gives_back(overlay: Overlay, operation: Operation, allocation: Allocation) -> bool:
     """True if the operation must give the allocation back.
 
-    This is so if the operation or a pool above it has more than it is owed, and the next operation that would get the resources has less
-    than it is owed.
+    This is the case if the operation, or a pool above it, has more than its fair share, and the operation that would get the resources next
+    has less than its fair share.
     """
     if all(satisfied <= 1 + EPS for satisfied in _satisfactions(overlay, operation)):
         return False

@@ -76,7 +76,7 @@ class JobClasses:
         self.only_by_preemption = 0
         #: Classes of operations with high priority.
         self.high = 0
-        #: Classes that can run on some nodes only.
+        #: Classes with tag filters, whose jobs can run on some nodes only.
         self.filtered = 0
         #: Classes of gangs that wait for their turn.
         self.waiting_gangs = 0
@@ -142,7 +142,7 @@ class JobClasses:
         return self._by_priority.get(priority, 0)
 
     def ending_within(self, length_ms: int) -> int:
-        """Return the classes of jobs that are sure to end within a time, if they start now."""
+        """Return the classes of jobs that are sure to end within `length_ms` milliseconds if they start now."""
         return _union(classes for lasts_ms, classes in self._by_length.items() if lasts_ms <= length_ms)
 
     @property

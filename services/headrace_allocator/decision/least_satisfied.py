@@ -1,9 +1,9 @@
 """The order in which operations get resources: from the root to the least satisfied child, and so on down.
 
-A pool is judged by its own satisfaction, or by that of the operation that would be chosen below it; an option of the pool decides. Each
-pool keeps its operations in one sorted list per bucket of job sizes, and its child pools in one list. Each pool knows which classes of
-jobs are pending below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these classes is left out
-of its parent's list.
+An option of each pool decides whether the pool is judged by its own satisfaction, or by the satisfaction of the operation that would be
+chosen below it. Each pool keeps its operations in one sorted list per bucket of job sizes, and its child pools in one list. Each pool knows
+which classes of jobs are pending below it, so that no walk enters a pool where nothing fits. A pool whose limit admits none of these
+classes is left out of its parent's list.
 
 Invariant (`checks`): each operation is in one list, at its position. Each pool counts the classes of the operations below it.
 """
@@ -33,7 +33,8 @@ from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 
 
 def satisfaction(operation: Operation, held: Resources) -> float:
-    """Return the satisfaction of an operation that holds `held`: usage over fair share, both as parts of its snapshot's cluster total.
+    """Return the satisfaction of an operation that holds `held`: its usage divided by its fair share. Both count as parts of the cluster
+    total in the snapshot from which its shares were taken.
 
     Example: with a fair share of half of 8 cores and 3 cores held, it is 3 / 4 = 0.75. Above 1, the operation has more than it is owed.
     """
@@ -41,7 +42,9 @@ def satisfaction(operation: Operation, held: Resources) -> float:
 
 
 def entry_of(operation: Operation, pools: PoolStates, held: Resources) -> Entry:
-    """Return the position of an operation among the children of its pool. In a pool that keeps fifo order only its rank counts."""
+    """Return the position of an operation among the children of its pool. In a pool that keeps fifo order, only the rank of the operation
+    counts.
+    """
     if operation.in_fifo_pool and pools.pool(operation.spec.pool).keeps_fifo_order:
         return (0.0, 0.0, operation.rank, operation.arrival, operation.id)
     owed = operation.owed
@@ -99,7 +102,7 @@ class LeastSatisfied:
         #: By pool, the classes of jobs that the pool's limit stopped holding back. `nudge_below_limits` nudges nodes for these classes,
         #: then removes them.
         self.opened: dict[PoolName, int] = {}
-        #: Number of classes held back by limits of pools, summed over the pools.
+        #: Sum, over all pools, of the number of classes that the pool's limit holds back.
         self.shut_classes = 0
 
     def put(self, operation: Operation, entry: Entry) -> None:
@@ -133,7 +136,7 @@ class LeastSatisfied:
         self._stale.add(place.pool)
 
     def remove(self, operation: OperationId) -> None:
-        """Remove an operation. It need not be in the order."""
+        """Remove an operation. The operation need not be in the order."""
         place = self._places.pop(operation, None)
         if place is None:
             return
@@ -161,7 +164,8 @@ class LeastSatisfied:
         self._facts.changed.clear()
         while self._stale:
             self._place(self._stale.pop())
-        # The set is empty now, but if it was large, it keeps its memory until it is cleared, and the next `pop` would scan that memory.
+        # The set is already empty. But a set that was large keeps its memory until it is cleared, and the next `pop` would scan all of that
+        # memory.
         self._stale.clear()
 
     @property
@@ -174,7 +178,7 @@ class LeastSatisfied:
         return self._places[operation].entry if operation in self._places else None
 
     def is_in_its_class(self, operation: Operation) -> bool:
-        """True if an operation in the order is listed under the class that the facts give its jobs."""
+        """True if the class under which the operation is listed in the order is the class that follows from the present facts."""
         return self._places[operation.id].job_class == self._class_of(operation)
 
     def number(self, operation: OperationId) -> int:
@@ -242,7 +246,7 @@ class LeastSatisfied:
         return pool
 
     def _drop(self, pool: PoolOrder) -> None:
-        """Remove a pool that has no operation below it."""
+        """Remove from the order a pool that has no operation below it any more."""
         self._stale.discard(pool)
         self.shut_classes -= pool.shut.bit_count()
         del self._pools[pool.name]

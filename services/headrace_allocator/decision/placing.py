@@ -86,12 +86,14 @@ def place(
 def _job_that_fits(
     overlay: Overlay, operation: Operation, room: Resources, *, lends: bool
 ) -> tuple[Resources, int | None] | None:
-    """Return the size and the task of the operation's first ready job that fits into `room` and under all limits; None if none fits."""
+    """Return the size and the task of the operation's first ready job that fits into `room` and stays within all limits; None if there is
+    no such job.
+    """
     reserved = overlay.reserved
     if reserved is not None and reserved is not operation and not (lends and borrows(overlay, operation)):
         room = room - reserved.spec.resources
     if not operation.kinds:
-        # The walk down the order has compared this size with the limits already.
+        # Limits need not be checked here: the walk down the order has compared this size with them already.
         return (operation.spec.resources, None) if room.dominates(operation.spec.resources) else None
     most = room.within(_headroom(overlay, operation))
     fitting = ((task.resources, n) for n, task in ready_tasks(overlay, operation) if most.dominates(task.resources))

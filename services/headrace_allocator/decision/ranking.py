@@ -101,15 +101,15 @@ class Ranking:
             self.refresh(operation, overlay.entry_applied(operation))
 
     def bring_in(self, operations: Iterable[OperationId]) -> list[Operation]:
-        """Enter the operations that are not in the order. Returns the operations that were in the order already: they keep their old
-        position until they are refreshed.
+        """Enter the operations that are not in the order yet. Operations that are in the order already, and whose class and share have not
+        changed, keep their old position until they are refreshed; these operations are returned.
         """
         left = []
         for name in operations:
             operation = self._facts.operations.get(name)
             if operation is None:
                 continue
-            # Pending jobs of these operations may belong to another class now.
+            # If an operation has limits of its own or several kinds of jobs, its pending jobs may belong to another class now.
             reclassed = operation.limited or operation.kinds
             if name in self.order and not reclassed and self._has_newest_share(operation):
                 left.append(operation)
@@ -175,7 +175,7 @@ class Ranking:
         for name in list(islice(self._marked, most)):
             is_more = self._marked.pop(name)
             operation = self._facts.operations.get(name)
-            # Nothing is done if only the usage changed, as for many of the operations that a snapshot names.
+            # Nothing is done if only the usage changed, which is the case for many of the operations that a snapshot names.
             if operation is not None and (is_more or not self._has_newest_share(operation)):
                 was_out = name in self._shareless or name not in self.order
                 if is_more:

@@ -57,7 +57,8 @@ def held_back(
         return waits
     if (unnamed := no_share_yet(operation)) is not None:
         return unnamed
-    # A reason that cannot apply to the operation is not computed: this runs for each allocation that a heartbeat gives out.
+    # To save time, a reason that cannot apply to the operation is not computed: this code runs for each allocation that a heartbeat gives
+    # out.
     if operation.is_graceful and (graceful := fair_share_reached(operation)) is not None:
         return graceful
     if (covered := demand_covered(operation, held)) is not None:

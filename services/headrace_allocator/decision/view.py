@@ -69,7 +69,8 @@ def restless(facts: Facts, node: Node, pace_ms: int) -> list[Allocation]:
         or one.take_back is not None
         or not (one.settled or (one.state is _RUNNING and len(one.slots) <= 1))
     ]
-    # `rests` must be None while an allocation is to be taken back, so it is computed only if no allocation may need an order.
+    # `rests` must be None while an allocation is to be taken back. So it is computed only if `stirring` is empty, that is, no allocation
+    # may need an order.
     picture.rests = None if stirring or picture.booked is None else rests_of(node.allocations.values())
     return stirring
 
@@ -250,8 +251,8 @@ class Overlay:
         self.observes = False
         #: True if this decision came across an allocation of a pool that only observes preemption.
         self.met_observing_pool = False
-        #: Operations that are excluded until the stage is over: none of their jobs fitted, although the resources reached the smallest
-        #: amount of each resource that any of their jobs needs.
+        #: Operations that are excluded until the stage is over: of each resource, enough was available for the job that needs least of it,
+        #: but no single job fitted.
         self.refused: set[OperationId] = set()
         #: `refusals`: number of all refusals in this decision. `leafless`: number of times that a walk found no operation below a
         #: pool.
@@ -467,7 +468,9 @@ class Overlay:
             self._changed_in[above.name].moved[name] = pool
 
     def _begin_stage(self) -> None:
-        """Reposition the operations that were changed or refused before."""
+        """Begin a stage: no operation counts as refused any more, and the operations that earlier stages changed or refused are
+        repositioned.
+        """
         self.refused.clear()
         for operation in self.touched.values():
             self._touch(operation)

@@ -27,7 +27,8 @@ class RoomLeft(enum.StrEnum):
     TAGS_DIFFER = "tags_differ"
     #: A job fits, but limits of pools or decisions made on this heartbeat hold back every operation that has such a job.
     HELD_BACK = "held_back"
-    #: The node is reserved. Jobs fit into its free resources, but none of them fits beside the reserved job or ends in time.
+    #: The node is reserved. Jobs fit into its free resources, but none of these jobs fits beside the reserved job or ends before the
+    #: reserved job is expected to fit.
     RESERVED = "reserved"
 
 
@@ -64,8 +65,8 @@ def borrows(overlay: Overlay, operation: Operation) -> bool:
 
 
 def _fitting(overlay: Overlay, room: Resources, *, lends: bool) -> int:
-    """Return the classes whose jobs fit into `room`. On a reserved node these are classes whose jobs fit beside the reserved job or,
-    if `lends` is true, end in time.
+    """Return the classes whose jobs fit into `room`. On a reserved node these are only classes whose jobs fit beside the reserved job or,
+    if `lends` is true, end before the reserved job is expected to fit.
     """
     classes, reserved = overlay.view.order.classes, overlay.reserved
     if reserved is None:

@@ -164,8 +164,8 @@ def protecting_rule(overlay: Overlay, allocation: Allocation, starving: Operatio
     group = overlay.group(operation, allocation)
     for_few = pools.options.take_excess_for_few_nodes and pools.filters_of(starving.spec)
     if group < least and for_few and operation.cut_groups(pools).is_excess(allocation):
-        # As in `victims.excess_candidates`, an allocation counts as preemptible if the operation's other allocations already use all that
-        # is protected.
+        # As in `victims.excess_candidates`, an allocation counts as preemptible if the operation's other allocations already use everything
+        # that is protected for the operation.
         group = Group.PREEMPTIBLE
     at_bound = group < least and _goes_at_bound(overlay, allocation, starving, least)
     if group < least and not at_bound:
@@ -191,7 +191,7 @@ def _goes_at_bound(overlay: Overlay, allocation: Allocation, starving: Operation
 
 
 def _kept_by_group(pools: PoolStates, operation: Operation, allocation: Allocation, least: Group) -> KeptBy:
-    """Return the rule that puts the allocation into a group more protected than `least`."""
+    """Return the rule that puts the allocation into a group that is more protected than the group `least`."""
     groups = operation.cut_groups(pools)
     if not groups.is_kept_by_share(allocation, least):
         return KeptBy.USAGE_THRESHOLD
@@ -203,7 +203,7 @@ def _kept_by_group(pools: PoolStates, operation: Operation, allocation: Allocati
 def _kept_from_aggressive(pools: PoolStates, operation: Operation) -> ProtectingRule:
     """Return the rule that protects the operation from aggressive preemption.
 
-    It is an option of a pool, or the operation is a gang in a tree that protects gangs.
+    The rule is either an option of a pool, or the protection of gangs in a tree that protects them.
     """
     options = _options(pools.pool(operation.spec.pool))
     if options is None or options.allow_aggressive_preemption:

@@ -24,7 +24,7 @@ class Exceeded(msgspec.Struct, frozen=True):
 
 
 class OperationNotRunning(msgspec.Struct, frozen=True, tag="operation_not_running"):
-    """The operation's state lets no job start."""
+    """No job may start while the operation is in its present state."""
 
     state: OperationState
 
@@ -36,7 +36,7 @@ class OperationIsSuspended(msgspec.Struct, frozen=True, tag="operation_suspended
 class JobSizeRefused(msgspec.Struct, frozen=True, tag="job_size_refused"):
     """The size of each job breaks a bound of a pool, so that no job starts. Running jobs continue."""
 
-    #: The pool that sets the bound, or the root.
+    #: The pool that sets the bound; the root if the tree sets it.
     pool: PoolName
     resource: str
     needed: int
@@ -68,7 +68,7 @@ class GangWaits(msgspec.Struct, frozen=True, tag="gang_waits"):
     held: int = 0
     #: Number of nodes on which resources are held for the gang.
     nodes: int = 0
-    #: Seconds until the present phase is over.
+    #: Seconds until the present phase of the gang is over.
     left_s: float = 0.0
     #: Number of nodes that are reserved for those jobs of the gang that still lack resources.
     reserved: int = 0
@@ -105,12 +105,12 @@ class StartsPaused(msgspec.Struct, frozen=True, tag="starts_paused"):
 
 
 class StillRecovering(msgspec.Struct, frozen=True, tag="still_recovering"):
-    """The allocator has just taken over, and still waits for the reports of nodes that may run jobs of the operation."""
+    """Since the allocator took over, it has waited for the reports of nodes that may run jobs of the operation."""
 
     heard: int
     enrolled: int
     in_doubt: int
-    #: The first nodes that have not reported, by name.
+    #: Names of the first few nodes that have not reported.
     awaited: list[NodeName] = []
 
 
@@ -319,7 +319,7 @@ class NodeReserved(msgspec.Struct, frozen=True, tag="node_reserved"):
     """A node is reserved for the operation, but the operation's next job does not fit there yet."""
 
     node: NodeName
-    #: Seconds until the job is expected to fit.
+    #: Seconds until the job is expected to fit on the reserved node.
     expected_s: float
     #: Seconds until the reservation ends at the latest.
     left_s: float

@@ -113,7 +113,7 @@ def reasons_in_turn(
     yield fair_share_reached(operation)
     yield from matching_nodes_owed(facts, operation)
     yield why.BlockBeingDrawn() if operation.drawing and not operation.slots.ready_count else None
-    # Jobs that fit on no node do not count as demand, so the operation is owed no share for them either.
+    # Jobs that fit on no node do not count as demand, so the operation is owed no share for them. Reasons about its share would mislead.
     yield _behind_others(facts, order, operation) if fits else None
 
 

@@ -161,7 +161,9 @@ def _nodes_tried_in_vain(facts: Facts, operation: Operation) -> Iterator[Node]:
 
 
 def _matching_nodes(facts: Facts, operation: Operation) -> Iterator[Node]:
-    """Yield the nodes with the newest heartbeats whose tags match the operation's filters, the newest first."""
+    """Examine the `MOST_TRIED` nodes with the newest heartbeats, the newest first, and yield the nodes whose tags match the operation's
+    filters.
+    """
     filters = facts.pools.filters_of(operation.spec)
     for node in islice(facts.last_heard.newest(), MOST_TRIED):
         if all(matches(formula, node.record.tags) for formula in filters):

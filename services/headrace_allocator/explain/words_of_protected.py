@@ -69,7 +69,7 @@ def words_of_protected(reason: PlacesProtected) -> str:
 
 
 def cure_of_protected(reason: PlacesProtected, own: str) -> str:
-    """Return the text of the change that would let these allocations be preempted for an operation of the pool `own`."""
+    """Return a text that says which change would let these allocations be preempted for an operation of the pool `own`."""
     return _CURES[reason.kept_by].format(pool=typed(reason.pools[0][0]), own=own)
 
 

@@ -131,7 +131,7 @@ class Facts:
         self.leaving.discard(record.node)
         retagged = node.record.tags != record.tags
         if record.key != node.record.key:
-            # Another agent took the node's name with a new token. Incarnations that the earlier agent reported do not count.
+            # Another agent took the node's name with a new token. Incarnations that the earlier agent reported no longer count.
             node.incarnation = None
         node.record, node.enrolled = record, True
         changed = self._set_room(node)

@@ -46,7 +46,7 @@ _MOST_OPERATIONS: Final = 32
 _MOST_NODES: Final = 64
 #: Upper bound of the retries of one operation that avoid one node.
 _MOST_RETRIES: Final = 16
-#: Seconds for which the retry of a failed job avoids the node.
+#: Seconds for which the retry of a failed job avoids the node on which the job failed.
 _RETRIES_AVOID_S: Final = 300.0
 #: Upper bound of the failures of one operation that count against a node.
 _MOST_COUNTED: Final = 3
@@ -59,7 +59,7 @@ _FIRST_STARTS: Final = 2
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The jobs that may start on a node on one heartbeat."""
+    """Bounds and exclusions for the jobs that may start on a node on one heartbeat."""
 
     #: Upper bound of the allocations that start; None: no bound.
     most_starts: int | None = None

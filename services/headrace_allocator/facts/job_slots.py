@@ -129,7 +129,9 @@ class JobSlots:
         return self.ready_count + (self.job_count - self.block if self.free is None else self.free)
 
     def task_of(self, index: int) -> int:
-        """Return the number of the task of a job, or the number of times that its memory was raised."""
+        """Return the number of the task to which a job belongs; in an operation without tasks, the number of times that the job's memory
+        was raised.
+        """
         if not self.tasks:
             return self.memory_steps.get(index, 0)
         return next((task for task, indexes in enumerate(self.tasks) if index in indexes), 0)

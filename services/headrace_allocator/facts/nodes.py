@@ -237,7 +237,9 @@ class Node:
         return max(0, int((self.reserved.lent_until_s - _START_S - self.heard_s) * 1000))
 
     def is_reserved_for_another(self, operation: Operation, job: Resources) -> bool:
-        """True if the node is reserved for another operation, and the job neither fits beside the reserved job nor ends in time."""
+        """True if the node is reserved for another operation, and the job neither fits beside the reserved job nor ends before the node is
+        needed for it.
+        """
         return (
             self.reserved is not None
             and self.reserved.operation != operation.id
@@ -328,8 +330,8 @@ class Node:
         self.gpus = heartbeat.gpus
 
     def shows_nothing_new(self, reports: Collection[AllocationReport]) -> bool:
-        """True if a node report shows exactly the booked allocations and jobs, in the same order. Such a report names no allocation
-        twice.
+        """True if a node report shows exactly the booked allocations and jobs, in the same order. It follows that such a report names no
+        allocation twice.
         """
         if len(reports) != len(self.allocations):
             return False

@@ -130,7 +130,7 @@ class Operation:
         self.drawing = self.yields = False
         #: Outcomes of the operation's jobs; None before the first job has ended.
         self.outcomes: Outcomes | None = None
-        #: The bound of a pool that the size of the operation's jobs breaks, so that none of them starts; None if no bound is broken.
+        #: The bound of a pool that the size of the operation's jobs breaks, so that no job starts; None if no bound is broken.
         self.refused_size: RefusedSize | None = None
         #: Number of times that preemption by a YARN policy looked for resources for the operation.
         self.times_seen_to = 0
@@ -182,7 +182,7 @@ class Operation:
 
     @property
     def most_held(self) -> Resources | None:
-        """Upper bound of what the operation may hold when one more job starts, so that the job stays within the operation's demand.
+        """Upper bound of what the operation may hold just before one more job starts, so that with this job it stays within its demand.
 
         The demand includes what the operation held when the snapshot was made. None before a snapshot has the cluster total.
         """
