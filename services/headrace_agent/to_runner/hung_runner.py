@@ -1,9 +1,9 @@
 """Detection of a runner that lives but does nothing: it was stopped, swapped out, or blocked by a disk.
 
-A busy runner is slow to read its messages, but it keeps sending something. So the agent looks every few seconds whether the runner sent
-anything since the previous look. A runner counts as hung only if it owed an answer and had sent nothing at several looks in a row. The
-agent counts looks and not seconds: if the agent itself was stopped for a minute, it made only one look in that minute, and the runner is
-not blamed.
+A busy runner is slow to read its messages, but it keeps sending something. So every few seconds the agent makes a look: it checks whether
+the runner sent anything since the previous look. A runner counts as hung only if it owed an answer and had sent nothing at several looks in
+a row. The agent counts looks and not seconds: if the agent itself was stopped for a minute, it made only one look in that minute, and the
+runner is not blamed.
 """
 
 from __future__ import annotations

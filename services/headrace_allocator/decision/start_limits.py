@@ -33,7 +33,7 @@ from headrace_allocator.facts.operations import Operation, members, never_fits, 
 from headrace_allocator.facts.pool_tree import PoolStates, tolerant_limit
 from headrace_allocator.gangs.gang import GangPhase
 
-#: The member is looked up only once, because a look-up of an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _NONE: Final = PreemptionPriority.NONE
 _MAY_GATHER: Final = frozenset({GangPhase.WAITING, GangPhase.GATHERING})
 _NO_ADDITION: Mapping[PoolName, Resources] = {}

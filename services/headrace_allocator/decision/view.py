@@ -1,7 +1,7 @@
 """The view of one node and the tree that a decision reads, and the overlay of changes that the decision writes.
 
-A view is frozen for the length of one decision. Making an overlay takes constant time, however large the tree is: it stores only what the
-decision changes. It is dropped after the decision. The facts change only when the decision is applied.
+A view is frozen for the length of one decision. An overlay stores only what the decision changes, so making one takes constant time,
+however large the tree is. After the decision the overlay is dropped. The facts change only when the decision is applied.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from headrace_allocator.facts.operations import (
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 from headrace_allocator.facts.preemption_groups import Group
 
-#: The member is looked up only once, because a look-up of an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 _NONE_GOING: Final[Mapping[PoolName, Resources]] = {}
 

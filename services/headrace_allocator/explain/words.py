@@ -190,7 +190,7 @@ def _words_of_nodes(
     | why.RoomBeingMade
     | why.RoomUnheard,
 ) -> str:
-    """Return the text of a reason that is about the nodes: none matches, is large enough, or has enough free resources."""
+    """Return the text of a reason that is about the nodes, for example that no node matches the filters or has enough free resources."""
     match reason:
         case why.NoNodeAcceptsJobs():
             nodes = ", ".join(f"{node} {condition}" for node, condition in reason.nodes)

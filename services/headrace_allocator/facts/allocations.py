@@ -14,7 +14,7 @@ from headrace.wire.start_stages import StartRecord, StartStage
 #: Operation id of an allocation whose operation is over or unknown.
 NO_OPERATION: Final = OperationId("")
 
-#: The member is looked up only once, because a look-up of an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
 _WAITING: Final = AllocationState.WAITING
 

@@ -306,9 +306,7 @@ class Facts:
                 self.doubtful.pop(operation.id, None)
 
     def forget(self, operation: Operation) -> None:
-        """Remove an operation that is over. Each of its allocations is removed later, when the allocation's node reports that it is
-        gone.
-        """
+        """Remove an operation that is over. Each of its allocations is removed later, when a node reports that the allocation is gone."""
         del self.operations[operation.id]
         self.doubtful.pop(operation.id, None)
         self.of_several_trees.pop(operation.id, None)

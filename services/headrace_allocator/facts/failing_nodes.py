@@ -363,8 +363,8 @@ class FailingNodes:
         self._settle(node)
 
     def _settle(self, node: Node) -> None:
-        """Add the node to the lists of held back and suspect nodes, or remove it from them. If it became suspect or is suspect no more,
-        note this to be reported.
+        """Add the node to the lists of held back and suspect nodes, or remove it from them. If the node became suspect or is suspect no
+        more, note this change, so that it is reported.
         """
         name, failures = node.record.node, node.failures
         if failures is not None and not failures.of:

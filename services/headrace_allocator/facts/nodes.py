@@ -54,8 +54,8 @@ class Timing(msgspec.Struct, frozen=True):
     gang_hold_s: float = 30.0
     #: Shortest time between two heartbeats of a node, in milliseconds.
     shortest_pace_ms: int = 1_000
-    #: Upper bound of the heartbeats per second of all nodes together. If the cluster has more nodes than that allows, the time between two
-    #: heartbeats of a node is longer.
+    #: Upper bound of the heartbeats per second of all nodes together. The more nodes share this bound, the longer is the time between two
+    #: heartbeats of a node.
     heartbeats_per_s: int = 2_000
 
 
@@ -88,7 +88,7 @@ class NodeRules(msgspec.Struct, frozen=True):
     require_isolation: bool = False
 
 
-#: The member is looked up only once, because a look-up of an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _OPEN: Final = NodeState.OPEN
 #: Upper bound of the milliseconds by which an incarnation number may be ahead of the clock: ten years. An honest host's clock is not wrong
 #: by that much.
@@ -237,8 +237,8 @@ class Node:
         return max(0, int((self.reserved.lent_until_s - _START_S - self.heard_s) * 1000))
 
     def is_reserved_for_another(self, operation: Operation, job: Resources) -> bool:
-        """True if the node is reserved for another operation, and the job neither fits beside the reserved job nor ends before the node is
-        needed for it.
+        """True if the node is reserved for another operation, and the job neither fits beside the reserved job nor ends before that job
+        needs the node.
         """
         return (
             self.reserved is not None

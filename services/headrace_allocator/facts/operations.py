@@ -31,7 +31,7 @@ from headrace_allocator.facts.pool_tree import PoolStates, RefusedSize
 from headrace_allocator.facts.preemption_groups import AllocationGroups, Protection
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 
-#: The member is looked up only once, because a look-up of an enum member costs as much as ten comparisons.
+#: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = OperationState.RUNNING
 _GRACEFUL: Final = PreemptionMode.GRACEFUL
 _ENDING: Final = (OperationState.ABORTING, OperationState.FAILING, OperationState.COMPLETING)
@@ -94,8 +94,8 @@ class Operation:
         #: Term of the allocator that last leased indexes, as the ledger reported it; 0 if the operation runs in several trees, since each
         #: tree has terms of its own.
         self.block_term = live.block_term if live.free is None else 0
-        #: `held`: all that the operation holds on nodes; `in_doubt`: all that the unconfirmed jobs counted in `charged_doubt` may hold;
-        #: `total`: the cluster total in the snapshot from which the operation's shares were taken.
+        #: `held`: all resources that the operation holds on nodes; `in_doubt`: all resources that the unconfirmed jobs counted in
+        #: `charged_doubt` may hold; `total`: the cluster total in the snapshot from which the operation's shares were taken.
         self.held = self.in_doubt = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
@@ -272,7 +272,7 @@ class Operation:
 
     @property
     def taken_back(self) -> TakeBackReason | None:
-        """The reason to take back all that the operation holds; None while the operation may keep its allocations."""
+        """The reason to take back all allocations of the operation; None while the operation may keep them."""
         if self.ending:
             return TakeBackReason.OPERATION_ENDED
         if self.suspended and self.ends_running_jobs:
@@ -435,7 +435,7 @@ def covers_a_job(fair_share: Share, total: Resources, held: Resources, job: Reso
 
 
 def wants_node(operation: Operation) -> bool:
-    """True if the state of the operation allows that a node is reserved for the operation.
+    """True if the state of the operation allows a node to be reserved for it.
 
     The operation must starve, or be below its fair share in a fifo pool. It must also be owed another whole job, or hold nothing: if each
     operation of a pool is owed only a part of a job, the pool may still be owed a whole job. Gangs are excluded: nodes are reserved for a
