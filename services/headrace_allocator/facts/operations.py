@@ -77,13 +77,12 @@ class Operation:
         #: `rest`: facts by which a heartbeat's decision recognizes that the operation's allocations need no order.
         self.rest, self._mean_job_ms = Rest(math.inf), math.inf
         self.id, self.user = live.operation, live.user
-        #: State of the gang. None if the operation is no gang or has a single job. Also None if the operation runs in several trees,
-        #: because then each tree gives out its part of the jobs independently.
+        #: State of the gang. None if the operation is no gang, has a single job, or runs in several trees: each tree then gives out its
+        #: part of the jobs independently.
         self.gang = Gang() if live.spec.is_gang and live.spec.job_count > 1 and live.free is None else None
         self.state, self.suspended, self.ends_running_jobs = live.state, live.suspended, live.ends_running_jobs
-        #: `kinds`: the tasks, or one kind for each number of times that memory was raised; empty if all jobs have one size. `fitting`: one
-        #: flag for each kind, or a single flag if all jobs have one size. It is True if some node could run such a job if the node were
-        #: empty, or if there is no node.
+        #: `kinds`: the tasks, or one kind for each number of times that memory was raised; empty if all jobs have one size. `fitting`: by
+        #: kind (one flag if all jobs have one size), True if some node could run such a job if the node were empty, or if there is no node.
         self.kinds, self.fitting = (kinds := _kinds_of(live)), (True,) * max(1, len(kinds))
         self.set_spec(live.spec)
         self.set_state(live.state, suspended=live.suspended)
@@ -91,11 +90,10 @@ class Operation:
         self.arrival = arrival
         self.slots = JobSlots.from_ledger(live, own_term=own_term)
         self.slots.is_of_gang = self.gang is not None
-        #: Term of the allocator that last leased indexes, as the ledger reported it; 0 if the operation runs in several trees, since each
-        #: tree has terms of its own.
+        #: Term of the allocator that last leased indexes (from the ledger); 0 if several trees, with terms of their own, run the operation.
         self.block_term = live.block_term if live.free is None else 0
-        #: `held`: all resources that the operation holds on nodes; `in_doubt`: all resources that the unconfirmed jobs counted in
-        #: `charged_doubt` may hold; `total`: the cluster total in the snapshot from which the operation's shares were taken.
+        #: `held`: resources that the operation holds on nodes; `in_doubt`: resources that the unconfirmed jobs counted in `charged_doubt`
+        #: may hold; `total`: the cluster total in the snapshot from which the operation's shares were taken.
         self.held = self.in_doubt = self.total = ZERO
         #: The operation's allocations that no heartbeat has shown yet.
         self.unconfirmed: dict[Allocation, None] = {}
@@ -121,8 +119,7 @@ class Operation:
         self._options_of: tuple[EffectiveOptions | None, OperationSpec, AllocationOptions] | None = None
         #: The inputs that were used when the allocations were last divided into preemption groups.
         self._cut_by: tuple[object, ...] = ()
-        #: For an operation of several trees, each of which owns some job indexes: number of the newest change of owners that this allocator
-        #: knows.
+        #: If several trees run the operation, each owns some job indexes: number of the newest change of owners that is known here.
         self.changes = live.changes
         self.returning: Returning | None = None
         #: `drawing`: True while a block of indexes is being leased. `yields`: True if this tree leases no indexes until the next tick,
