@@ -1,4 +1,4 @@
-"""The accounts of this host that the jobs of each person run as."""
+"""The mapping from each person to the account of this host that the person's jobs run as."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class AccountMapping(msgspec.Struct, frozen=True):
 def parse_accounts(users: UsersSetting, lowest_uid: int = 0) -> AccountMapping:
     """Parse the setting `users` of an agent that runs as root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`.
 
-    A person who is not named has no account, because the agent's own account would expose the host. Raises `BadInput`.
+    A table or pairs give no account to persons that they do not name: as the agent's own account, root, the jobs of such a person could do
+    anything on the host. Raises `BadInput`.
     """
     if users == SAME:
         return AccountMapping(is_same=True, lowest_uid=lowest_uid)

@@ -95,7 +95,7 @@ def defect_of_folder(folder: str) -> str:
     try:
         with suppress(FileNotFoundError):
             os.unlink(probe)
-        # A symbolic link is not followed: other accounts may be able to write in the folder.
+        # A symbolic link is not followed: if other accounts can write in the folder, one of them may have put the link there.
         with open(
             os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb"
         ) as file:

@@ -19,9 +19,9 @@ _LARGEST = 10**16 - 1
 
 
 def next_incarnation(state: str, now_ms: int) -> Incarnation:
-    """Save the next incarnation number in the state folder, and return the incarnation, which is greater than all before.
+    """Save the next incarnation number in the state folder, and return the incarnation, which is greater than all earlier ones.
 
-    If the folder cannot be written, the order depends on the wall clock alone.
+    If the folder cannot be written, the new incarnation is greater only as long as the wall clock is not set back.
     """
     path = f"{state}/incarnation"
     number = min(max(_last(path) + 1, now_ms), _LARGEST)

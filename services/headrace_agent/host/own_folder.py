@@ -1,8 +1,8 @@
 """Folders for this process in places where other accounts may write.
 
-In a folder such as `/tmp` another account can make the folder first, or put a symbolic link in its place. Root would then
-change the permissions of a foreign folder, or write where that account wants. So a path is accepted only if it is a real folder
-that belongs to this account or to root.
+In a place such as `/tmp`, another account can make the folder before this process does, or put a symbolic link there. Root would then
+change the permissions of a foreign folder, or write where that account wants. So a path is accepted only if it is a real folder that
+belongs to this account or to root.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class ForeignFolder(PermissionError):
 
 
 def make_own_folder(path: str, mode: int) -> None:
-    """Make a folder with these permissions, or set them on an existing folder. Its parent must exist.
+    """Make a folder with these permissions, or set the permissions of an existing folder. The parent folder must exist.
 
     The folder must be a real folder, not a symbolic link, and belong to this account or to root. Raises `ForeignFolder`, OSError.
     """

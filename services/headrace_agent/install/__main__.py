@@ -50,7 +50,7 @@ def _lines(arguments: argparse.Namespace) -> Iterator[str]:
     if arguments.node:
         settings = AgentSettings(node=arguments.node, state_folder=str(config.parent), users=arguments.users)
     else:
-        # The settings ignore the environment, because the units do not have it.
+        # The settings are read without this process's environment variables, because the units do not have these variables.
         settings = load(AgentSettings, "agent", config, {})
     if arguments.verb == "show":
         for unit in units_of(settings, config, place.account):

@@ -60,19 +60,19 @@ def main(arguments: list[str]) -> int:
 
 
 def _keep_descriptors() -> None:
-    """Keep jobs from inheriting descriptors that the parent process left open.
+    """Keep jobs from inheriting descriptors that the runner itself inherited from its parent process.
 
     Descriptors that Python opens are not inherited.
     """
     for name in os.listdir("/proc/self/fd"):
-        # The descriptor of this listing is closed by now.
+        # One of the names is the descriptor by which the folder was listed. It is closed by now, so the call below fails for it.
         with contextlib.suppress(OSError):
             if int(name) > 2:
                 os.set_inheritable(int(name), False)
 
 
 def _hear_all_signals() -> None:
-    """Undo what the parent process ignored or blocked, since the jobs would inherit it.
+    """Give all signals that the parent process ignored or blocked their normal effect again, since the jobs would inherit these settings.
 
     Python itself ignores two signals (SIGPIPE, SIGXFSZ) and restores them for every child.
     """
