@@ -46,7 +46,7 @@ class Identity(msgspec.Struct, frozen=True):
     containers: ContainerRuntime | None = None
     #: True if jobs without an account run as root.
     is_root: bool = False
-    #: Milliseconds without a message of the person's client after which the runner ends the person's session.
+    #: Milliseconds without a turn (a request of the person) after which the runner ends a session.
     session_grace_ms: int = 60_000
 
 

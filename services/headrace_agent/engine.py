@@ -260,7 +260,7 @@ class AgentEngine:
         return None if self._session_spans.knows(session) else self._session_spans.refusal()
 
     def on_session(self, answered: AnsweredTurn, now: Moment) -> Outcome[None, AgentEffect]:
-        """Record that the runner answered a message of a person's session with a job."""
+        """Record that the runner answered a turn (a request) of a person's session with a job."""
         spans, has_news, turn = self._session_spans, False, answered.turn
         if not spans.knows(turn.session):
             jobs = (key for key in self.held.by_job if (key.operation, key.index) == (turn.operation, turn.index))

@@ -43,8 +43,8 @@ class AccountMapping(msgspec.Struct, frozen=True):
 def parse_accounts(users: UsersSetting, lowest_uid: int = 0) -> AccountMapping:
     """Parse the setting `users` of an agent that runs as root: `same`, `agent`, a table, or `PERSON=ACCOUNT,…`.
 
-    A table or pairs give no account to persons that they do not name: as the agent's own account, root, the jobs of such a person could do
-    anything on the host. Raises `BadInput`.
+    Persons that a table or the pairs do not name have no account. If their jobs ran as the agent's own account, which is root, they could
+    do anything on the host. Raises `BadInput`.
     """
     if users == SAME:
         return AccountMapping(is_same=True, lowest_uid=lowest_uid)

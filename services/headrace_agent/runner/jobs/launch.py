@@ -221,8 +221,8 @@ class Launcher:
         return pid, pidfd
 
     def _output_ends(self, opened: list[int], *, has_terminal: bool) -> tuple[int, int, Ends]:
-        """Make pipes or a terminal. Return this process's two ends and the ends for the job's process. All descriptors are added to
-        `opened`. Raises OSError.
+        """Make pipes or a terminal. Return this process's ends (stdout, stderr) and the ends for the job's process. All descriptors are
+        added to `opened`. Raises OSError.
         """
         processes = self._host.processes
         if has_terminal:
