@@ -54,9 +54,8 @@ def run_order(
 ) -> Run:
     """Return the order that starts a job of an allocation. `of_all` is the spec of all jobs of the operation.
 
-    `files` is the folder of the operation's files. `failure` says why the files could not be fetched; None: nothing failed. If
-    `makes_folders` is False, the runner is older than the agent and makes no folders for progress files; the progress of jobs with an
-    account is then dropped.
+    `files` is the folder of the operation's files; `failure` says why they could not be fetched, if that failed. If `makes_folders` is
+    False, the runner is older than the agent and makes no folders for progress files: the progress of jobs with an account is then dropped.
     """
     spec = spec_of_job(of_all, key)
     account = identity.accounts.account_of(spec.user)
