@@ -66,12 +66,12 @@ _APPTAINER_ENVIRONMENT: Final = "APPTAINERENV_"
 _PODMAN_FAILED: Final = 125
 #: Exit code by which Apptainer says that it could not start the container.
 _APPTAINER_FAILED: Final = 255
-#: Characters that a folder of a container must not have in its path, since runtimes separate paths and options with them.
+#: Characters that the path of a folder for a container must not contain: the runtimes use them to separate paths and options.
 _NOT_IN_PATHS: Final = ":,"
 
 
 class ContainerRuntime(msgspec.Struct, frozen=True):
-    """The container runtime of the host."""
+    """The container runtime that was found on the host, and what the host offers to containers."""
 
     #: `podman` or `apptainer`.
     name: str
@@ -102,7 +102,7 @@ class ContainerRuntime(msgspec.Struct, frozen=True):
 class JobDevices(msgspec.Struct, frozen=True):
     """The GPU devices of one job."""
 
-    #: Identifiers of the devices for the library of the vendor.
+    #: Identifiers by which the library of the vendor knows the devices.
     ids: tuple[str, ...] = ()
     #: Paths of the device files.
     files: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class JobInImage(msgspec.Struct, frozen=True):
 
 
 class InContainer(msgspec.Struct, frozen=True):
-    """The command that the runner starts in place of a job's own."""
+    """The command that the runner starts in place of the job's own command, with its environment."""
 
     argv: list[str]
     #: Variables that the runtime is started with, in addition to the variables of the host.

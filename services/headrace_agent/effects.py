@@ -19,7 +19,7 @@ from headrace_agent.runner.protocol import ToRunner
 
 
 class Identity(msgspec.Struct, frozen=True):
-    """Facts about one agent process that do not change."""
+    """Facts about one agent process that do not change while it lives."""
 
     node: NodeName
     tree: TreeName
@@ -110,7 +110,7 @@ AgentEffect = Beat | SendToRunner | EnrolNode | Reconnect | Leave | LogRecord | 
 
 
 def line_about(level: Literal["debug", "info"], event: str, allocation: Allocation, **more: str | int) -> LogRecord:
-    """Return a log line with the fields by which an allocation and its job can be followed through all logs."""
+    """Return a log line with the fields by which an allocation and its job can be followed through the logs of all services."""
     fields: dict[str, str | int] = {"operation": allocation.operation, "allocation": allocation.id}
     if allocation.job is not None:
         fields["index"] = allocation.job.key.index

@@ -104,7 +104,7 @@ class AgentEngine:
         self._enrolling = False
         self._enrolled_ns: int | None = None
         self._left = False
-        #: The lease that was last sent to the runner; sent again to a runner that may not know it.
+        #: The lease that was last sent to the runner. It is sent again after a full report, since the runner may be a new process.
         self._lease: NodeLease | None = None
         #: Number of times that the lease expired while jobs were here and was extended afterwards.
         self._leases_passed = 0
@@ -126,7 +126,7 @@ class AgentEngine:
         return Outcome(None, self._enrol(now))
 
     def on_tick(self, now: Moment) -> Outcome[None, AgentEffect]:
-        """Do what is due now: overdue waits, deadlines, the next heartbeat. An early call does no harm."""
+        """Do what is due now: return overdue allocations, act on deadlines, and send the next heartbeat. An early call does no harm."""
         if self._faults.end_pause(now):
             return self.on_trouble(Trouble.HOST_FAULT, "", now)
         effects = self._jobs.give_back_overdue(now)
@@ -185,7 +185,7 @@ class AgentEngine:
         return self._done([], now)
 
     def on_nudge(self, nudge: Nudge, now: Moment) -> Outcome[None, AgentEffect]:
-        """Send a heartbeat now, unless the nudge is void."""
+        """Send a heartbeat at once because a nudge asks for it, unless the nudge is void."""
         why = why_nudge_is_void(nudge, self._identity.node, self.term)
         if why:
             self.void += 1
@@ -287,7 +287,7 @@ class AgentEngine:
         return self._done([*self._files.over(operations, self.held.specs)], now)
 
     def on_progress(self, progress: Mapping[JobKey, int], now: Moment) -> Outcome[None, AgentEffect]:
-        """Record the progress of jobs, in thousandths. The next heartbeat reports it; no heartbeat is sent just for progress."""
+        """Record the progress of jobs, in thousandths. The next heartbeat reports the progress; no heartbeat is sent only for this."""
         for key, thousandths in progress.items():
             allocation = self.held.by_job.get(key)
             if allocation is not None and allocation.job is not None:
@@ -368,7 +368,8 @@ class AgentEngine:
         """
         if self._lease is None or Trouble.RUNNER_AWAY not in self._trouble or not self.held.by_job:
             return None
-        # After the end of its lease the runner has `timeout_ms` from SIGTERM to SIGKILL, and as much time again for the kill itself.
+        # When its lease ends, the runner sends SIGTERM to the jobs, and SIGKILL `timeout_ms` later. The same time is allowed again for the
+        # kill to take effect.
         return self._lease.until_boottime_ns + 2 * self._lease.timeout_ms * NS_PER_MS
 
     def _enrol(self, now: Moment) -> list[AgentEffect]:

@@ -35,7 +35,7 @@ _ENROLMENT_NS: Final = 300 * NS_PER_MS
 class Pulse:
     """The timing of heartbeats.
 
-    No heartbeat is sent before `open`: until the runner has reported its jobs, a heartbeat would be wrong.
+    No heartbeat is sent before `open` is called: until the runner has reported its jobs, a heartbeat would lack them.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Pulse:
         self.settled = 0
         self.lost_in_a_row = 0
         self._open = False
-        #: Time at which the heartbeat in flight was sent; None: none is in flight.
+        #: Time at which the heartbeat in flight was sent; None: no heartbeat is in flight.
         self._in_flight_ns: int | None = None
         self._sent_ns = 0
         self._wanted: HeartbeatReason | None = HeartbeatReason.STARTED
@@ -55,7 +55,7 @@ class Pulse:
         self._may_wait = False
         #: True if no job runs on the node since the last one ended, so that the next heartbeat need not wait for further ends.
         self._is_last = False
-        #: Earliest time of the next heartbeat, even if there is a reason to send one.
+        #: Earliest time of the next heartbeat, even if there is a reason to send a heartbeat sooner.
         self._floor_ns = 0
         #: Earliest times of the next heartbeat, set by the newest answer; 0: no bound. `_last_gap_ns` applies if the last job on the node
         #: has ended, `_gap_ns` otherwise.
@@ -108,7 +108,7 @@ class Pulse:
         return reason
 
     def answered(self, next_ms: int, now_ns: int) -> int:
-        """Record that the heartbeat in flight was answered and the answer is obeyed. Return the time at which it was sent."""
+        """Record that the heartbeat in flight was answered and the answer is obeyed. Return the time at which the heartbeat was sent."""
         assert self._in_flight_ns is not None
         sent_ns = self._in_flight_ns
         self._in_flight_ns = None
@@ -134,7 +134,9 @@ class Pulse:
         self._floor_ns = self._due_ns = now_ns + pause_ns
 
     def next_ns(self) -> int | None:
-        """Return the time from which on `begin_heartbeat` returns a reason, or None while a heartbeat is in flight or none may be sent."""
+        """Return the time from which on `begin_heartbeat` returns a reason. Return None while a heartbeat is in flight, and before
+        `open`.
+        """
         if not self._open or self._in_flight_ns is not None:
             return None
         floor_ns = max(self._floor_ns, self._last_gap_ns if self._is_last else self._gap_ns)

@@ -14,7 +14,7 @@ _LONGEST_PAUSE_MS: Final = 300_000
 
 
 class HostFaults:
-    """The pause after a host fault. Each pause is twice as long as the one before, unless a job started in between."""
+    """The pause after a host fault. Each pause is twice as long as the pause before it, up to a bound, unless a job started in between."""
 
     def __init__(self) -> None:
         #: CLOCK_BOOTTIME in nanoseconds at which the pause ends; None: no pause.

@@ -15,7 +15,7 @@ from headrace.wire.trace import SpanContext, has_span, job_span, placement_span,
 from headrace_agent.run_order import note_in
 from headrace_agent.runner.protocol import Ended, FullReport, Pong, Recalled, Run, Started, ToAgent
 
-#: Upper bound of jobs tracked at a time; no host runs more.
+#: Upper bound of jobs whose spans are tracked at a time; no host runs more jobs.
 _MOST_JOBS: Final = 10_000
 
 

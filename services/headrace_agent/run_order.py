@@ -36,7 +36,7 @@ class AdoptionNote(msgspec.Struct, frozen=True):
     gpus: tuple[str, ...] = ()
 
 
-#: The progress file of a job whose progress cannot be read; what the job writes there is dropped.
+#: The progress file of a job whose progress the agent cannot read. What the job writes there is dropped.
 _NOWHERE: Final = "/dev/null"
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AdoptionNote)
@@ -119,7 +119,7 @@ def _in_image(
 
 
 def interrupt_order(key: JobKey, allocation: Allocation, timeout_ms: int, reason: str) -> Interrupt:
-    """Return the order that ends the job of an allocation."""
+    """Return the order that interrupts the job of an allocation. Its note carries the record of the preemption, if there is one."""
     return Interrupt(key, timeout_ms, reason, _encoder.encode(allocation.preemption))
 
 

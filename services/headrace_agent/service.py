@@ -186,7 +186,7 @@ class Agent:
 
     async def _speak(self, tasks: TaskGroup) -> None:
         """Subscribe first, then start the tasks that send, so that no answer or nudge is missed."""
-        # The credential is renewed first, because this release may listen on a subject that the old credential does not allow yet.
+        # The credential is renewed first: this release may subscribe to a subject that a credential of an older release does not allow.
         self._runtime.readiness.waits("renews the credential of the node")
         await self._renewal.renew()
         await self.listen()
@@ -237,7 +237,7 @@ class Agent:
         if isinstance(message, Ended):
             has_failed = message.end.result is JobResult.FAILED and bool(message.end.reason)
             if has_failed or message.is_host_fault:
-                # A full disk may be the cause, and every job that starts here would fail for it, so the folders are checked now.
+                # A full disk may be the cause, and then every further job would fail too. So the folders are checked now.
                 self._look.set()
         self._job_spans.on_runner(message)
         self._do(self.engine.on_runner(message, self._shell.now()))

@@ -67,7 +67,7 @@ class _Span:
             self.left_ns, self.left_at_ms = now.steady_ns, max(now.wall_ms, self.began.began_at_ms, 1)
 
     def notice_end(self, now_ns: int) -> bool:
-        """End the span if that is due. Return True if it ended now."""
+        """Note the end of the span if no session is open and it may end. Return True if its end was noted by this call."""
         was_over, self.is_over = self.is_over, self.is_over or (not self.open and now_ns >= self.ends_from_ns)
         return self.is_over and not was_over
 

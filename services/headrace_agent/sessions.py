@@ -36,7 +36,7 @@ class JobSessions:
         refusal_of: Callable[[str], Refusal | None],
         note: Callable[[AnsweredTurn], None],
     ) -> None:
-        """`refusal_of` refuses a session that cannot be recorded now. `note` records a turn that was answered."""
+        """`refusal_of` returns the refusal of a session that cannot be recorded now. `note` records a turn that was answered."""
         self._readers = readers
         self._rate = rate
         self._runner = runner

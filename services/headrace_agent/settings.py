@@ -82,7 +82,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     containers: Literal["auto", "podman", "apptainer", "off"] = "auto"
     #: False: something else starts the runner, such as a systemd unit that `headrace agent install` wrote.
     starts_runner: bool = True
-    #: The strongest limits on jobs to try. How the agent itself is protected from jobs depends on `users` instead.
+    #: The strongest limits on jobs to try. This setting does not protect the agent itself from jobs; that depends on `users`.
     isolation: Literal["auto", "cgroup2", "rlimit", "none"] = "auto"
     #: A cgroup v2 folder that is delegated to this user; empty: none.
     cgroup: str = ""
@@ -198,7 +198,7 @@ class AgentSettings(CommonSettings, frozen=True, kw_only=True, forbid_unknown_fi
     def exchange(self) -> str:
         """Return the absolute path of the folder for progress and deadline files.
 
-        The folder lies beside the folder of the operations' files, so an account that can reach one of them can reach the other.
+        The folder lies beside the folder of the operations' files, so an account that can reach one of the two folders can reach the other.
         """
         return f"{self.files()}-exchange"
 

@@ -31,7 +31,9 @@ _NO_COMMAND: Final = "the agent does not know the command of its operation, beca
 
 
 class StartsAndEnds:
-    """The jobs of one node. While `hold` names a reason no job starts, and every allocation that would start is returned."""
+    """The jobs of one node. While `hold` contains a reason, no job starts, and every allocation that would start is returned to the
+    allocator.
+    """
 
     def __init__(self, identity: Identity, held: NodeAllocations, files: OperationFiles) -> None:
         self._identity = identity
@@ -82,8 +84,8 @@ class StartsAndEnds:
             return [LogRecord("info", "extension of an unknown allocation ignored", {"allocation": order.allocation})]
         self._held.extend(allocation, self._held.fresh(allocation.operation, order.slots))
         if allocation.operation not in self._held.specs:
-            # The whole allocation is returned, and its running job runs to its end. If only the new slots were refused, the next answer
-            # would bring them again.
+            # The whole allocation is returned, and its running job continues. If only the new slots were returned, the next answer would
+            # bring them again.
             return [self._give_back(allocation, _NO_COMMAND)]
         return self._hand_ahead(allocation)
 
@@ -151,9 +153,7 @@ class StartsAndEnds:
         return effects + self.start_waiting()
 
     def on_recalled(self, allocation_id: AllocationId) -> list[AgentEffect]:
-        """Handle the runner's confirmation that no job of the allocation is queued: close the allocation now if a close was
-        pending.
-        """
+        """Handle the runner's confirmation that no job of the allocation is queued. If the allocation was to close, it closes now."""
         allocation = self._held.by_id.get(allocation_id)
         return self.not_ahead(allocation) if allocation is not None else []
 
@@ -190,7 +190,7 @@ class StartsAndEnds:
         return effects
 
     def on_files(self, operation: OperationId, failure: FilesFailure | None) -> list[AgentEffect]:
-        """Record that the files of an operation arrived or could not be fetched; its jobs then start, fail, or are returned."""
+        """Record that the files of an operation arrived or could not be fetched. Its waiting jobs then start, fail, or are returned."""
         self._files.fetched(operation, failure)
         effects: list[AgentEffect] = []
         if failure is not None:
@@ -217,8 +217,8 @@ class StartsAndEnds:
     def close(self, allocation: Allocation, timeout_ms: int | None, reason: str) -> list[AgentEffect]:
         """Start no further job of the allocation, and interrupt its running job unless `timeout_ms` is None.
 
-        If jobs of the allocation are queued at the runner, they are recalled first. The allocation closes when the runner confirms
-        that none is queued.
+        If jobs of the allocation are queued at the runner, they are recalled first. The allocation closes when the runner confirms that
+        none of its jobs is queued.
         """
         if allocation.ahead or allocation.closes_for:
             is_asked = bool(allocation.closes_for)

@@ -19,7 +19,7 @@ class UnsentStartRecords:
 
     def __init__(self) -> None:
         self._waiting: dict[AllocationId, StartRecord] = {}
-        #: Start records in the newest heartbeat.
+        #: Start records that the newest heartbeat carries.
         self._told: dict[AllocationId, StartRecord] = {}
 
     def for_heartbeat(self) -> dict[AllocationId, StartRecord]:

@@ -49,7 +49,7 @@ class FilesFetcher:
         self._turns = anyio.Semaphore(_AT_ONCE)
 
     async def fetch(self, order: FetchFiles) -> FilesFailure | None:
-        """Fetch and unpack the files of an operation. Return the reason if that fails, else None."""
+        """Fetch and unpack the files of an operation. Return None, or the reason if that fails."""
         async with self._turns:
             try:
                 with self._folders.archive(order.operation) as path:
@@ -99,9 +99,9 @@ class FilesFetcher:
             logger().info("files removed", operation=operation)
 
     async def _try(self, remove: Callable[..., None], *about: OperationId) -> bool:
-        """Remove the files of an operation. Return False if that fails.
+        """Call `remove` in a thread, for the operations `about`. Log an error, and return False if there was one.
 
-        The agent then continues, and the next agent process tries again.
+        After an error the agent continues, and the next agent process tries again.
         """
         try:
             await anyio.to_thread.run_sync(remove, *about)

@@ -19,9 +19,9 @@ from headrace.wire.heartbeat import JobSpec, short_text
 class FilesFault(enum.StrEnum):
     """The kinds of failures to fetch files. The kind decides what happens to the jobs."""
 
-    #: The files are lost or damaged: the job fails.
+    #: Admission has lost the files, or they are damaged: the jobs fail.
     LOST = "lost"
-    #: Host fault: this host cannot keep the files. The job does not count as failed, and nothing starts here for a while.
+    #: Host fault: this host cannot keep the files. The jobs do not count as failed, and no job starts here for a while.
     HOST = "host"
     #: Admission does not send the files at present: the allocation is returned.
     PASSING = "passing"
@@ -36,7 +36,9 @@ class FilesFailure(msgspec.Struct, frozen=True):
 
 
 def files_failure(fault: FilesFault, why: str) -> FilesFailure:
-    """Return a failure with the text shortened: names in an archive, answers and system errors may be of any length."""
+    """Return a failure with the text `why`, shortened if it is long: it may contain names in an archive, answers or system errors of
+    any length.
+    """
     return FilesFailure(fault, short_text(why))
 
 

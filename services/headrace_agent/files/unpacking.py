@@ -31,7 +31,8 @@ class FilesOwner(NamedTuple):
 
 
 def unpack(archive: str, folder: int, owner: FilesOwner | None = None) -> None:
-    """Unpack the archive at a path into an open folder that is new, empty, and closed to all other accounts.
+    """Unpack the archive at the path `archive` into the folder with the descriptor `folder`, which must be new, empty, and closed to other
+    accounts.
 
     The files belong to `owner`, or to this process's account. Raises `UnusableArchive`, and OSError if the host is at fault.
     """

@@ -10,7 +10,7 @@ from headrace.errors import BadInput
 from headrace.wire.heartbeat import LONGEST_ACCOUNT
 from headrace_agent.runner.protocol import NO_ACCOUNT
 
-#: The setting `users` as it is written.
+#: Type of the setting `users`, as it is written in the settings.
 UsersSetting = Mapping[str, str] | str
 
 #: Value of `users`: the jobs of each person run as the account with the person's name.
@@ -20,7 +20,7 @@ AGENT = "agent"
 
 
 class AccountMapping(msgspec.Struct, frozen=True):
-    """The mapping from persons to accounts."""
+    """The mapping from persons to accounts, as the setting `users` defines it."""
 
     by_person: Mapping[str, str] = {}
     #: True if a person who is not in `by_person` has the account with the person's name.
@@ -36,7 +36,7 @@ class AccountMapping(msgspec.Struct, frozen=True):
         return self.by_person.get(person, person if self.is_same else self.of_others)[:LONGEST_ACCOUNT]
 
     def lowest_uid_of(self, person: str) -> int:
-        """Return the smallest uid that the account of a person may have; 0 if the settings name the account."""
+        """Return the smallest uid that the account of a person may have. It is 0 (any uid) if the settings name the account."""
         return self.lowest_uid if self.is_same and person not in self.by_person else 0
 
 

@@ -1,4 +1,4 @@
-"""The container runtime of the host."""
+"""Finds the container runtime of the host."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class CredentialRenewal:
     def __init__(
         self, file: str, buses: Iterable[Bus], clock: Clock, ask: Callable[[str], Awaitable[str | None]]
     ) -> None:
-        """`buses` are all connections of the agent, each of which uses the renewed credential.
+        """`buses` are all connections of the agent; each of them will use the renewed credential.
 
         `ask` returns a new JWT for a public key, or None if no JWT was granted. Raises `BadInput`.
         """

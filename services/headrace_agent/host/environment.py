@@ -31,14 +31,14 @@ def path_with_interpreter(path: str, interpreter_folder: str) -> str:
 
 
 def host_environment(own: Mapping[str, str], *, path: str, home: str, user: str) -> dict[str, str]:
-    """Return the environment that every job on this host gets.
+    """Return the variables of the host that every job gets.
 
     `own` is the agent's environment. If `own` does not name a home folder or a user, `home` and `user` are used.
     """
     environment = {"HOME": home, "LANG": _LOCALE, "LC_ALL": _LOCALE, "LOGNAME": user, "USER": user}
     environment.update((name, own[name]) for name in _PASSED_ON if own.get(name))
     if own.get("LANG") and not own.get("LC_ALL"):
-        # The host's LANG is meant to apply, and LC_ALL would override it.
+        # The host sets LANG only, and LC_ALL would override it.
         del environment["LC_ALL"]
     environment["PATH"] = path
     return environment
@@ -70,7 +70,7 @@ def job_environment(
 
 
 def _of_task(spec: JobSpec, key: JobKey) -> dict[str, str]:
-    """Return the variables that only jobs of tasks have."""
+    """Return the additional variables of a job that belongs to a task; empty for other jobs."""
     found = task_of(spec.tasks, key.index)
     if found is None:
         return {}

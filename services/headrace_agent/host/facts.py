@@ -87,9 +87,9 @@ def jobs_environment(path: str) -> dict[str, str]:
 
 
 def defect_of_folder(folder: str) -> str:
-    """Return why nothing can be written in a folder, or an empty string if a test file can be written.
+    """Write a test file into a folder. Return why that is impossible, or an empty string if it works.
 
-    A folder that does not exist yet has no defect.
+    A folder that does not exist yet counts as having no defect.
     """
     probe = f"{folder}/.probe-{os.getpid()}"
     try:

@@ -1,8 +1,8 @@
 """The GPU devices of the host: how they are found, which of them jobs may get, and how a job finds its own devices.
 
-Devices are found by their files. CUDA may number NVIDIA devices in another order than their files, so an NVIDIA device is named to
-CUDA by its UUID if the driver shows the UUID. AMD devices are numbered by the order of the nodes of their driver (KFD). Which job
-gets which device: `headrace_agent.allocations.node_allocations`.
+Devices are found by their files. CUDA may number NVIDIA devices in another order than the numbers of their files, so an NVIDIA device is
+named to CUDA by its UUID if the driver shows the UUID. AMD devices are numbered in the order in which their driver (KFD) lists them. Which
+job gets which device: `headrace_agent.allocations.node_allocations`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Gpu(msgspec.Struct, frozen=True):
 
     #: Name of the device for people and in records, such as 0 for /dev/nvidia0. It does not change while the driver is loaded.
     name: str
-    #: Identifier of the device for the library of its vendor: a UUID or a number.
+    #: Identifier by which the library of the vendor knows the device: a UUID or a number.
     id: str
     #: Path of the device file; empty: not known.
     file: str = ""
@@ -126,7 +126,7 @@ def _nvidia_gpus(root: Path) -> list[Gpu]:
     for path in _files(root / "proc/driver/nvidia/gpus"):
         text = _text(path / "information")
         minor, uuid = _MINOR.search(text), _UUID.search(text)
-        # The driver writes ? for the digits of the UUID until the device was used for the first time.
+        # Until a device is used for the first time, the driver writes ? in place of the digits of its UUID.
         if minor and uuid:
             uuids[int(minor[1])] = uuid[1]
     minors = sorted(int(match[1]) for path in _files(root / "dev") if (match := _NVIDIA_FILE.match(path.name)))

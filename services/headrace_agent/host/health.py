@@ -33,7 +33,7 @@ class HealthCommand:
         self._time = format_duration(timeout_ms)
         self._timeout_s = timeout_ms / 1000
         self._environment = environment
-        #: The process of the last run of the command, if the process was killed because it took too long.
+        #: The process of the last run, if this run was killed because it took too long; else None.
         self._killed: subprocess.Popen[bytes] | None = None
 
     async def failure(self) -> str:
@@ -55,8 +55,8 @@ class HealthCommand:
                 with anyio.move_on_after(self._timeout_s) as time:
                     await _wait(process, output)
             finally:
-                # Kill the command if it is late, and kill the children that it left behind. The command is reaped only after that: until it
-                # is reaped, its pid cannot be given to another process.
+                # Kill the command if it is late, and the children that it left behind. The command is reaped only after this, because its
+                # pid could be given to another process once it is reaped.
                 _signal_group(process, signal.SIGKILL)
         with anyio.move_on_after(_LAST_OUTPUT_S):
             await until_ended(process.pid)

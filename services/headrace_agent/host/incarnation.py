@@ -1,4 +1,4 @@
-"""The incarnation number of the agent process, by which late messages of earlier agent processes are recognized.
+"""The incarnation number of the agent process, by which the allocator recognizes late messages of earlier agent processes.
 
 Each number is the previous number plus one, but at least the milliseconds of the wall clock. So the numbers stay in order when the
 clock is set back, and also when the file with the previous number is lost, damaged or restored from a copy.

@@ -109,7 +109,7 @@ def _progress_of(job: JobKey, account: str, exchange: int, *, in_folder: bool) -
 def _progress_in(name: str, folder: int, owner: int) -> int | None:
     """Return the progress in a file of the account `owner`, or None.
 
-    A pipe, a lease or a device cannot block the call. Raises OSError.
+    The call does not block, even if a job put a pipe or a device there or holds a file lease. Raises OSError.
     """
     fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, dir_fd=folder)
     try:

@@ -17,7 +17,7 @@ _OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class ForeignFolder(PermissionError):
-    """The path is not a folder of this account. Nothing was changed. `strerror` says what is wrong, without the path."""
+    """The path is not a folder of this account or of root, so it was not changed. `strerror` says what is wrong, without the path."""
 
 
 def make_own_folder(path: str, mode: int) -> None:
@@ -63,7 +63,8 @@ def refuse_foreign(status: os.stat_result, path: str, uid: int | None = None) ->
 def _take(folder: int, path: str, mode: int, uid: int | None = None) -> None:
     status = os.fstat(folder)
     refuse_foreign(status, path, uid)
-    # Only the owner of a folder can change its permissions, so a folder of another account keeps them.
+    # Only the owner of a folder can change the permissions of the folder. If it belongs to another account, its permissions stay as they
+    # are.
     if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) != mode:
         os.fchmod(folder, mode)
 

@@ -1,4 +1,4 @@
-"""`python -m headrace_agent.install`: what `headrace agent install`, `join --install` and `uninstall` do on this host.
+"""`python -m headrace_agent.install`: the part of `headrace agent install`, `join --install` and `uninstall` that is done on this host.
 
 Exit status: 0 done, 2 unusable command line or settings, 4 this host does not allow it.
 """

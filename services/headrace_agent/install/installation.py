@@ -126,7 +126,7 @@ def install(settings: AgentSettings, config: Path, place: InstallLocation, *, re
 
 
 def uninstall(node: str, place: InstallLocation) -> Iterator[str]:
-    """Stop the agent of a node with its jobs, and remove its units. Raises `CannotInstall`, `NoSystemd`, OSError."""
+    """Stop the agent, the runner and the jobs of a node, and remove the units. Raises `CannotInstall`, `NoSystemd`, OSError."""
     agent, runner = units.agent_unit_name(node), units.runner_unit_name(node)
     # Only the units that still exist are stopped. An earlier run may have been interrupted after it removed one unit, and systemd refuses
     # to stop a unit that it does not know.

@@ -12,10 +12,10 @@ from typing import Final
 
 from headrace.systemd.unit_text import SystemdUnit, command_line
 
-#: The slice of both units; the path of the runner's cgroup depends on it.
+#: The systemd slice of both units; it is a part of the path of the runner's cgroup.
 _SLICE: Final = "system.slice"
 _CGROUPS: Final = "/sys/fs/cgroup"
-#: Seconds that an agent needs to stop besides the time for its jobs: to report the last ends and end the runner.
+#: Seconds that an agent may take to stop, in addition to the time for its jobs: to report the last ends, and to end the runner.
 _AGENT_STOP_S: Final = 15
 #: Seconds that the runner may take to stop. In this time it interrupts the jobs that still run because no agent ordered it to end them.
 _RUNNER_STOP_S: Final = 30

@@ -29,7 +29,7 @@ class LogPiece(msgspec.Struct, frozen=True):
     data: bytes
     #: Offset at which to continue reading.
     next_offset: int
-    #: Number of bytes that the job has written to the stream so far.
+    #: Number of bytes that the job has written to the stream so far, including removed bytes.
     size: int
     #: False: the stream has no file, because the job has written nothing or its logs were removed.
     exists: bool = True
@@ -46,8 +46,8 @@ class _Part(NamedTuple):
 def read_log(folder: str, job: JobKey, stream: Stream, offset: int = 0, limit: int = 64 * 1024) -> LogPiece:
     """Read at most `limit` bytes (and at most `LARGEST_CHUNK_BYTES`) from `offset`. A negative offset counts from the end.
 
-    An offset past the end gives no data and is returned unchanged. Raises `BadInput` for an illegal id or stream, OSError if
-    the files cannot be read.
+    For an offset past the end, the piece has no data, and `next_offset` is that offset. Raises `BadInput` for an illegal id or stream,
+    OSError if the files cannot be read.
     """
     _check(job, stream)
     limit = max(0, min(limit, LARGEST_CHUNK_BYTES))
@@ -141,7 +141,7 @@ def _before(older: tuple[int, int, int] | None, end: int) -> list[_Part]:
 
 
 def _open(logs: int, name: str, fds: list[int]) -> tuple[int, int, int] | None:
-    """Return descriptor, inode and size, or None if the file does not exist."""
+    """Open a file, and add its descriptor to `fds`. Return descriptor, inode and size, or None if the file does not exist."""
     try:
         fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=logs)
     except FileNotFoundError:

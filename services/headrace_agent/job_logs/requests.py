@@ -43,7 +43,7 @@ class Readers:
         self._said: dict[tuple[OperationId, str, str], tuple[Refusal | None, float]] = {}
 
     async def refusal_of(self, operation: OperationId, user: str, *, session_in: str = "") -> Refusal | None:
-        """Return the refusal for a user who may not read the logs of an operation, or None if the user may.
+        """Return the refusal for a user who may not read the logs of an operation, or None if the user may read them.
 
         With `session_in` (the tree of this node), the answer says whether the user may have a session with the operation's jobs.
         """

@@ -26,7 +26,7 @@ from headrace_agent.runner.settings import Settings, parse
 
 
 def main(arguments: list[str]) -> int:
-    """Run the runner to its end. Return its exit status."""
+    """Start the runner, and return its exit status when it has ended."""
     require_linux_in_process("the runner of a Headrace agent")
     try:
         settings = parse(arguments)
@@ -85,9 +85,9 @@ def _hear_all_signals() -> None:
 def _make_runner(settings: Settings) -> Runner:
     # `setsid` fails if the process leads a session already.
     with contextlib.suppress(PermissionError):
-        # Closing a terminal ends all processes of its session, and the runner must survive that.
+        # When a terminal is closed, all processes of its session end. In a session of its own the runner survives that.
         os.setsid()
-    # Jobs inherit this limit: a core file could fill a disk.
+    # Jobs inherit this limit. Without it, core files of jobs could fill a disk.
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -37,7 +37,7 @@ from headrace_agent.runner.unreadable_messages import order_instead_of
 
 _READ_BYTES = 256 * 1024
 _MOST_GUESTS = 8
-#: Upper bound of frames in one system call; Linux accepts up to 1,024 pieces.
+#: Upper bound of frames that one system call sends; Linux accepts up to 1,024.
 _MOST_FRAMES_AT_ONCE = 256
 #: Number of unsent bytes above which the agent counts as stuck. Its connection is then closed, and the agent gets a full report when it
 #: reconnects.
@@ -92,7 +92,7 @@ class AgentLink:
         return self._agent < 0 or not self._connections[self._agent].outbox
 
     def on_event(self, fd: int, mask: int) -> bool:
-        """Handle an event of the poll. Return False if the descriptor does not belong to the link."""
+        """Handle an event of the poll. Return False if the descriptor is not one of this object."""
         if fd == self._listener.fileno():
             self._accept()
         elif fd in self._connections:
@@ -123,7 +123,7 @@ class AgentLink:
         if self._agent < 0:
             return
         connection = self._connections[self._agent]
-        # The first frame does not count against the bound: it may be a full report, whose size depends on what the node holds.
+        # The first frame is not counted: it may be a full report, which may alone be larger than the bound.
         front = connection.outbox[0] if connection.outbox else b""
         if connection.waiting_bytes - len(front) > _MOST_WAITING_BYTES:
             self._close(self._agent, "it does not read")
@@ -218,7 +218,7 @@ class AgentLink:
             message: ToRunner = unpack(frame, self._decoder)
             if isinstance(message, Run | RunAhead):
                 run = message if isinstance(message, Run) else message.run
-                # The id becomes a part of paths, so it must be legal.
+                # The operation's id becomes a part of paths, so it must be legal.
                 operation_id(run.job.operation)
         except (BadFrame, BadInput) as error:
             instead = order_instead_of(frame, str(error)) if fd == self._agent else None

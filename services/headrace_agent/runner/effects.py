@@ -1,4 +1,4 @@
-"""Effects that the runner's engine asks of its shell, and facts about the host that the shell gives the engine. Data only."""
+"""The effects that the runner's engine returns for its shell to carry out, and facts that the shell gives the engine. Data only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_agent.runner.protocol import Run, ToAgent
 
 
 class Launch(NamedTuple):
-    """Start the job, then call `on_started` or `on_not_started`."""
+    """Start the job, then call `on_started` if its program runs, or `on_not_started` if it cannot run."""
 
     run: Run
 

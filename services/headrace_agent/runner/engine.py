@@ -1,4 +1,4 @@
-"""The runner's decisions: which jobs it has, the state of each job, and what the runner does about each job and when.
+"""The runner's decisions: which jobs it has, in which state each job is, and what the runner does about each job and when.
 
 Invariants (`check`):
 
@@ -64,7 +64,7 @@ class RunnerEngine:
         self._lease: NodeLease | None = None
         self._lease_enforced = False
         self._end_all: Stop | None = None
-        #: Number of times that an expired lease was noticed so late that other nodes could already have the jobs.
+        #: Number of times that the runner noticed the end of its lease so late that the jobs may already have run on other nodes.
         self._leases_seen_late = 0
         self._leave_ns: int | None = None
 
@@ -79,7 +79,7 @@ class RunnerEngine:
         """Send the full report to a new agent, and drop all jobs that the previous agent had queued."""
         for job in self._live.values():
             job.ahead.clear()
-        # A starting job is in the full report too: otherwise the allocator would give it to another node.
+        # A starting job is in the full report too. Otherwise it would count as gone, and the allocator would give it to another node.
         running = [job.kept(job.started or _on_its_way(job.run, now), now) for job in self._live.values()]
         picture = FullReport(
             running=running,
@@ -185,7 +185,7 @@ class RunnerEngine:
         return Outcome(None, effects + ([Launch(following)] if following is not None else self._leave()))
 
     def on_failure(self, key: JobKey, reason: str, now: Moment) -> Outcome[None, RunnerEffect]:
-        """End a job that cannot continue. The job counts as failed with this reason."""
+        """End a job that cannot continue, for example because its log cannot be written. The job counts as failed, with this reason."""
         stop = Stop(JobResult.FAILED, reason, _OWN_TIMEOUT_MS)
         return Outcome(None, self._stop_live(key, stop, now))
 

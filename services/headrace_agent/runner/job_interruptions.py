@@ -40,7 +40,7 @@ class LiveJob(msgspec.Struct):
     stopped_ns: int = 0
     #: Milliseconds from `stopped_ns` to the first SIGKILL; None: the job was not killed.
     killed_after_ms: int | None = None
-    #: CLOCK_BOOTTIME in nanoseconds of the next kill.
+    #: CLOCK_BOOTTIME in nanoseconds at which the job is killed next; None: no kill is planned.
     deadline_ns: int | None = None
     #: CLOCK_BOOTTIME in nanoseconds at which the time limit of the job is reached; None: the job has no limit, has not started, or has
     #: reached its limit.
@@ -61,7 +61,7 @@ class JobInterruptions:
 
     def __init__(self, live: Mapping[JobKey, LiveJob]) -> None:
         self._live = live
-        #: Heap of deadlines and time limits; an entry counts only while its job still has that deadline or limit.
+        #: Heap of deadlines and time limits, each with its job. An entry counts only while its job still has this deadline or limit.
         self.awaited: list[tuple[int, JobKey]] = []
 
     def on_time(self, now: Moment) -> list[RunnerEffect]:

@@ -42,7 +42,7 @@ _Natural = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class RunContainer(msgspec.Struct, frozen=True):
-    """The container that a job's command starts."""
+    """Facts about the container that a job's command starts."""
 
     #: Exit code by which the container runtime says that it could not start the container.
     failed_code: int
@@ -75,7 +75,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     #: state.
     interruptible: bool = False
     interrupt_signal: InterruptSignal = InterruptSignal.SIGTERM
-    #: File into which the runner writes the time of the job's kill when it sends the job's signal; empty: none.
+    #: File into which the runner writes, when it sends the job's signal, the time at which it will kill the job; empty: none.
     deadline_file: str = ""
     #: Folder in the host's exchange folder that is made before the job starts, and that only the job's account can enter; empty: none.
     exchange_folder: str = ""
@@ -97,7 +97,7 @@ class Run(msgspec.Struct, frozen=True, tag="run"):
     time_limit_ms: UnixMillis | None = None
     #: Milliseconds to SIGKILL from the signal that the job gets at its time limit.
     interruption_timeout_ms: UnixMillis = 10_000
-    #: True if the job gets a terminal instead of an empty stdin and logged output.
+    #: True if the job gets a terminal. Otherwise its stdin is empty, and its output is logged.
     terminal: bool = False
     #: The container that the job's command starts; None: the job runs without a container.
     container: RunContainer | None = None
@@ -172,7 +172,7 @@ class Turn(msgspec.Struct, frozen=True, tag="turn"):
     Only a runner whose full report says `has_sessions` knows this message.
     """
 
-    #: Number of the turn on this connection.
+    #: Number of the turn on this connection, which the answer repeats.
     number: _Natural
     user: str
     turn: SessionTurn
@@ -205,7 +205,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class Recalled(msgspec.Struct, frozen=True, tag="recalled"):
-    """No job of the allocation is queued any more."""
+    """The answer to `Recall`: no job of the allocation is queued any more."""
 
     allocation: str
 

@@ -304,7 +304,7 @@ class Runner:
         return "; ".join(note for note in [*self._notes, self._kept.trouble] if note)
 
     def _take(self, outcome: Outcome[None, RunnerEffect]) -> None:
-        """Perform the effects in their order. If an effect leads to further effects, these are performed last."""
+        """Perform the effects in their order. If performing an effect leads to further effects, these are performed after all others."""
         todo = deque(outcome.effects)
         while todo:
             effect = todo.popleft()

@@ -20,11 +20,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     state: str
     #: Folder for the logs of jobs; empty: `logs` in the state folder.
     logs: str = ""
-    #: Bytes kept of each output stream of a job that sets no cap itself.
+    #: Bytes that are kept of each output stream of a job whose order sets no cap.
     log_cap_bytes: _Bytes = 16 * 1024 * 1024
     #: Upper bound in bytes of all logs together. The oldest logs of operations that run nothing here are removed first.
     logs_total_bytes: _Bytes = 10 * 1024 * 1024 * 1024
-    #: The strongest isolation to try.
+    #: The strongest isolation to try; `auto`: the strongest kind that works.
     isolation: IsolationChoice = "auto"
     #: A cgroup v2 folder that is delegated to this user; empty: none.
     cgroup: str = ""

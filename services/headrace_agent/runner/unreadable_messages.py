@@ -133,7 +133,7 @@ def report_instead_of(frame: bytes, why: str) -> ToAgent | None:
 
 
 def _kept_in(raw: msgspec.Raw, why: str) -> KeptJob | None:
-    """Return a running job of the report, or None if not even the name of the job can be read.
+    """Return an entry for a running job of the report, or None if not even the name of the job can be read.
 
     If the rest of the entry cannot be read, the job still continues: its name is enough to interrupt it and to report its end.
     """

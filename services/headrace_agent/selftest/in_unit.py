@@ -21,7 +21,7 @@ _OF_RUNNING: Final = ("Exec", "Type", "NotifyAccess", "Restart", "Timeout", "Kil
 
 
 class NotRoot(HeadraceError):
-    """Only root can start a unit like that of the runner."""
+    """The selftest needs a temporary unit, and only root can start it."""
 
 
 def command_in_unit(settings: AgentSettings, config: Path, unit_folder: Path) -> list[str]:

@@ -31,8 +31,8 @@ _LIMIT_BYTES: Final = 64 * 2**20
 _GREED: Final = "data = bytearray(512 << 20); data[::4096] = bytes(len(data) // 4096)"
 #: Python code that leaves a process in a session of its own, and prints its pid.
 _LEAVER: Final = "import subprocess as s; print(s.Popen(['sleep', '600'], start_new_session=True, stdout=-3).pid)"
-#: Shell code that checks the account, and that a file is not readable. Its arguments are the name of the account and the path of the
-#: file.
+#: Shell code that fails unless it runs as the named account and cannot read the file. Its arguments are the name of the account and the
+#: path of the file.
 _AS_ACCOUNT: Final = (
     'test "$(id -un)" = "$0" || exit; test ! -f "$1" -o ! -r "$1" || { echo "it can read $1" >&2; exit 1; }'
 )
@@ -175,7 +175,7 @@ async def try_host(settings: AgentSettings) -> Sequence[TrialResult]:
 
 
 def _number_told(folder: str) -> int:
-    """Return the number that a job wrote, or 0 if no job wrote a number."""
+    """Return the number that a job wrote to its stdout, or 0 if no job wrote a number."""
     told = [log.read_text().strip() for log in Path(folder, "logs").rglob("*stdout*")]
     return next((int(text) for text in told if text.isdigit()), 0)
 

@@ -16,7 +16,7 @@ from headrace.wire.heartbeat import JobKey
 from headrace_agent.runner.host.files import LinuxFiles, write_file
 
 Stream = Literal["stdout", "stderr"]
-#: Smallest cap of a stream in bytes. With a smaller cap there would be a rename for every few lines.
+#: Smallest cap of a stream in bytes. With a smaller cap the file would be rotated every few lines.
 SMALLEST_CAP_BYTES = 64 * 1024
 TAIL_BYTES = 2048
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -96,7 +96,7 @@ class StreamWriter:
             self._unlink(leftover)
         try:
             self._fd = self._files.open(self.path, _NEW_FILE)
-        # The file or its folder was removed while the job wrote nothing.
+        # The folder was removed before the job wrote anything.
         except FileNotFoundError:
             self._files.make_folder(os.path.dirname(self.path))
             self._fd = self._files.open(self.path, _NEW_FILE)

@@ -59,7 +59,7 @@ KeptRecord = JobRecord | ProcessRecord | EndRecord
 
 
 class Leftover(msgspec.Struct, frozen=True):
-    """A job that an earlier runner started, but whose end it did not record."""
+    """A job that an earlier runner started or was about to start, and whose end that runner did not record."""
 
     record: JobRecord
     #: The main process. None: the process was not started, or the runner was killed before it recorded the process.
@@ -83,8 +83,8 @@ class _File(msgspec.Struct):
     """The file of one job."""
 
     path: str
-    #: Descriptor; -1: the file is closed. It is open only from the record of the job to the record of the job's end, since each open
-    #: file makes the start of every process more expensive.
+    #: Descriptor; -1: the file is closed. The file is open only until the job's end is recorded, since each open file makes the start of
+    #: every process more expensive.
     fd: int = -1
     #: Offset of the next record.
     size_bytes: int = 0
@@ -109,7 +109,7 @@ class KeptJobs:
         #: Number of the newest file, which is its name.
         self._serial = 0
         self._of_job: dict[JobKey, _File] = {}
-        #: Files that belong to no job.
+        #: Free files, which belong to no job and are used for later jobs.
         self._free: list[_File] = []
         #: Ends that could not be written, oldest first.
         self._unwritten: dict[JobKey, JobEnd] = {}
@@ -267,7 +267,7 @@ class KeptJobs:
             raise OSError(error.errno, error.strerror, file.path) from None
 
     def _remove(self, path: str) -> None:
-        # An end whose file stays is reported again after a restart. That is harmless, because an end counts only once.
+        # If the file of an end stays, the end is reported again after a restart. That is harmless, because an end counts only once.
         with contextlib.suppress(OSError):
             self._files.unlink(path)
 

@@ -34,7 +34,7 @@ class Retention:
                 self.total_bytes += size
 
     def holds(self, operation: str) -> bool:
-        """True if the operation has a folder of logs here."""
+        """True if logs of the operation are recorded here, so that its log folder exists."""
         return operation in self._held
 
     def job_started(self, operation: str, now: float) -> None:

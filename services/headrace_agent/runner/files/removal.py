@@ -30,7 +30,7 @@ class Removal:
         self._folders = deque[str]()
         #: Paths in the trash that could not be removed.
         self._stuck = set[str]()
-        #: True if the trash may have folders that are not known.
+        #: True if the trash may have folders that are not in `_folders`.
         self._has_more = True
         #: Random beginning of the names that this process uses in the trash, so that they differ from the names that earlier processes
         #: used.
@@ -50,7 +50,7 @@ class Removal:
             self._files.remove_folder(path)
             return
         except OSError:
-            # The folder is not empty. If there is another reason for the error, moving the folder shows the reason.
+            # Most likely the folder is not empty. If there is another reason for the error, moving the folder fails too.
             pass
         self._move(path)
 
@@ -98,7 +98,7 @@ class Removal:
         return True
 
     def _move(self, path: str) -> None:
-        # The entry may be a file, which need not be unlocked. If unlocking failed for another reason, renaming shows whether it matters.
+        # The path may be a file, which cannot be unlocked and need not be. Any other error of `unlock` matters only if renaming fails too.
         with contextlib.suppress(OSError):
             # A folder that its owner may not write in can be renamed only within its parent folder, so it is unlocked first.
             self._files.unlock(path)

@@ -21,7 +21,7 @@ _PROG_LOAD: Final = 5
 _PROG_ATTACH: Final = 8
 _TYPE_CGROUP_DEVICE: Final = 15
 _ATTACH_CGROUP_DEVICE: Final = 6
-#: Flag of the attachment: programs of the cgroups above, such as those of systemd, stay in force.
+#: Flag for attaching the program: the programs of the cgroups above, such as those that systemd attached, stay in force.
 _ALLOW_MULTI: Final = 2
 _CHARACTER_DEVICE: Final = 2
 _ATTRIBUTES_BYTES: Final = 128

@@ -13,7 +13,7 @@ from headrace_agent.runner.host.terminals import LinuxTerminals
 
 
 class Host(NamedTuple):
-    """The host as the runner sees it."""
+    """All parts of the host that the runner uses."""
 
     files: LinuxFiles
     processes: LinuxProcesses

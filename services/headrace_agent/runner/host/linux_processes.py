@@ -21,12 +21,13 @@ from headrace_agent.runner.protocol import HELPER_PREFIX, MARKER, RUNNER_MARKER
 _RUNNER_MODULE = b"headrace_agent.runner"
 _FIONREAD = 0x541B
 _PROC_BYTES = 4096
-#: States in /proc/<pid>/stat: a zombie, and two names for a process that is just being removed.
+#: States in /proc/<pid>/stat that mean a dead process: a zombie, and two names for a process that is just being removed.
 _DEAD = (b"Z", b"X", b"x")
 #: Position of the start time among the fields of /proc/<pid>/stat, where the state has position 0. proc(5) calls it field 22.
 _BEGUN = 19
-#: Positions of three addresses: the address of the process's code, and those at which its environment begins and ends. proc(5) calls them
-#: fields 26, 50 and 51. The address of the code is 0 only during exec, which sets it last, and for a process without memory.
+#: Positions, in the same list, of three addresses: where the process's code begins, where its environment begins, and where its environment
+#: ends. proc(5) calls them fields 26, 50 and 51. The address of the code is 0 only during exec, which sets it last, and for a process
+#: without memory.
 _CODE_ADDRESS = 23
 _ENVIRONMENT_BEGINS = 47
 _ENVIRONMENT_ENDS = 48
@@ -148,8 +149,8 @@ class LinuxProcesses:
     def is_copy(self, pid: int) -> bool:
         """True if another process has the command line of a runner of this state folder.
 
-        This process holds the lock of the folder, so the other process is no runner. It is the process of a job that an earlier
-        runner was starting, and does not run the program of the job yet.
+        This process holds the lock of the folder, so the other process is no runner. It is a copy of an earlier runner that was to become
+        the process of a job, and does not run the job's program yet.
         """
         try:
             words = read_proc(f"/proc/{pid}/cmdline", LARGEST_COMMAND_LINE_BYTES).split(b"\0")

@@ -57,11 +57,11 @@ class Spawn(NamedTuple):
     stderr_fd: int
     #: Account of the process; None: the runner's own.
     account: Account | None = None
-    #: Soft and hard limits that a process with an account sets for itself before it becomes its program. Setting them from
-    #: outside requires a capability (CAP_SYS_RESOURCE) that root does not have in a container.
+    #: Soft and hard limits that a process with an account sets for itself before it runs its program. Setting them from outside requires a
+    #: capability (CAP_SYS_RESOURCE) that root does not have in a container.
     limits: ProcessLimits = MappingProxyType({})
-    #: The file of a cgroup that a process with an account joins before it becomes its program, so that every process which the
-    #: program starts is inside; empty: none.
+    #: The `cgroup.procs` file of a cgroup that a process with an account joins before it runs its program, so that every process which the
+    #: program starts is in the cgroup too; empty: none.
     cgroup_file: str = ""
     #: Descriptor of the input; negative: empty input.
     stdin_fd: int = -1
@@ -115,7 +115,8 @@ class Starter:
     def begin(self, order: Spawn) -> Starting:
         """Begin to start a process in a session of its own.
 
-        Raises OSError if the host lacks the resources, and ValueError for words or variables that no process can be given.
+        Raises OSError if the host lacks resources, and ValueError if the command or the environment contains something that no process can
+        be given.
         """
         words, variables = _encoded(order)
         fd, report_fd = os.pipe2(os.O_CLOEXEC)
@@ -163,7 +164,7 @@ class Starter:
         starting.is_unwanted = True
         pids = {starting.pid} if starting.pid else _children_of(starting.thread) - set(known)
         for pid in pids:
-            # The signal is refused if the program meanwhile runs as another user.
+            # The signal is refused if the program runs by now, as another user.
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -202,7 +203,7 @@ class Starter:
 
     def _begin_in_copy(self, starting: Starting, order: Spawn, account: Account) -> None:
         for fd in (order.stdout_fd, order.stderr_fd, order.stdin_fd):
-            # The files are given to the account, because the program may open them by name, for example as /dev/stderr.
+            # The pipes or files are given to the account, because the program may open them by name, for example as /dev/stderr.
             if fd >= 0:
                 os.fchown(fd, account.uid, account.gid)
         pid = os.fork()

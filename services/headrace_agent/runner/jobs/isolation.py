@@ -51,7 +51,7 @@ class JobUsage(NamedTuple):
 class Isolation:
     """The weakest isolation, which limits nothing. The stronger kinds are subclasses."""
 
-    #: Name in the runner's full report.
+    #: Name of this kind of isolation in the runner's full report.
     name = "none"
 
     def __init__(self, detail: str) -> None:
@@ -62,7 +62,7 @@ class Isolation:
         """Prepare a job's limits before its start. Raises OSError."""
 
     def limits(self, run: Run) -> ProcessLimits:
-        """Return the limits of single processes."""
+        """Return the limits that apply to each single process of a job."""
         return {}
 
     def entry(self, run: Run) -> str:
@@ -120,7 +120,7 @@ class Cgroup2(Isolation):
     name = "cgroup2"
 
     def __init__(self, files: LinuxFiles, folder: str, most_processes: int = 0) -> None:
-        """`most_processes` bounds the processes of each job; 0: no limit. Raises `CannotIsolate`."""
+        """`most_processes` is the largest number of processes of one job; 0: no limit. Raises `CannotIsolate`."""
         super().__init__(f"in {folder}")
         self._files = files
         self._most_processes = most_processes
@@ -233,7 +233,7 @@ class Cgroup2(Isolation):
 def choose_isolation(host: Host, wanted: str, cgroup: str, headroom_bytes: int, most_processes: int = 0) -> Isolation:
     """Return the strongest isolation that works here and is not stronger than `wanted` (`auto`, `cgroup2`, `rlimit` or `none`).
 
-    `most_processes` bounds the processes of each job where cgroups count them; 0: no limit.
+    `most_processes` is the largest number of processes of one job; 0: no limit. It applies only if cgroups count processes here.
     """
     if wanted == "none":
         return Isolation("switched off by the settings")

@@ -79,7 +79,7 @@ class Launched(msgspec.Struct, frozen=True):
     at: Moment
     #: The scratch folder that was made for the job; empty: none.
     scratch: str
-    #: Why the limits could not be set right after the start, so that the process must be ended; empty: they are set.
+    #: Why the limits could not be set right after the start, so that the process must be ended; empty: the limits are set.
     failure: str = ""
 
 

@@ -40,7 +40,7 @@ _MOST_LOOKED_AT_AGAIN = 50
 
 
 class _Process:
-    """A job that has a main process, or had one until recently."""
+    """A job whose main process lives, or whose main process has ended and whose end is not reported yet."""
 
     def __init__(self, run: Run, launched: Launched) -> None:
         self.run = run
@@ -122,7 +122,7 @@ class ProcessTable:
         return self._starts.owns(fd)
 
     def on_start(self, fd: int) -> tuple[Run, Launched | NotStarted] | None:
-        """Return the outcome of a start, or None for a start that was given up before."""
+        """Return the job of a start that is over, with the outcome. Return None if the start was given up before."""
         found = self._starts.on_event(fd)
         if found is None:
             return None

@@ -38,7 +38,7 @@ class Starts:
         #: Starts by job, the earliest first. All have the same timeout, so the earliest start is the first to be given up.
         self._begun: dict[JobKey, Begun] = {}
         self._by_fd: dict[int, Begun] = {}
-        #: Starts that were given up and are not over yet, by descriptor.
+        #: Starts that were given up, but whose process neither runs its program nor has ended yet, by descriptor.
         self._given_up: dict[int, Begun] = {}
         #: Children that belong to no job, were killed, and must be reaped.
         self._dying: set[int] = set()
@@ -152,7 +152,7 @@ class Starts:
         self.end_process(begun.starting.pid)
 
     def end_process(self, pid: int) -> None:
-        """Kill a child that did not become its program, and reap the child now or later. If `pid` is 0, there is no child."""
+        """Kill the child of a start that failed, and reap it now or later. If `pid` is 0, there is no child."""
         if not pid:
             return
         # The process may have begun to run its program just before and have children, so its process group is killed, too.

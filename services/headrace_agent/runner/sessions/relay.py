@@ -106,7 +106,7 @@ class Sessions:
                 self._end(session, SessionEnd(exit.exit_code, exit.signal, now.steady_ns, exit.failure), now)
 
     def on_turn(self, order: Turn, now: Moment) -> None:
-        """Handle one turn, and answer it now or when there is output."""
+        """Handle one turn of a session. Answer it now, or later if it waits for output."""
         found = self._by_id.get(order.turn.session) or self._begin(order, now)
         refusal = found.refusal_of(order.user, order.turn) if isinstance(found, Session) else found
         if refusal is not None:
@@ -174,7 +174,7 @@ class Sessions:
         return left
 
     def _forget_ended(self) -> None:
-        """Forget sessions whose process has ended, until at most `_MOST_ENDED` of them are left."""
+        """Forget sessions whose process has ended, until at most `_MOST_ENDED` such sessions are left."""
         ended = [each for each in self._sessions if each.end is not None]
         while len(ended) > _MOST_ENDED:
             owners = Counter(each.owner for each in ended)
@@ -295,7 +295,9 @@ class Sessions:
         )
 
     def _make_ends(self, session: Session) -> Ends:
-        """Make the pipes or the terminal of a command. Raises OSError; the ends that were made stay with the session."""
+        """Make the pipes or the terminal of a command. Raises OSError; the session then has the descriptors that were made, to close
+        them.
+        """
         terminals, theirs = self._host.terminals, session.their_fds
         if session.has_terminal:
             session.out_fds[0], end, path = terminals.open()
@@ -342,7 +344,7 @@ class Sessions:
         # The whole process group is killed, because processes that the command left behind would keep its pipes open.
         self._host.processes.signal_group(session.pid, signal.SIGKILL)
         reaped = self._host.processes.reap(session.pid)
-        # The process is not reaped while some of its threads are still ending. The event comes again when they have ended.
+        # The process cannot be reaped while some of its threads are still ending. The poll reports the event again when they have ended.
         if reaped is None:
             return
         self._watch(session, session.pidfd, 0)

@@ -55,7 +55,7 @@ class Session:
         #: CLOCK_BOOTTIME in nanoseconds at which the person hung up or the grace time was over; 0: neither has happened.
         self.left_ns = 0
         self.was_killed = False
-        #: Number of the turn that set the size of the terminal last.
+        #: Number of the turn that was the last to set the size of the terminal.
         self.sized_by = 0
         self.waiting: WaitingTurn | None = None
 
