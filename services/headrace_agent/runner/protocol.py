@@ -144,7 +144,7 @@ class NodeLease(msgspec.Struct, frozen=True, tag="lease"):
     """
 
     until_boottime_ns: _Natural
-    #: Milliseconds from the end of the lease to SIGKILL. The agent chooses a time that is over before other nodes may run the jobs.
+    #: Milliseconds from the end of the lease to SIGKILL. The agent chooses the time so that it is over before other nodes may run the jobs.
     timeout_ms: UnixMillis = 5_000
     #: Start of the unbroken series of leases that ends with this lease, in nanoseconds of CLOCK_BOOTTIME; 0: the series was never broken.
     since_boottime_ns: _Natural = 0

@@ -1,5 +1,5 @@
-"""Folders for the logs of operations, and an empty spare folder, which is renamed for the next operation. That costs a third of making
-a new folder.
+"""Folders for the logs of operations, and an empty spare folder, which is renamed for the next operation. Renaming it takes a third of the
+time of making a new folder.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections import deque
 
 from headrace_agent.runner.host.files import LinuxFiles
 
-#: Number of folders in the trash up to which their names are kept in memory. A job may leave millions of folders.
+#: Largest number of folders in the trash whose names are kept in memory. A job may leave millions of folders.
 MOST_KNOWN = 1_000
 
 

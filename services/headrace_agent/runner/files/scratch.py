@@ -38,7 +38,8 @@ class ScratchFolders:
     def give_back(self, path: str, *, is_left: bool) -> None:
         """Take back the folder of a job that has ended.
 
-        `is_left` is True if no process of the job lives. Raises OSError if the folder can neither be used again nor be moved to the trash.
+        `is_left` is True if no process of the job lives, so that the folder may be used again. Raises OSError if the folder can neither be
+        used again nor be moved to the trash.
         """
         if is_left and len(self._spare) < _MOST_SPARE and self._files.is_fresh_folder(path):
             self._spare.append(path)

@@ -25,9 +25,9 @@ _PROC_BYTES = 4096
 _DEAD = (b"Z", b"X", b"x")
 #: Position of the start time among the fields of /proc/<pid>/stat, where the state has position 0. proc(5) calls it field 22.
 _BEGUN = 19
-#: Positions, in the same list, of three addresses: where the process's code begins, where its environment begins, and where its environment
-#: ends. proc(5) calls them fields 26, 50 and 51. The address of the code is 0 only during exec, which sets it last, and for a process
-#: without memory.
+#: Positions, among the same fields, of three addresses: where the process's code begins, where its environment begins, and where its
+#: environment ends. proc(5) calls them fields 26, 50 and 51. The address of the code is 0 only during exec, which sets it last, and for a
+#: process without memory.
 _CODE_ADDRESS = 23
 _ENVIRONMENT_BEGINS = 47
 _ENVIRONMENT_ENDS = 48
