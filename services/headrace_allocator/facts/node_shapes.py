@@ -126,6 +126,11 @@ class NodeShapes:
         numbers = np.flatnonzero(self._matching(filters) & (self._counts > 0))
         return [(Resources(*self._sizes[:, at].tolist()), int(self._counts[at])) for at in numbers]
 
+    def most(self, filters: tuple[str, ...]) -> Resources:
+        """Return the largest amount of each resource on any node that matches all filters; zero if no node does."""
+        sizes = self._sizes[:, self._matching(filters) & (self._counts > 0)]
+        return Resources(*sizes.max(axis=1, initial=0).tolist())
+
     def largest(self, filters: tuple[str, ...]) -> tuple[Resources, NodeName, Resources]:
         """Return the largest amount of each resource on any matching node, and the name and size of the node with the most cpu."""
         numbers = np.flatnonzero(self._matching(filters))

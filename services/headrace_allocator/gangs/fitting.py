@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 
 import msgspec
 
@@ -41,7 +40,7 @@ def judge_gang(facts: Facts, operation: Operation, gang: Gang) -> bool:
     """Compute how many jobs of a gang could run at once. Return True if the result differs from the former result."""
     before = gang.at_once, gang.scale, gang.judged_for
     if operation.kinds:
-        gang.scale = scale_of(facts, operation.spec)
+        gang.scale = facts.shapes.most(facts.pools.filters_of(operation.spec))
         gang.judged_for = together_by_size(operation)
     gang.at_once = jobs_at_once(facts, operation.spec, gang.judged_for)
     return before != (gang.at_once, gang.scale, gang.judged_for)
@@ -81,16 +80,24 @@ def jobs_at_once(facts: Facts, spec: OperationSpec, jobs: Sequence[Jobs] = ()) -
     spare = pools.min_spare if pools.options.preemption_policy is PreemptionPolicy.YTSAURUS else ZERO
     filters = pools.filters_of(spec)
     if spec.tasks:
-        rooms = (Room(size, range(count)) for size, count in facts.shapes.sizes(filters))
-        on_nodes = JobsAtOnce(count_of(pack(jobs, rooms, spare, scale_of(facts, spec))))
+        on_nodes = JobsAtOnce(_placed(facts, filters, jobs, spare))
     else:
         on_nodes = JobsAtOnce(facts.shapes.jobs_at_once(filters, spec.resources, spare))
     return min([on_nodes, *_by_limits(facts, spec, jobs)], key=lambda bound: bound.most)
 
 
-def scale_of(facts: Facts, spec: OperationSpec) -> Resources:
-    """Return the largest amount of each resource on any node that the jobs of an operation may use."""
-    return reduce(Resources.or_more, (size for size, _ in facts.shapes.sizes(facts.pools.filters_of(spec))), ZERO)
+def _placed(facts: Facts, filters: tuple[str, ...], jobs: Sequence[Jobs], spare: Resources) -> int:
+    """Return for how many of the jobs nodes are found if all nodes are empty."""
+    count = 0
+    for one in jobs:
+        count += one.count
+        if facts.shapes.count(filters, spare.or_more(one.size)) < count:
+            break
+    else:
+        # Each job and all larger jobs could have a node of their own, so all jobs fit. In a large cluster, packing takes much longer.
+        return count
+    rooms = (Room(size, range(count)) for size, count in facts.shapes.sizes(filters))
+    return count_of(pack(jobs, rooms, spare, facts.shapes.most(filters)))
 
 
 def bounds_of_gangs(facts: Facts) -> tuple[int, ...]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from headrace.ids import PoolName
+from headrace.ids import NodeName, PoolName
 from headrace.pools.amounts import PartialResources
 from headrace.resources import Resources
 from headrace.wire.heartbeat import JobResult
@@ -61,9 +62,13 @@ def test_nothing_starts_while_one_task_lacks_resources_and_people_are_told_which
     fleet.start(an_operation("filler", 1))
     fleet.say("a"), fleet.say("a")
     fleet.start(an_operation("filler", 1), with_tasks(GANG, (1, 4), (2, 1)))
-    run(fleet, 5)
+    run(fleet, 2)
+    held = [one.id for one in fleet.operation(GANG).allocations.values()]
+    run(fleet, 3)
 
     assert fleet.runs() == 0
+    # Nothing is exchanged, because not all jobs would fit.
+    assert [one.id for one in fleet.operation(GANG).allocations.values()] == held
     told = fleet.reasons(GANG)
     assert told[0].startswith("a gang of 3 jobs: resources for 2 of them on 1 node are held")
     assert any("task-0" in words for words in told[1:])
@@ -181,13 +186,16 @@ def test_when_a_job_of_any_task_fails_all_others_are_taken_back_and_start_anew_t
 
 
 def test_what_completed_does_not_count_when_the_rest_starts_anew() -> None:
-    """The large job has completed, so the others start although the large node is gone."""
+    """The large job has completed, so the others start although the large node takes no more jobs."""
     fleet = a_running_gang()
+    records = {name: node.record for name, node in fleet.facts.nodes.items()}
+    records[NodeName("a")] = msgspec.structs.replace(records[NodeName("a")], drained=True)
+    fleet.engine.on_nodes(records, fleet.now)
+    fleet.refresh()
+    assert fleet.phase() is GangPhase.RUNNING
     done = fleet.end("a", JobResult.COMPLETED)
     fleet.say("a", ends=[done])
     fleet.learn(fleet.recorded(done, "a"))
-    del fleet.nodes["a"], fleet.shown["a"]
-    fleet.engine.on_nodes({name: node.record for name, node in fleet.facts.nodes.items() if name != "a"}, fleet.now)
     end = fleet.end("b", JobResult.FAILED)
     ends = [(end, "b")]
     fleet.say("b", ends=[end])
@@ -196,11 +204,12 @@ def test_what_completed_does_not_count_when_the_rest_starts_anew() -> None:
         ends += [(one, each) for one in gone]
         fleet.say(each, ends=gone)
     fleet.learn(*(fleet.recorded(one, each) for one, each in ends))
+    assert fleet.reasons(GANG)[0].startswith("a gang of 4 jobs that cannot start")
     fleet.refresh()
     run(fleet)
 
     assert fleet.phase() is GangPhase.RUNNING
-    assert everywhere(fleet) == [1, 1, 1]
+    assert started(fleet) == {"a": [], "b": [1, 1], "c": [1]}
 
 
 def taken_over(fleet: Fleet, live: LiveOperation) -> Fleet:
