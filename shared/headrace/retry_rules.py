@@ -32,7 +32,7 @@ _ACCEPTED_MEMORY: Final = "a factor from x1.1 to x100, or an amount with its uni
 #: Fields that must be empty in the spec of an operation with `memory_on_oom`, each with the text that says what is
 #: accepted.
 _ONE_SIZE_ONLY: Final = {
-    "is_gang": "no gang: the jobs of a gang have one size",
+    "is_gang": "no gang: a gang that starts again with more memory might fit on no nodes",
     "tasks": "no tasks: with memory_on_oom all jobs begin with one size",
     "after_each": "no `after_each`: use `after`",
 }
