@@ -91,7 +91,10 @@ class LoginGroups(GroupLookups):
             except (HeadraceError, OSError) as error:
                 self._why_blind = str(error)
             finally:
-                self._system, self._connected = None, anyio.Event()
+                self._system = None
+                # Lookups wait for an event that is not set, whatever number of attempts it takes.
+                if self._connected.is_set():
+                    self._connected = anyio.Event()
             logger().warning(self.trouble())
             await anyio.sleep(_AGAIN_S)
 
