@@ -132,6 +132,11 @@ def test_only_tokens_get_in(site: Site) -> None:
     assert site.status(token) == 200
 
 
+def test_a_name_that_is_too_long_is_refused_with_its_option(site: Site) -> None:
+    told = " ".join(site.type("anna", "token", "create", "--name", "x" * 61, expect=2).split())
+    assert f"--name: '{'x' * 61}' cannot be used; expected a text of at most 60 characters" in told
+
+
 async def test_the_bus_refuses_changes_with_a_token_that_only_reads(site: Site) -> None:
     async with site.cluster.client("anna") as client:
         token = await created(client, read_only=True)

@@ -76,7 +76,8 @@ class PersonTokens:
                 refusal = _too_many(records, user) or await self._stored(key, wanted)
                 if refusal is not None:
                     return refusal
-        party = Party(kind=PartyKind.PERSON, name=user, reach=Reach.READ if wanted.read_only else Reach.CHANGE)
+        reach, groups = Reach.READ if wanted.read_only else Reach.CHANGE, self._authority.groups_in(request.jwt, user)
+        party = Party(kind=PartyKind.PERSON, name=user, reach=reach, groups=groups)
         lifetime_s = max(0, wanted.expires_at_ms // 1000 - now_s)
         word = self._authority.user_word(key, f"{PERSON_LOGIN}{user}", party, now_s=now_s, lifetime_s=lifetime_s)
         logger().info("token of a person made", user=user, key=key, read_only=wanted.read_only)

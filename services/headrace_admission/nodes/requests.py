@@ -9,9 +9,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from headrace.access.account_authority import AccountAuthority, read_account_authority
 from headrace.bus import BusError, NoResponders, NotConnected
-from headrace.bus.credential_files import read_secret
 from headrace.ids import UserName
 from headrace.obs.logging import logger
 from headrace.pools.rights import Person
@@ -29,6 +27,7 @@ from headrace_admission.nodes.drains import Drains
 from headrace_admission.nodes.enrolment import GivingUp, change_node, enrol
 from headrace_admission.nodes.join_tokens import Keys
 from headrace_admission.nodes.joining import Joining
+from headrace_admission.nodes.keys_file import read_authority
 from headrace_admission.nodes.person_tokens import PersonTokens
 from headrace_admission.nodes.revocation import Revocations
 from headrace_admission.settings import AdmissionSettings
@@ -48,12 +47,6 @@ _NO_TOKENS: Final = WrongState(
     "empty",
     "a cluster made with `headrace cluster init --operator`; elsewhere a program sends the header that `headrace web` prints",
 )
-
-
-def read_authority(settings: AdmissionSettings) -> AccountAuthority | None:
-    """Return the keys by which hosts join, or None if there are none. Raises `BadInput`."""
-    file = settings.authority_file
-    return read_account_authority(read_secret("authority_file", file), file) if file else None
 
 
 class NodeRequests:

@@ -8,6 +8,7 @@ from headrace.client import Client
 from headrace.durations import parse_duration_ms
 from headrace.errors import BadInput
 from headrace.wire.access_tokens import LONGEST_MS
+from headrace.wire.refusals import renamed_inputs
 from headrace_cli.session import Common, Switch, Watching, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
@@ -51,7 +52,8 @@ def create(*, name: str = "", read_only: Switch = False, expires: str = "30d", c
         raise BadInput("--expires", expires, "a length of time from 1s to 366d")
 
     async def work(client: Client, screen: Screen) -> None:
-        made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=lifetime_ms)
+        with renamed_inputs(lambda place: "--name" if place == "name" else place):
+            made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=lifetime_ms)
         if screen.json:
             screen.print_line({"text": made.text, "token": made.token})
             return

@@ -7,15 +7,21 @@ Shares become objects with one key for each resource. Bytes become text.
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 import msgspec
 
 from headrace.pools import PartialResources
 from headrace.resources import RESOURCE_NAMES, Resources
 
+_ATOMS: Final = frozenset({str, int, float, bool, type(None)})
+
 
 def plain(value: object) -> object:
     """Return the value as dicts, lists, strings and numbers."""
+    # An answer may have a million numbers, which no pattern needs to be tried on.
+    if type(value) in _ATOMS:
+        return value
     match value:
         case Resources():
             return _amounts(dict(zip(RESOURCE_NAMES, value.as_tuple(), strict=True)))
