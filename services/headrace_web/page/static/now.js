@@ -9,7 +9,6 @@ import { amount, clock, count, duration, percent, poolName, RESOURCES, ROOT, sho
 const MOST_OPEN = 200;
 const MOST_CHILDREN = 500;
 const MOST_OLDEST = 10;
-const MOST_WAITING = 500;
 // Milliseconds between two looks at what changes slowly: services, nodes, waiting operations, preemptions.
 const SLOW_MS = 10_000;
 // Milliseconds between two drawings of a tree whose pools still arrive.
@@ -21,7 +20,7 @@ export default function now(view) {
   let frame = null;
   let children = new Map();
   const turned = new Map();
-  let slow = { at: 0, services: [], unread: [], nodes: [], waiting: [], isCut: false, lost: [] };
+  let slow = { at: 0, services: [], unread: [], nodes: [], waiting: [], lost: [] };
   let isWhole = false;
   let tookMs = 0;
 
@@ -52,10 +51,10 @@ export default function now(view) {
     const [services, nodes, waiting, lost] = await Promise.all([
       ask(path`/services`, { signal }),
       askAll(path`/nodes`, {}, "nodes", { signal }),
-      askAll(path`/operations`, { state: "waiting", limit: 500 }, "operations", { most: MOST_WAITING, signal }),
+      ask(path`/operations`({ state: "waiting", order: "oldest", limit: MOST_OLDEST }), { signal }),
       ask(path`/pools/${ROOT}/lost-work`({ since_ms: at - HOUR_MS, until_ms: at }), { signal }),
     ]);
-    return { at, services: services.services, unread: services.unread, nodes: nodes.nodes, waiting: waiting.operations, isCut: waiting.next !== null, lost: lost.lost };
+    return { at, services: services.services, unread: services.unread, nodes: nodes.nodes, waiting: waiting.operations, lost: lost.lost };
   }
 
   const mode = () => view.parameters.get("mode") ?? "";
@@ -148,10 +147,9 @@ export default function now(view) {
   }
 
   function oldest() {
-    const found = [...slow.waiting].sort((a, b) => a.started_at_ms - b.started_at_ms).slice(0, MOST_OLDEST);
     return attention(
-      slow.isCut ? `Longest pending of the newest ${count(slow.waiting.length, "operation")}` : "Longest pending operations",
-      found,
+      "Longest pending operations",
+      slow.waiting,
       [
         { label: "operation", isHeading: true, cell: (each) => link(`/operations/${encodeURIComponent(each.operation)}`, each.operation) },
         { label: "for", isNumber: true, cell: (each) => duration(Math.max(0, Date.now() - each.started_at_ms)) },
