@@ -70,15 +70,13 @@ export async function ask(where, request = {}) {
 // Change something. Return the answer.
 export const send = (method, where, body) => ask(where, { method, body });
 
-// Return all items of a list that comes in pages, in their order. `name` is the field of the items. `most` bounds them. `take` gets what
-// has arrived after each page but the last.
-export async function askAll(where, parameters, name, { most = Infinity, signal, take = () => {} } = {}) {
+// Return all items of a list that comes in pages, in their order. `name` is the field of the items. `most` bounds them.
+export async function askAll(where, parameters, name, { most = Infinity, signal } = {}) {
   const items = [];
   let page;
   for (let cursor = ""; cursor !== null && items.length < most; cursor = page.next) {
     page = await ask(where({ ...parameters, cursor }), { signal });
     items.push(...page[name]);
-    if (page.next !== null) take({ ...page, [name]: items });
   }
   return { ...page, [name]: items };
 }
