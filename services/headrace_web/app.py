@@ -148,7 +148,7 @@ class _Guard:
             return
         try:
             async with self._sessions.use(token) as session:
-                self._strangers.remove(scope["client"])
+                self._strangers.admit(scope["client"], session.user)
                 scope.setdefault("state", {}).update(context=session.context, ended=session.ended)
                 await self._app(scope, receive, send_with_headers)
         except NoSession as refused:

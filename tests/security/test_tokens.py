@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import ssl
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,7 +16,7 @@ import httpx
 import msgspec
 import pytest
 
-from headrace.access.jwt import claims_of
+from headrace.access.jwt import base64_of, claims_of, unbase64
 from headrace.access.key_credential import KeyCredential
 from headrace.access.permissions import Party
 from headrace.access.routes import PartyKind
@@ -256,6 +257,36 @@ async def test_the_connections_of_tokens_are_bounded_and_closed_when_idle(
         with anyio.fail_after(PATIENCE_S):
             await other.ended.wait()
         tasks.cancel_scope.cancel()
+
+
+async def test_one_person_leaves_sessions_for_others(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A token can be written in many ways, since its JWT is compressed. All of them are admitted."""
+    monkeypatch.setattr(token_sessions, "MOST_OF_PERSON", 2)
+    async with site.cluster.client("anna") as anna, site.cluster.client("ben") as ben:
+        text, other = (await created(anna)).text, (await created(ben)).text
+    written = [text, *(rewritten(text, level) for level in (0, 1))]
+    assert len({*written}) == len(written)
+    async with site.cluster.client("ben") as client, anyio.create_task_group() as tasks:
+        sessions = TokenSessions(client.place, SystemClock(), tasks)
+        async with sessions.use(written[0]), sessions.use(written[1]) as last:
+            with pytest.raises(NoSession, match="too many tokens"):
+                async with sessions.use(written[2]):
+                    pass
+            async with sessions.use(other) as bens:
+                assert bens.user == "ben"
+        # An unused session of the person is closed for another one, and those of others stay.
+        async with sessions.use(written[1]) as last, sessions.use(written[2]):
+            assert not bens.ended.is_set()
+            assert not last.ended.is_set()
+        tasks.cancel_scope.cancel()
+
+
+def rewritten(text: str, level: int) -> str:
+    """The same token with its JWT compressed in another way."""
+    data = unbase64(text.removeprefix("headrace_"))[:-4]
+    seed, claims, signature = msgspec.msgpack.decode(data)
+    data = msgspec.msgpack.encode((seed, zlib.compress(zlib.decompress(claims), level), signature))
+    return "headrace_" + base64_of(data + zlib.crc32(data).to_bytes(4, "big"))
 
 
 def test_an_expired_token_is_refused_by_words(site: Site) -> None:

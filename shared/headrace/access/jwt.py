@@ -67,6 +67,11 @@ def revoked_by(account: JwtClaims) -> Mapping[str, int]:
     return revoked
 
 
+def signers_of(account: JwtClaims) -> frozenset[str]:
+    """Return the public keys that may sign the JWTs of an account's users: its own key and its signing keys."""
+    return frozenset({str(account["sub"]), *map(str, account["nats"].get("signing_keys", ()))})
+
+
 def user_claims(public: str, name: str, party: Party) -> JwtClaims:
     """Return the claims of a party's credential with this public key, with the permissions from the table of subjects."""
     claims = _user_claims(public, name, permissions_of(party))
@@ -104,7 +109,7 @@ def claims_of(jwt: str) -> JwtClaims:
     try:
         middle = jwt.split(".")[1]
         claims = json.loads(unbase64(middle))
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
         raise BadInput("JWT", jwt[:20] + "…", "three parts in base64, the second with claims in JSON") from None
     if not isinstance(claims, dict):
         raise BadInput("JWT", jwt[:20] + "…", "claims in JSON")
@@ -112,7 +117,7 @@ def claims_of(jwt: str) -> JwtClaims:
 
 
 def is_signed_by(jwt: str, account: str) -> bool:
-    """True if the key of this account signed the JWT. Raises `BadInput` if it is no JWT."""
+    """True if this key of an account signed the JWT. Raises `BadInput` if it is no JWT."""
     body, _, signature = jwt.rpartition(".")
     if claims_of(jwt).get("iss") != account:
         return False
