@@ -128,6 +128,12 @@ class TokenSessions:
         finally:
             session.count_user(-1)
 
+    def end(self, text: str) -> None:
+        """Close the connection of a token, if there is one."""
+        session = self._sessions.get(hashlib.sha256(text.encode()).digest())
+        if session is not None:
+            session.ended.set()
+
     def _read(self, text: str) -> PresentedToken:
         try:
             token = read_token_text(text)

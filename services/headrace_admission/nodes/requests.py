@@ -18,7 +18,7 @@ from headrace.runtime.copied_bucket import CopiedBucket
 from headrace.runtime.endpoints import Caller, CallerKind
 from headrace.runtime.service import Runtime
 from headrace.wire import subjects
-from headrace.wire.access_tokens import CreateToken, ListTokens, RevokeToken
+from headrace.wire.access_tokens import CreateToken, EndToken, ListTokens, RevokeToken
 from headrace.wire.joining import Join, MakeToken, Renew
 from headrace.wire.nodes import ChangedNode, ChangeNode, Enrol, NodeRecord
 from headrace.wire.refusals import SLOW_BUS, BadRequest, NotReady, NotRecorded, Refusal, WrongState, not_allowed
@@ -98,6 +98,7 @@ class NodeRequests:
             partial(endpoints.serve, subjects.user("*", "token.create"), CreateToken, user, self._on_create_token),
             partial(endpoints.serve, subjects.user("*", "token.list"), ListTokens, user, self._on_list_tokens),
             partial(endpoints.serve, subjects.user("*", "token.revoke"), RevokeToken, user, self._on_revoke_token),
+            partial(endpoints.serve, subjects.user("*", "token.end"), EndToken, user, self._on_end_token),
         )
 
     async def _kept(self, name: str, kind: type[msgspec.Struct] | None = None) -> CopiedBucket:
@@ -153,6 +154,11 @@ class NodeRequests:
         if self._tokens is None:
             return _NO_TOKENS
         return await self._answered(self._tokens.revoke(request, UserName(caller.name)))
+
+    async def _on_end_token(self, request: EndToken, caller: Caller) -> msgspec.Struct:
+        if self._tokens is None:
+            return _NO_TOKENS
+        return await self._answered(self._tokens.end(request, UserName(caller.name)))
 
     async def _on_change(self, request: ChangeNode, caller: Caller) -> msgspec.Struct:
         by = await self._person(caller.name)

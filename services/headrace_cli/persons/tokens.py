@@ -26,6 +26,14 @@ app = App(
 )
 
 
+def lifetime_ms(expires: str) -> int:
+    """Return the value of `--expires`, in milliseconds. Raises `BadInput`."""
+    length_ms = parse_duration_ms(expires, place="--expires")
+    if not _SHORTEST_MS <= length_ms <= LONGEST_MS:
+        raise BadInput("--expires", expires, "a length of time from 1s to 366d")
+    return length_ms
+
+
 @app.command
 def create(*, name: str = "", read_only: Switch = False, expires: str = "30d", common: Common | None = None) -> int:
     """Print a new token. Nobody can print it again.
@@ -47,13 +55,11 @@ def create(*, name: str = "", read_only: Switch = False, expires: str = "30d", c
     expires
         Time until the token ends, from 1s to 366d.
     """
-    lifetime_ms = parse_duration_ms(expires, place="--expires")
-    if not _SHORTEST_MS <= lifetime_ms <= LONGEST_MS:
-        raise BadInput("--expires", expires, "a length of time from 1s to 366d")
+    duration_ms = lifetime_ms(expires)
 
     async def work(client: Client, screen: Screen) -> None:
         with renamed_inputs(lambda place: "--name" if place == "name" else place):
-            made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=lifetime_ms)
+            made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=duration_ms)
         if screen.json:
             screen.print_line({"text": made.text, "token": made.token})
             return

@@ -26,6 +26,13 @@ export async function enter() {
   if (answer.ok) localStorage.setItem(TOKEN, (await answer.json()).token);
 }
 
+// Log out. Return true if the token of the session is revoked, too.
+export async function leave() {
+  const { revoked } = await ask("", { method: "DELETE", base: "/session" });
+  localStorage.removeItem(TOKEN);
+  return revoked;
+}
+
 // Return a path of the API. Names are escaped, and parameters without a value left out: path`/pools/${name}` and path`/pools`({ limit: 5 }).
 export function path(texts, ...names) {
   const found = String.raw({ raw: texts }, ...names.map(encodeURIComponent));
@@ -43,12 +50,12 @@ function unanswered(error) {
   return error.name === "AbortError" ? error : new Problem(0, "the web service does not answer; it is tried again");
 }
 
-async function answerTo(where, { method = "GET", body, signal }) {
+async function answerTo(where, { method = "GET", body, signal, base = API }) {
   const headers = { "x-headrace-token": localStorage.getItem(TOKEN) ?? "" };
   if (body !== undefined) headers["content-type"] = "application/json";
   let answer;
   try {
-    answer = await fetch(API + where, { method, headers, signal, body: body && JSON.stringify(body) });
+    answer = await fetch(base + where, { method, headers, signal, body: body && JSON.stringify(body) });
   } catch (error) {
     throw unanswered(error);
   }
