@@ -42,6 +42,7 @@ PAGES: Final = (
     "/operations",
     "/operations/{operation}",
     "/pools/{pool}",
+    "/preemptions",
     "/nodes",
     "/nodes/{node}",
     "/usage",
