@@ -14,6 +14,7 @@ from headrace.client.pools import Pools
 from headrace.client.preemptions import Starving, observes, preempted_runs, preemption_words, starving_in
 from headrace.ids import ROOT_POOL, OperationId, PoolName
 from headrace.pools.pool_tree import HUB_SIGN
+from headrace.suggestions import near
 from headrace.wire.happenings import JobEnded
 from headrace.wire.history import UnixMs
 from headrace.wire.operations import OperationView
@@ -27,6 +28,8 @@ from headrace_web.api.endpoint import Endpoint
 
 #: Upper bound of the pages of the log that are read for one answer.
 _MOST_LOG_PAGES: Final = 20
+#: Milliseconds by which an end may be recorded later than it happened: for so long a node may be cut off and keep its jobs.
+_LATEST_RECORD_MS: Final = 600_000
 #: Upper bound of the requests for operations and pools that are under way at a time.
 _AT_ONCE: Final = 50
 K = TypeVar("K")
@@ -46,6 +49,8 @@ class StarvingNow(msgspec.Struct, frozen=True):
     """All that starves, the longest starving first."""
 
     starving: list[Starving]
+    #: Name of the pool that was asked for; `<Root>` is the whole tree.
+    pool: PoolName
     #: Unix time in milliseconds of the shares that show it.
     at_ms: Counter
     #: Number of operations that did not fit into the answer.
@@ -108,7 +113,7 @@ async def list_starving(context: Context, request: StarvingRequest) -> StarvingN
             observed = (await pools.preemptions()).observed
     within = _below(answer, pool)
     found = [each for each in starving_in(answer, observed) if not {each.name, each.parent}.isdisjoint(within)]
-    return StarvingNow(found, answer.frame.at_ms, answer.operations_left_out)
+    return StarvingNow(found, pool, answer.frame.at_ms, answer.operations_left_out)
 
 
 async def list_preemptions(context: Context, request: PreemptionRequest) -> PreemptionPage:
@@ -130,7 +135,7 @@ def _below(answer: PoolList, pool: PoolName) -> Collection[str]:
     """Return the names of a pool and of all pools below it. Raises `Refused`."""
     path = next((each.path for each in answer.pools if each.name == pool), None)
     if path is None:
-        raise Refused(NotFound("pool", pool))
+        raise Refused(NotFound("pool", pool, near=near(pool, [each.name for each in answer.pools])))
     return {each.name for each in answer.pools if pool == ROOT_POOL or _is_below(each.path, path)}
 
 
@@ -206,7 +211,7 @@ class _Search:
         await self._learn([run for entry in page.entries for run in self._runs(entry)])
         for entry in page.entries:
             at_ms = max((getattr(event, "at_ms", 0) for event in entry.events), default=0)
-            if self._request.until_ms is not None and at_ms >= self._request.until_ms:
+            if self._request.until_ms is not None and at_ms >= self._request.until_ms + _LATEST_RECORD_MS:
                 self._is_complete = True
                 return
             self._read_to, self._read_to_ms = entry.sequence, max(self._read_to_ms, at_ms)
