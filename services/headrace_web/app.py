@@ -41,6 +41,7 @@ PAGES: Final = (
     "/operations",
     "/operations/{operation}",
     "/pools/{pool}",
+    "/preemptions",
     "/nodes",
     "/nodes/{node}",
     "/usage",

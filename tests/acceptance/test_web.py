@@ -218,6 +218,11 @@ def _pools_and_trees(web: Web) -> None:
     assert web.ask("GET", "/pools/%3CRoot%3E/history", from_oldest=True, **period)["known"] is True
     assert web.ask("GET", "/pools/vision/lost-work", **period)["kept_since_ms"] >= 0
     assert web.ask("GET", "/pools/vision/preemptions")["observed"] == []
+    assert web.ask("GET", "/starving", pool="vision")["starving"] == []
+    assert web.ask("GET", "/starving", pool="visoin", expect=404)["type"] == "urn:headrace:not_found"
+    page = web.ask("GET", "/preemptions", **period)
+    assert (page["preemptions"], page["next"], page["begins_late"]) == ([], None, False)
+    assert web.ask("GET", "/preemptions", cursor=page["read_to"])["read_to"] >= page["read_to"]
 
     assert web.ask("POST", "/trees/gpu", {"options": {}}, expect=201)["tree"] == "gpu"
     assert pages(web, "/trees", "trees", "tree") == ["default", "gpu"]
@@ -254,6 +259,10 @@ def _nodes_groups_and_usage(web: Web) -> None:
     assert web.ask("DELETE", "/groups/ml")["name"] == "ml"
     assert web.ask("GET", "/me")["user"] == web.told["user"]
     assert web.ask("GET", "/me", pool="vision")["pools"]
+    wrong = web.ask("POST", "/tokens", {"expires": "0s"}, expect=400)
+    assert (wrong["place"], "366d" in wrong["detail"]) == ("expires", True)
+    for method, path in (("GET", "/tokens"), ("POST", "/tokens"), ("DELETE", "/tokens/nightly")):
+        assert "headrace cluster init --operator" in web.ask(method, path, expect=409)["detail"]
     days = {"since": "2026-01-01", "until": "2100-01-01"}
     assert pages(web, "/usage", "lines", "pool", by="user,pool", **days) == ["/research"]
     used = pages(web, "/usage", "lines", "operation", by="operation", **days)

@@ -40,6 +40,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield site
 
 
+def test_a_token_makes_lists_and_revokes_no_token_over_http(site: Site) -> None:
+    token = site.type("dora", "token", "create", "--name", "alone").strip()
+    with site.program(token) as program:
+        answers = [
+            program.get("/tokens"),
+            program.post("/tokens", json={"expires": "366d"}),
+            program.delete("/tokens/alone"),
+        ]
+    assert [answer.status_code for answer in answers] == [403] * 3
+    assert {answer.json()["type"] for answer in answers} == {"urn:headrace:not_allowed"}
+    assert site.status(token) == 200
+    site.type("dora", "token", "revoke", "alone")
+
+
 async def created(client: Client, **options: Any) -> NewToken:
     return await client.tokens.create(**options)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio.to_thread
 
 from headrace.client import Client
+from headrace.client.tokens import token_lifetime_ms
 from headrace.client.web_login import log_in_browser
-from headrace_cli.persons.tokens import lifetime_ms
 from headrace_cli.session import Common, Switch, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import timestamp
@@ -53,7 +53,7 @@ def login(
     no_open
         Only print the address. Without a display, and with --json, this is the default.
     """
-    duration_ms = lifetime_ms(expires)
+    duration_ms = token_lifetime_ms(expires, place="--expires")
 
     async def work(client: Client, screen: Screen) -> None:
         made = await log_in_browser(client, url, ca_file=str(ca or ""), read_only=read_only, lifetime_ms=duration_ms)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from cyclopts import App
 
 from headrace.client import Client
-from headrace.durations import parse_duration_ms
-from headrace.errors import BadInput
-from headrace.wire.access_tokens import LONGEST_MS
+from headrace.client.tokens import token_lifetime_ms
 from headrace.wire.refusals import renamed_inputs
 from headrace_cli.session import Common, Switch, Watching, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 from headrace_cli.show.times import timestamp
-
-_SHORTEST_MS = 1_000
 
 app = App(
     name="token",
@@ -24,14 +20,6 @@ app = App(
     when your own credential is revoked. Tokens need a cluster made with `headrace cluster init --operator`.
     """,
 )
-
-
-def lifetime_ms(expires: str) -> int:
-    """Return the value of `--expires`, in milliseconds. Raises `BadInput`."""
-    length_ms = parse_duration_ms(expires, place="--expires")
-    if not _SHORTEST_MS <= length_ms <= LONGEST_MS:
-        raise BadInput("--expires", expires, "a length of time from 1s to 366d")
-    return length_ms
 
 
 @app.command
@@ -55,11 +43,11 @@ def create(*, name: str = "", read_only: Switch = False, expires: str = "30d", c
     expires
         Time until the token ends, from 1s to 366d.
     """
-    duration_ms = lifetime_ms(expires)
+    lifetime_ms = token_lifetime_ms(expires, place="--expires")
 
     async def work(client: Client, screen: Screen) -> None:
         with renamed_inputs(lambda place: "--name" if place == "name" else place):
-            made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=duration_ms)
+            made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=lifetime_ms)
         if screen.json:
             screen.print_line({"text": made.text, "token": made.token})
             return

@@ -7,10 +7,10 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
+from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount, percent
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem, StarvationStatus
-from headrace_cli.show.amounts import amounts, component, percent, short_name
+from headrace_cli.show.amounts import amounts, component, short_name
 from headrace_cli.show.tables import facts_table, resource_table
 
 _ROOM_FOR_SHARES: Final = 100

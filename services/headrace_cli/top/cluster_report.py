@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.client.preemptions import Starving, starving_in
 from headrace.ids import OperationId
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.happenings import AllocationPreempted
@@ -15,7 +16,6 @@ from headrace.wire.operations import OperationView
 from headrace.wire.plain_values import plain_amount
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ShareItem
-from headrace_cli.commands.pools.starving import Starving, starving_in
 
 #: Upper bound of the operations that are requested: the newest that are not over.
 MOST_OPERATIONS: Final = 200

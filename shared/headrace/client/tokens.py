@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace.access.key_credential import KeyCredential
 from headrace.bus.credential_files import read_credential
 from headrace.client.asking import Asker
 from headrace.client.place import Place
+from headrace.durations import parse_duration_ms
+from headrace.errors import BadInput
 from headrace.ids import UserName
 from headrace.wire.access_tokens import (
+    LONGEST_MS,
     AccessToken,
     CreateToken,
     EndToken,
@@ -22,6 +25,16 @@ from headrace.wire.access_tokens import (
     end_proof_of,
     proof_of,
 )
+
+_SHORTEST_MS: Final = 1_000
+
+
+def token_lifetime_ms(text: str, *, place: str) -> int:
+    """Return the milliseconds until a new token ends, from a text such as `30d`. Raises `BadInput`."""
+    lifetime_ms = parse_duration_ms(text, place=place)
+    if not _SHORTEST_MS <= lifetime_ms <= LONGEST_MS:
+        raise BadInput(place, text, "a length of time from 1s to 366d")
+    return lifetime_ms
 
 
 class NewToken(NamedTuple):

@@ -15,7 +15,7 @@ from headrace.durations import format_duration
 from headrace.efficiency import mean_cores, unused_of
 from headrace.errors import shortened
 from headrace.ids import TreeName
-from headrace.resources import format_amount
+from headrace.resources import format_amount, percent
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
@@ -25,7 +25,7 @@ from headrace.wire.placements import UPSTREAM, TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
 from headrace_cli.commands.operations.time_limits import job_left_words, time_limit_rows
 from headrace_cli.commands.operations.upstream_words import after_words, ends_words
-from headrace_cli.show.amounts import amounts, percent, pool_words
+from headrace_cli.show.amounts import amounts, pool_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
 

@@ -15,11 +15,11 @@ from rich.text import Text
 
 from headrace.client.share_words import bound_words, more_words, resource_of
 from headrace.durations import exact_duration, format_duration
-from headrace.resources import Resources, format_amount
+from headrace.resources import Resources, format_amount, percent
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, Holder, Holders, PoolExplained, ShareStep
 from headrace.wire.snapshots import StarvationStatus
-from headrace_cli.show.amounts import amounts, percent, pool_words
+from headrace_cli.show.amounts import amounts, pool_words
 from headrace_cli.show.tables import facts_table, printable, table
 
 _SLOTS: Final = ("user_slots",)

@@ -9,19 +9,18 @@ from typing import Any, Final, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from headrace.client.preemptions import observes
 from headrace.durations import format_duration
 from headrace.ids import ROOT_POOL
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, IntegralType, PreemptionPolicy, TreeOptions
 from headrace.pools.effective_options import EffectiveOptions, of_tree
 from headrace.pools.presets import with_presets
-from headrace.resources import RESOURCE_NAMES, Resources, format_amount
+from headrace.resources import RESOURCE_NAMES, Resources, format_amount, percent
 from headrace.wire.lost_work import LostWork
 from headrace.wire.pools import PoolView, ResourceDistribution, StarvationOutlook
 from headrace.wire.preemption import ObservedPreemption, ObservedPreemptions
 from headrace.wire.snapshots import ElementKind, ShareFrame
 from headrace_cli.commands.pools.attributes import value_words
-from headrace_cli.commands.pools.starving import observes
-from headrace_cli.show.amounts import percent
 from headrace_cli.show.shares import share_facts, share_table
 from headrace_cli.show.starvation import starvation_facts
 from headrace_cli.show.tables import resource_table, table

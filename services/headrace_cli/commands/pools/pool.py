@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.client.preemptions import observes, starving_in
 from headrace.counted import counted
 from headrace.ids import ROOT_POOL, pool_or_path
 from headrace.pools import TreeOptions
@@ -20,7 +21,7 @@ from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.version import NEVER
 from headrace_cli.commands.pools.fields import field_of, read, words
-from headrace_cli.commands.pools.starving import observes, starving_in, starving_table
+from headrace_cli.commands.pools.starving import starving_table
 from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.session import InTree, Switch, Watching, talk
 from headrace_cli.show.screen import Screen, draws_more_than_ascii

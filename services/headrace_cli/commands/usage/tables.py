@@ -14,8 +14,8 @@ from rich.text import Text
 from headrace.client.consumption import Consumed
 from headrace.consumption_sums import By, Line, total_of
 from headrace.pools.tree_options import Prices
+from headrace.resources import percent
 from headrace.wire.consumption import RunSums
-from headrace_cli.show.amounts import percent
 from headrace_cli.show.screen import harmless_cell
 from headrace_cli.show.tables import bar, branches, printable, table
 

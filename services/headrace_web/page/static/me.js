@@ -1,11 +1,13 @@
-// The person: name, groups, rights, and a way to their operations.
+// The person: name, groups, rights, tokens, and a way to their operations.
 
 import { facts, h, link, table } from "./draw.js";
 import { ask, leave, path, Problem } from "./session.js";
+import { Tokens } from "./tokens.js";
 import { count, poolName } from "./words.js";
 
 export default function me(view) {
   let found = null;
+  const tokens = new Tokens(view);
   let trouble = "";
 
   async function logOut() {
@@ -20,7 +22,7 @@ export default function me(view) {
   }
 
   async function load(signal) {
-    found = await ask(path`/me`, { signal });
+    [found] = await Promise.all([ask(path`/me`, { signal }), tokens.load(signal)]);
   }
 
   function paint() {
@@ -30,7 +32,7 @@ export default function me(view) {
       h("p", null, h("button", { type: "button", onclick: logOut }, "Log out"), " ", trouble),
       facts(
         ["administrator", found.administrator ? "yes" : "no"],
-        ["groups", found.groups.map((each) => each.name).join(", ") || "none"],
+        ["groups", found.groups.map((each) => each.name + (each.source === "host" ? " (of the host)" : "")).join(", ") || "none"],
         ["operations", [link(`/operations?live=true&user=${user}`, "live"), ", ", link(`/operations?user=${user}`, "all")]],
         ["usage", link(`/usage?user=${user}`, "what your runs were allotted and used")],
       ),
@@ -48,6 +50,7 @@ export default function me(view) {
             (each) => `${each.tree} ${each.pool}`,
           )
         : h("p", null, "No right on any pool."),
+      tokens.paint(),
     ];
   }
 

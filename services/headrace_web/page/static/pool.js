@@ -88,7 +88,7 @@ export default function pool(view) {
     const lack = holders.owed[holders.resource] || holders.wanted[holders.resource];
     const which = holders.owed[holders.resource] ? "is owed and does not have" : "wants and is not owed";
     return [
-      h("h2", null, "Why it gets what it gets"),
+      h("h2", { id: "why" }, "Why it gets what it gets"),
       table(
         "From the root down",
         [
