@@ -106,7 +106,7 @@ def list_(
 
 
 def _state_of_operations(text: str) -> str:
-    """Return a state as admission knows it. Raises `BadInput`."""
+    """Return the state that the user typed in lower case, as admission expects it. Raises `BadInput` for an unknown state."""
     if text.lower() not in ("", "waiting", *OperationState):
         raise BadInput("--in-state", text, f"one of waiting, {', '.join(OperationState)}")
     return text.lower()
@@ -129,7 +129,7 @@ async def _show_list(
 
 
 def _refuse_state_of_operations(common: Common | None) -> None:
-    """Raise `BadInput` if `--state` names a state of operations, as in other systems, instead of a folder."""
+    """Raise `BadInput` if the value of `--state` is a state of operations. In other systems it would be; here `--state` names a folder."""
     folder = str(common.state) if common is not None and common.state is not None else ""
     if folder.lower() in {*OperationState, "waiting"}:
         raise BadInput(

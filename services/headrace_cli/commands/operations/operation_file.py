@@ -52,7 +52,7 @@ _FIELDS: Final = "fields"
 _ENV: Final = "env"
 #: Fields of the operation spec that each start sets for itself.
 _NOT_KEPT: Final = frozenset({"trace"})
-#: Fields for which `run` has other defaults than the operation spec.
+#: Fields whose default in `run` differs from their default in the operation spec.
 _CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_going", "max_failed_job_count"})
 #: Options that an operation with tasks does not accept. Most of them are set for each task instead.
 _OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line"})
@@ -66,7 +66,7 @@ _AMOUNTS: Final = (
 
 
 class OperationFile:
-    """A file of an operation. Every method raises `UnusableFile` with all problems that it finds."""
+    """A file that describes an operation. Every method raises `UnusableFile` with all problems that it finds."""
 
     def __init__(self, path: str) -> None:
         self.problems = Problems("standard input" if path == STDIN else path)
@@ -75,7 +75,10 @@ class OperationFile:
         self._used: dict[str, str] = {}
 
     def fill(self, arguments: ArgumentCollection) -> None:
-        """Give every argument that is not on the command line its value in the file. `--env` gets the variables of both."""
+        """Give every argument that is not on the command line its value in the file.
+
+        `--env` gets the variables of the file and those of the command line.
+        """
         known = {key: argument for argument in arguments if (key := _key_of(argument))}
         for key, value in self._root.items():
             argument = known.get(key.replace("-", "_"))
@@ -90,7 +93,8 @@ class OperationFile:
             self._used[argument.name if argument.name.startswith("-") else COMMAND] = key
             place = f"{self.problems.file}:{self.problems.line_of(key)}: {key}"
             given = [token.evolve(index=len(words) + index) for index, token in enumerate(argument.tokens)]
-            # `Argument.append` compares each token with all tokens before it, and thousands of words would take half a minute.
+            # `Argument.append` is not used: it compares each token with all tokens before it, which takes half a minute for thousands of
+            # words.
             argument.tokens = [
                 Token(keyword=place, value=word, index=index) for index, word in enumerate(words)
             ] + given
@@ -178,7 +182,7 @@ class OperationFile:
         return self._used.get(option_of(place).partition(" ")[0], "")
 
     def _named_task(self, field: str) -> str:
-        """Return the path of a field with the name of a task in place of its number."""
+        """Return the path of a field, such as `tasks.0.argv`, with the name of the task in place of the task's number."""
         parts, names = field.split("."), list(self._root.get(task_entries.KEY) or ())
         if parts[0] == task_entries.KEY and parts[1:] and int(parts[1]) < len(names):
             parts[1] = names[int(parts[1])]
@@ -226,7 +230,10 @@ def _expected(error: msgspec.ValidationError) -> str:
 
 
 def _amounts(value: object, others: Resources | PartialResources, place: str) -> list[int | None]:
-    """Return amounts in the order of resources. `others` has the amounts of resources that `value` does not name. Raises `BadInput`."""
+    """Parse the amounts in `value`, and return them in the order of resources. Raises `BadInput`.
+
+    A resource that `value` does not name gets its amount in `others`.
+    """
     if not isinstance(value, Map) or len(value.texts) != len(value):
         raise BadInput(place, shown(value), "a map of amounts by resource")
     for name in value:
@@ -241,7 +248,8 @@ def _amounts(value: object, others: Resources | PartialResources, place: str) ->
 def as_file(spec: OperationSpec) -> dict[str, Any]:
     """Return the content of a file from which `run --spec` makes the same spec, except for the trace.
 
-    The file always names the tree and the working directory. Otherwise `run` would choose them by the place where it is started.
+    The file always names the tree and the working directory. Otherwise `run` would take the tree of its login, and the folder in which
+    it is started.
     """
     options: dict[str, Any] = {}
     written: set[str] = set(_NOT_KEPT)

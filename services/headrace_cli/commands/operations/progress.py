@@ -59,7 +59,7 @@ class _Display:
         self._view: OperationView | None = None
         self._said = ""
         self._has_told_failure = False
-        #: Reason of the failure that was printed; empty: none.
+        #: Reason of the failure that was already printed; empty: no failure was printed.
         self.told = ""
 
     def on_view(self, view: OperationView) -> None:

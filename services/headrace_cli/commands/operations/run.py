@@ -299,7 +299,7 @@ def spec_of_options(
 
 
 def keywords(pool: str | None, *groups: object) -> RunOptions:
-    """Return the options as keywords of `operation_spec`. Raises `BadInput`, `OSError`."""
+    """Return the options as keyword arguments of `operation_spec`. Raises `BadInput`, `OSError`."""
     given = {name: value for group in groups for name, value in vars(group).items() if name not in NO_KEYWORDS}
     found: dict[str, Any] = {KEYWORDS.get(name, name): value for name, value in given.items()} | {"pool": pool}
     if found.get("environment"):
@@ -346,7 +346,7 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
 def _check_command(command: Sequence[str]) -> None:
-    """Refuse an empty command and a variable in place of the program. Raises `BadInput`."""
+    """Raise `BadInput` if the command is empty, or if it begins with a variable such as `B=2` instead of a program."""
     if not command:
         raise BadInput.because(
             "command",
@@ -360,7 +360,7 @@ def _check_command(command: Sequence[str]) -> None:
 
 
 def read_lines(file: Path) -> list[str]:
-    """Return the lines of a text file, or of stdin for `-`, without their ends. Raises `BadInput`, `OSError`."""
+    """Return the lines of a text file, or of stdin for `-`, without line feeds. Raises `BadInput`, `OSError`."""
     data = read_bounded(file, LARGEST_FILE_BYTES, "--each-line", or_stdin=True)
     try:
         text = data.decode()

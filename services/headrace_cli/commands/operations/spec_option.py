@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 OPTION: Final = "--spec"
 SpecOption = Annotated[Path | None, Parameter(name=OPTION, allow_leading_hyphen=True)]
 
-#: Files that were read for a command that has not begun yet, by the value of `--spec`. Standard input can be read only once.
+#: Files that were read while the command line was parsed, by the value of `--spec`. They are kept here for the command, because standard
+#: input can be read only once.
 _opened: dict[str, OperationFile] = {}
 
 

@@ -30,7 +30,7 @@ from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
 
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
-#: Upper bound of the jobs whose progress is shown one by one with their operation.
+#: Upper bound of the jobs whose progress is listed one by one when their operation is shown.
 _MOST_PROGRESS: Final = 5
 _NO_ENDS: Final[Mapping[JobSlot, JobEnded]] = {}
 _NO_REASONS: Final[Mapping[str, str]] = {}
@@ -271,7 +271,10 @@ def ephemeral_words(pool: str, near: Sequence[str]) -> str:
 
 
 def retry_rule_words(spec: OperationSpec) -> str:
-    """Return after which failures jobs are retried, and whether the first failure suspends the operation; empty without such rules."""
+    """Return the rules of the operation about failures, in words: which failures are retried, and whether the first suspends it.
+
+    Empty if the operation has no such rules.
+    """
     words = [f"retried only after {shortened(spec.retry_on)}"] if spec.retry_on else []
     words += [f"not retried after {shortened(spec.no_retry_on)}"] if spec.no_retry_on else []
     words += [f"memory after out of memory: {spec.memory_on_oom}"] if spec.memory_on_oom else []
@@ -378,7 +381,7 @@ def job_table(
     gpus = ["gpus"] if any(place.gpus for place in running.values()) else []
     used = ("started", "ran", "cpu time", "peak memory") if ends else ()
     task = ["task"] if spec is not None and spec.tasks else []
-    # The table of facts shows the account of the jobs. If there is only one, this table does not repeat it.
+    # If all jobs ran as the same account, this table does not show it, because the table of facts does.
     accounts = {place.account for place in running.values()} | {row.account for row in rows if row.result is not None}
     run_as = ["as"] if len(accounts) > 1 else []
     headings = ("job", *task, "attempt", "state", "node", *gpus, *limits, *run_as, "exit code", *used)

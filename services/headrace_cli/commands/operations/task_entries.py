@@ -65,7 +65,7 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
 
 
 def _command(value: object) -> list[str]:
-    """Return a list of texts as they are written; empty if the value is no such list."""
+    """Return the words of a command as the file has them; empty if the value is not a list of texts."""
     if not isinstance(value, Listing) or None in value.texts:
         return []
     return [text or "" for text in value.texts]
@@ -115,6 +115,6 @@ def _entry(task: Task) -> Iterator[tuple[str, Any]]:
     if task.first_index is not None:
         yield "first_index", task.first_index
     if task.environment:
-        # The parser of files refuses the key `<<`, also in quotes.
+        # Variables are written as a list if a name is `<<`: the parser of files refuses this key, even in quotes.
         listed = [f"{name}={value}" for name, value in task.environment.items()]
         yield "env", listed if "<<" in task.environment else task.environment

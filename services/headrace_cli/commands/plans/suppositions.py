@@ -111,7 +111,7 @@ def _nodes(text: str, there: Sequence[NodeView]) -> SupposedNodes:
 
 
 def _slots(resources: Resources, there: Sequence[NodeView]) -> int:
-    """Return the most slots of a node with the same cpu and memory. If there is no such node, return the most slots of any node."""
+    """Return the largest number of slots among the nodes with the same cpu and memory; without such nodes, among all nodes."""
     alike = [
         node.total.user_slots
         for node in there

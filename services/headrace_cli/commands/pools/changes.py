@@ -169,7 +169,7 @@ def remove(
     recursive
         Remove all pools below it too.
     in_use
-        Remove a pool that has operations: they continue in an ephemeral pool of its name.
+        Remove the pool even if it has operations: the operations continue in an ephemeral pool with the name of the removed pool.
     dry_run
         Only show what would change, with all shares and every broken rule.
     """
@@ -209,7 +209,7 @@ def move(
     tree
         Another tree: the pool is made there first, and then removed here.
     in_use
-        With a tree: move a pool that has operations. They continue here in an ephemeral pool of its name.
+        With `--tree`: move the pool even if it has operations. They continue in the old tree, in an ephemeral pool with the old name.
     """
     if tree:
         request = MovePoolToTree(
@@ -388,7 +388,7 @@ def _changes(
 ) -> dict[str, object]:
     """Return the changes that a command line asks for.
 
-    Raises `BadInput` for a setting that is given twice, and for a value that can be seen to be wrong without asking fair_share.
+    Raises `BadInput` for a setting that is given twice, and for a wrong value if the command can find that out without fair_share.
     """
     changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
     for key, value in (options or PoolOptions()).changes().items():
