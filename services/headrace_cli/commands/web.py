@@ -36,7 +36,7 @@ class SharedOptions:
     """File with the key of the certificate, in PEM."""
 
     def files(self) -> tuple[str, str]:
-        """Return the files. Raises `BadInput` if they are given without an address."""
+        """Return the files of the certificate and of its key. Raises `BadInput` if one of them is given without `--listen`."""
         if not self.listen and (self.certificate or self.key):
             raise BadInput("--certificate", str(self.certificate or self.key), "files for the address of --listen")
         return str(self.certificate or ""), str(self.key or "")
@@ -57,7 +57,7 @@ def web(
     """Serve the HTTP API and a page for the browser on this machine.
 
     It listens on 127.0.0.1 until Ctrl-C, and acts under your name. The printed address contains a ticket that lets one browser in; after
-    each use a new address is printed. A program sends the header in the printed file, which only you can read:
+    each use a new address is printed. A program sends the header in the file whose path is printed too, and which only you can read:
     `curl -H @FILE http://127.0.0.1:8040/api/v1/operations`.
 
     With `--listen` it serves everybody in the cluster, with TLS: programs by tokens of `headrace token create`, and browsers by

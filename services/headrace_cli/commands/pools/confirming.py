@@ -104,7 +104,7 @@ def _may_end_jobs(change: PoolChange) -> bool:
 def _warned(plan: PoolPlan, warnings: Sequence[str]) -> PoolPlan:
     """Return the plan with `warnings` in front of the plan's own warnings.
 
-    A warning of the plan is left out if one of `warnings` gives the same reason: `warnings` also name the line of the file.
+    A warning of the plan is left out if one of `warnings` gives the same reason, because `warnings` also name the line of the file.
     """
     reasons = ((each, each.partition(": ")[2]) for each in plan.warnings)
     rest = [each for each, reason in reasons if not (reason and any(more.endswith(f": {reason}") for more in warnings))]

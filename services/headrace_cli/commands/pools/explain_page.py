@@ -26,7 +26,7 @@ _SLOTS: Final = ("user_slots",)
 
 
 def explanation(told: PoolExplained) -> list[Table | Text | str]:
-    """Return the page: the last level in a sentence, then all levels, what would give more, and the holders."""
+    """Return the page: the pool in a sentence, all levels from the root, facts about the pool, and what holds the missing resources."""
     own = told.steps[-1]
     facts = facts_table()
     for label, words in _facts(own):

@@ -85,7 +85,7 @@ def pool_facts(
 
 
 def preemption_facts(pool: PoolView, told: ObservedPreemptions, now_ms: int) -> list[tuple[str, str]]:
-    """Return facts of a pool: what was preempted in it, or would have been if it only observes preemption."""
+    """Return facts of a pool: what was preempted in the pool, and, if it only observes preemption, what would have been preempted."""
     facts = []
     if told.taken:
         reasons, groups = Counter[str](), Counter[str]()
@@ -175,7 +175,7 @@ def _amount_words(resource: str, amount: float, *, times_time: bool) -> str:
 
 
 def integral_facts(pool: PoolView) -> list[tuple[str, str]]:
-    """Return facts about an integral pool: ratios, savings, how long the savings last, and time in which nothing was saved or spent."""
+    """Return facts about an integral pool: ratios, savings, how long the savings last, and for how long nothing was saved or spent."""
     kind = pool.settings.integral_guarantees.guarantee_type
     if kind is IntegralType.NONE:
         return []
@@ -206,7 +206,10 @@ class OptionInForce(NamedTuple):
 
 
 def options_in_force(way: Sequence[PoolView], tree: TreeOptions) -> Iterator[OptionInForce]:
-    """Yield the options in force for the last pool of `way`, a path of pools from the root. Nothing before its first update."""
+    """Yield the options in force for a pool, the last one in `way`, which is the path of pools from the root.
+
+    Nothing is yielded before the first update that contains the pool, because the options are not known yet.
+    """
     options = way[-1].share.options
     if options is None:
         return
@@ -235,9 +238,9 @@ def _option_words(name: str, value: Any) -> str:
 
 
 def _option_source(way: Sequence[PoolView], tree: TreeOptions, name: str, value: Any) -> str:
-    """Return the source of a value: the nearest pool that sets this value.
+    """Return the source of the value in force: the nearest pool on the path that sets this value, else the tree or the default.
 
-    Pools that set another value are skipped: a pool cannot allow what a pool above it forbids.
+    A pool may set another value that is not in force, because a pool cannot allow what a pool above it forbids. Such pools are skipped.
     """
     for pool in reversed(way):
         own = getattr(with_presets(pool.settings, tree), name, None)

@@ -93,8 +93,8 @@ def kind_at(schema: Schema, key: str) -> Kind | None:
 def _read_structure(text: str, place: str, number: type[str] | None) -> object:
     """Parse JSON or the looser form, in which each token has an equivalent in JSON. Raises `BadInput`.
 
-    If `number` is str, numbers stay texts. `group:x` is read as the key `group` with a value. If the text cannot be parsed then, it is
-    read as the name of a group.
+    If `number` is str, numbers stay texts. First, `group:x` in the text is read as the key `group` with the value `x`. If the text cannot
+    be parsed like that, `group:x` is read as one word, the name of a group.
     """
     for token in (_TOKEN, _TOKEN_OR_GROUP):
         try:

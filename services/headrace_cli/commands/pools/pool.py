@@ -216,8 +216,9 @@ def starving(*, watching: Watching | None = None, common: InTree | None = None) 
     """Show pools and operations that are starving: below their fair share or strong guarantee for too long.
 
     Each line shows since when an element starves, for which share, its satisfaction, and which operations may preempt for it. `!` marks
-    aggressive starvation. If pools only observe preemption, it shows how many allocations would have been preempted there. Under a YARN
-    policy it shows the resources that are due to a pool, with everything below it, for its guarantee and for its fair share.
+    aggressive starvation. For pools that only observe preemption, the line says how many allocations would have been preempted in them.
+    Under a YARN policy, the line of a pool shows the resources that are due to the pool and everything below it: for its guarantee, and for
+    its fair share.
 
     Examples of use:
 

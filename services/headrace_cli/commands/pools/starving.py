@@ -1,4 +1,4 @@
-"""The table of `headrace pool starving`: since when, for which share, and which operations may preempt for it. Pure."""
+"""The table of `headrace pool starving`: since when elements starve, for which share, and which operations may preempt for them. Pure."""
 
 from __future__ import annotations
 

@@ -75,7 +75,8 @@ def usage(
     Parameters
     ----------
     by
-        What has lines of its own: user, pool, tree (each pool with all pools below it), operation, day, or several, separated by commas.
+        Print one line for each of these: user, pool, tree (each pool with all pools below it), operation, day, or several, separated by
+        commas.
     resource
         The resource that the bars show and by which lines are sorted.
     cost
@@ -83,7 +84,7 @@ def usage(
     csv
         Print the lines as CSV.
     report
-        A file for a page of HTML with all sums and charts of the period, for whoever pays.
+        A file for a page of HTML with all sums and charts of the period, for the people who pay.
     """
     require("analysis", "`headrace usage`")
     keys, chosen = read_keys(by), chosen or Chosen()

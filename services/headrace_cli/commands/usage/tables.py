@@ -102,7 +102,7 @@ def usage_table(shown: Shown, *, ascii_only: bool) -> Table:
 
 
 def _leads(shown: Shown, lines: list[Line]) -> list[str]:
-    """Return the branches to draw before each pool, if pools are the only lines."""
+    """Return the branches of the drawn tree before each pool, if each line is one pool with all pools below it; else empty texts."""
     if shown.keys != (By.TREE,):
         return [""] * len(lines)
     return branches((line.pool, line.pool.rpartition("/")[0] or ("" if line.pool == "/" else "/")) for line in lines)

@@ -38,7 +38,7 @@ class LineKind(enum.Enum):
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A unit that a chart shows, such as GiB: its name, and how many units of the wire it has."""
+    """A unit that a chart shows, such as GiB: its name, and its size in units of messages (hundredths of a core, bytes, pieces)."""
 
     name: str
     size: float
@@ -99,12 +99,12 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 def scale_of(resource: str) -> float:
-    """Return the number of units of the wire in one core, byte or piece."""
+    """Return how many units of messages one core, byte or piece has. Messages count cpu in hundredths of a core."""
     return 100.0 if resource == "cpu" else 1.0
 
 
 def amount_unit(resource: str, largest: float) -> Unit:
-    """Return the unit for figures up to `largest`, which is in units of the wire."""
+    """Return the unit for figures up to `largest`, which is counted as in messages (cpu in hundredths of a core)."""
     if resource == "cpu":
         return Unit("cores", 100.0)
     if resource == "memory":
@@ -116,7 +116,7 @@ def amount_unit(resource: str, largest: float) -> Unit:
 
 
 def savings_unit(resource: str, largest: float) -> Unit:
-    """Return the unit for savings up to `largest`: hours if there are many seconds, else seconds."""
+    """Return the unit for savings up to `largest`, such as core-hours if they reach ten core-hours, else core-seconds."""
     unit = amount_unit(resource, largest / 3600)
     one = unit.name[:-1] if unit.name in ("cores", "GPUs", "slots", "bytes") else unit.name
     if largest / unit.size >= 36_000:
