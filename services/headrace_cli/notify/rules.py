@@ -68,7 +68,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     to: Webhook | Mail
-    #: Milliseconds between two messages. What happens meanwhile is in the next message.
+    #: Milliseconds between two messages. Occurrences in the meantime are in the next message.
     pause_ms: int
     #: Milliseconds after which a message that could not be delivered is dropped.
     give_up_after_ms: int

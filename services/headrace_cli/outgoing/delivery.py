@@ -38,7 +38,7 @@ class Undelivered(HeadraceError):
 
 
 def has_variable(text: str) -> bool:
-    """True if a text has a part `${NAME}`."""
+    """True if a text refers to an environment variable, as `${NAME}`."""
     return _VARIABLE.search(text) is not None
 
 
@@ -67,7 +67,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str]) -> None:
             url,
             data=data,
             headers=dict(headers),
-            # Otherwise a line of ~/.netrc would replace the header `Authorization`.
+            # Without an `auth`, requests would replace the header `Authorization` if ~/.netrc has a line for the host.
             auth=lambda request: request,
             timeout=TIMEOUT_S,
             allow_redirects=False,
@@ -80,7 +80,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str]) -> None:
                 after_s = float(answer.headers.get("Retry-After", ""))
             raise Undelivered(f"it answers {answer.status_code} {answer.reason}", after_s=after_s)
     except requests.RequestException as error:
-        # The text of the error can contain the address, and with it a secret.
+        # Only the type is shown: the text of the error can contain the address, which may contain a secret.
         raise Undelivered(f"it does not answer ({type(error).__name__})") from None
     except UnicodeError:
         raise Undelivered("its address or a header cannot be sent") from None

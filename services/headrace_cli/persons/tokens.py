@@ -39,7 +39,7 @@ def create(*, name: str = "", read_only: Switch = False, expires: str = "30d", c
     name
         A name by which you recognise the token.
     read_only
-        The server refuses every request with the token that changes something.
+        Make a token for reading only: with this token, the server refuses every request that changes something.
     expires
         Time until the token ends, from 1s to 366d.
     """

@@ -88,7 +88,8 @@ def read_groups(text: str) -> tuple[GroupName, ...]:
 def remove(name: str, /, *, cluster: Path) -> int:
     """Remove a person from the cluster. The person's operations stay as they are.
 
-    With an operator, the running server is informed and the person's connections end at once. Otherwise send the server a SIGHUP.
+    If the folder was made with `--operator`, the running server is informed, and the person's connections end at once. Otherwise send the
+    server a SIGHUP.
 
     Examples of use:
 
