@@ -60,7 +60,7 @@ def one_harmless_line(text: str) -> str:
 
 
 def harmless_json(data: bytes) -> str:
-    """Return the same JSON with control characters escaped, so that it cannot control a terminal."""
+    """Return the JSON with control characters escaped, so that it cannot control a terminal. Its meaning stays the same."""
     return data.decode() if data.isascii() and b"\x7f" not in data else data.decode().translate(_JSON_ESCAPES)
 
 

@@ -68,7 +68,7 @@ def _rows(share: ShareItem) -> list[tuple[str, Share]]:
 
 
 def share_summary(share: ShareItem, total: Resources) -> Table:
-    """Return what an operation uses, is owed and wants of its dominant resource, and whether it starves."""
+    """Return an operation's usage, fair share and demand of its dominant resource, and whether the operation starves."""
     facts, name = facts_table(), share.dominant_resource
 
     def words(figures: Share) -> str:

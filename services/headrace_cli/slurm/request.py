@@ -193,7 +193,7 @@ def upstream_of(given: Given) -> dict[str, Any]:
 
 
 def time_fields(given: Given) -> tuple[dict[str, Any], StartWishes | None]:
-    """Return the fields of the spec for `--time` and `--signal`, and how the start treats the signal. Raises `BadInput`."""
+    """Return the fields of the spec for `--time` and `--signal`, and how the start script treats the signal. Raises `BadInput`."""
     limit_s = parse_time_s(text, "--time") if (text := given.one("time")) else None
     fields: dict[str, Any] = {"time_limit_ms": None if limit_s is None else limit_s * 1000}
     wish = given.one("signal")

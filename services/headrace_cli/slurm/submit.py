@@ -98,7 +98,7 @@ async def srun(client: Client, given: Given) -> int:
     words = given.words
     job = submission(given, chosen, _submitter(client), Path(words[0]).name, words, has_script=False)
     if job.size.tasks > 1:
-        # The `srun` on the node starts the tasks of the job, as in a batch script.
+        # The job runs `srun` on its node, as a batch script would, and that `srun` starts the tasks of the job.
         job = job._replace(
             words=["srun", f"--ntasks={job.size.tasks}", *(["--label"] if given.has("label") else []), *words]
         )
@@ -130,7 +130,7 @@ def _script(given: Given) -> tuple[BatchScript, list[str]]:
 
 
 def _submitter(client: Client) -> Submitter:
-    # The variable keeps the links in the path, as `pwd` does.
+    # $PWD keeps symbolic links in the path, as the shell's `pwd` does. `os.getcwd` resolves them.
     here = os.environ.get("PWD", "")
     folder = here if here and os.path.realpath(here) == os.getcwd() else os.getcwd()
     return Submitter(client.user, socket.gethostname(), folder, os.environ, secrets.token_hex(8))

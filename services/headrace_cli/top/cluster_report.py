@@ -57,7 +57,7 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
 
 class InUse(msgspec.Struct, frozen=True):
-    """The usage of one resource that the cluster has, in units of the wire."""
+    """The usage of one resource of the cluster, counted as in messages (cpu in hundredths of a core)."""
 
     resource: str
     used: int
