@@ -45,7 +45,7 @@ class Occurrence(msgspec.Struct, frozen=True):
     at_ms: int
     text: str
     about: dict[str, str | int | float | bool]
-    #: Addresses that get it by mail.
+    #: Mail addresses to which the occurrence is sent.
     recipients: list[str] = []
 
     def fields(self) -> dict[str, object]:
@@ -137,7 +137,10 @@ class Notifier:
     def on_ended(
         self, target: str, operations: Sequence[FinishedOperation], position: LogPosition, lost: LostEntries | None
     ) -> bool:
-        """Take ended operations for one target. True if there is something to send."""
+        """Add the ended operations that match rules of a target to the occurrences that wait for it. True if something waits now.
+
+        `position` is the position in the log after these operations. `lost` are log entries that were removed before they were read.
+        """
         own = self.state.targets[target]
         if lost is not None:
             text = (
@@ -158,7 +161,10 @@ class Notifier:
         return bool(own.waiting)
 
     def on_conditions(self, rule: Rule, tree: str, present: Mapping[str, Present], now_ms: int) -> bool:
-        """Take all starving pools or lost nodes that a rule finds in a tree now. True if there is something new to send."""
+        """Apply a rule to `present`: all pools of a tree that starve now, or all its nodes that are lost now.
+
+        True if there is something new to send.
+        """
         prefix, found = f"{rule.name}:{tree}/", self._take_look(rule, tree, now_ms)
         conditions = self.state.conditions
         for name, each in present.items():

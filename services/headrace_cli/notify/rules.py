@@ -14,7 +14,7 @@ from headrace.client.finished import FinishedOperation
 from headrace.durations import format_duration
 from headrace_cli.show.times import timestamp
 
-#: A fact of an occurrence by its name.
+#: Facts of an occurrence, by the name of the fact.
 About = Mapping[str, str | int | float | bool]
 
 

@@ -94,7 +94,7 @@ def _asked(file: str, wished: Wished, common: Common | None) -> ReplayTask | Non
     """Return what to replay. None if the file breaks rules; the broken rules have been printed."""
     from headrace_cli.commands.pools.files import configured
 
-    # YAML and XML take longer to import than most commands take.
+    # Imported only for this command, because the parsers of YAML and XML take longer to import than most commands take to run.
     from headrace_cli.commands.pools.importing import read_import
 
     importing = read_import(file, None)

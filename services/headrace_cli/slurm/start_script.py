@@ -33,10 +33,10 @@ _END: Final = f"""\
 [ -z "$requeue" ] || exit {EXIT_SAVED}
 exit "$code"
 """
-#: End of the start script if the user's script is a child in the same process group, so that the signals of the job reach it too.
+#: End of the start script that runs the user's script as a child in the same process group. Signals to the job reach both scripts.
 _IN_GROUP: Final = '"$@"\ncode=$?\n' + _END
-#: End of the start script for `--signal=B:…`. The user's script runs in a session of its own. The signals of the job are passed on to the
-#: user's script, but not to the processes that it started.
+#: End of the start script for `--signal=B:…`. The user's script runs in a session of its own. The start script passes the signals of the
+#: job on to the user's script, but not to the processes that the user's script started.
 _ALONE: Final = (
     """\
 exec 3<&0

@@ -220,7 +220,10 @@ def get(
 
 
 def print_file(screen: Screen, view: OperationView) -> None:
-    """Print the file of an operation, as YAML or as JSON. Raises `BadInput` if the command is withheld from the caller."""
+    """Print the file from which `run --spec` starts the operation again, as YAML or JSON.
+
+    Raises `BadInput` if admission withholds the operation's command from this user.
+    """
     from headrace.tree_file.pools import as_yaml
     from headrace_cli.commands.operations.operation_file import as_file
 
@@ -322,7 +325,7 @@ def logs(
 ) -> int:
     """Print the output of jobs: stdout, and stderr to this command's stderr. With several jobs, each line begins with the index of its job.
 
-    A node keeps the newest output of each job, up to its log cap. A line in brackets says how much is missing.
+    A node keeps the newest output of each job, up to the log cap of the job. If older output is missing, a line in brackets says how much.
 
     Examples of use:
 
@@ -341,7 +344,7 @@ def logs(
     job
         Only this job, by its index from 0.
     attempt
-        Number of the attempt whose output is printed, from 1. Unless given: the newest attempt that ended, and the running one.
+        Number of the attempt whose output is printed, from 1. Default: the newest attempt that has ended, and the running attempt.
     stdout
         Print stdout only.
     stderr
@@ -402,7 +405,7 @@ def wait(
         Ctrl-C aborts the operation that is waited for.
     """
 
-    # Imported here because importing progress bars takes longer than printing a list of operations.
+    # Imported here and not for every command: importing progress bars takes longer than printing a list of operations.
     from headrace_cli.commands.operations.progress import follow as follow_to_end
 
     async def work(client: Client, screen: Screen) -> int:

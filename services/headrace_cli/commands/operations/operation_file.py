@@ -7,7 +7,7 @@
     env: {MODE: fast}
     fields: {fair_share_starvation_timeout_ms: 5000}
 
-Each key is an option of `run`, with `_` for `-` inside, and its value is parsed as on the command line. `fields` has the fields of
+Each key is an option of `run`, with `_` in place of `-`, and its value is parsed as on the command line. `fields` has the fields of
 the operation spec for which `run` has no option, as `op get --json` prints them. In place of the command, the number of jobs and
 their size, `tasks` may name several kinds of jobs (`task_entries.py` beside this module).
 """
@@ -359,9 +359,9 @@ def _ends(spec: OperationSpec) -> _Written:
 
 
 def _amount_words(amounts: Resources | PartialResources) -> dict[str, str]:
-    """Return the amounts that are named, by resource and as people write them.
+    """Return amounts by resource, as people write them. Amounts that are not named are left out.
 
-    For the size of a job, which names all amounts, return only the amounts that no option sets.
+    The size of a job names all amounts. Of these, return only the amounts that no option of `run` sets.
     """
     if isinstance(amounts, Resources):
         return {"user_slots": str(amounts.user_slots), "network": str(amounts.network)}

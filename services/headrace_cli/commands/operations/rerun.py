@@ -1,4 +1,4 @@
-"""The command `headrace op rerun`: start an operation's jobs, or those that failed, again as a new operation."""
+"""The command `headrace op rerun`: start all jobs of an operation, or only its failed jobs, again as a new operation."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class WaitOptions:
 
     async def stay(self, screen: Screen, operation: Operation, job_count: int) -> int:
         """Wait until the operation is over and return the exit status."""
-        # Progress bars take longer to import than a start takes.
+        # Imported only to wait, because progress bars take longer to import than an operation takes to start.
         from headrace_cli.commands.operations.progress import follow
 
         several = job_count > 1 if self.follow else None
@@ -228,7 +228,7 @@ def run(
     `HEADRACE_JOB_COUNT`. It sees only the environment variables that `--env` names.
 
     Without `--wait` it prints the operation's id and returns as soon as the operation is recorded. With `--wait` or `--follow` the exit
-    status is 0 only if it completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
+    status is 0 only if the operation completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
 
     Examples of use:
 

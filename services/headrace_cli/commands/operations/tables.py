@@ -342,7 +342,7 @@ def peak_words(size_bytes: int | None) -> str:
 
 
 def unused_words(core_seconds: int, byte_seconds: int) -> str:
-    """Return the cores and the memory that jobs had and did not use, as a sum over time."""
+    """Return in words the core-hours and the GiB-hours of memory that jobs were allotted and did not use."""
     return f"{core_seconds / 3600:.3g} core-hours, {byte_seconds / 3600 / 1024**3:.3g} GiB-hours"
 
 

@@ -35,7 +35,7 @@ def plan_title(plan: Plan, resource: str | None) -> Text:
 
 
 def plan_table(plan: Plan, resource: str | None, width: int) -> Table:
-    """Return a table with one line for each element: amounts, share of the cluster, its parts, and what bounds the element."""
+    """Return a table with one line for each element: amounts, the fair share with its parts, and what bounds the fair share."""
     made = table(blanks=1)
     wide = width >= _ROOM_FOR_WORDS
     made.add_column("\nelement", overflow="fold")

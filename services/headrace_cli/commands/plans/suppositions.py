@@ -24,7 +24,7 @@ from headrace_cli.show.amounts import amounts
 _JOBS_EXPECTED: Final = "POOL:COUNT, or POOL:COUNT,cpu=AMOUNT,memory=AMOUNT with what each job needs"
 _NODES_EXPECTED: Final = "+COUNT or -COUNT, such as -2,cpu=16,memory=64G with what each node has, or -NODE"
 _COUNT: Final = re.compile(r"[0-9]{1,9}\Z")
-#: States of nodes whose resources count.
+#: States of the nodes whose resources are part of the cluster's total.
 _COUNTED: Final = frozenset({"online", "suspect", "draining"})
 
 

@@ -117,7 +117,7 @@ def _places(count: int) -> str:
 
 
 def integral_tables(pool: PoolView, total: Resources) -> list[Table | Text]:
-    """Return tables of an integral pool's flow, burst, savings and capacity, and of the guarantees given out below the root."""
+    """Return a table of an integral pool's flow, burst, savings and capacity, and for the root a table of the promised guarantees."""
     made: list[Table | Text] = []
     there = [name for name in RESOURCE_NAMES if getattr(total, name)]
     if pool.specified_resource_flow is not None:

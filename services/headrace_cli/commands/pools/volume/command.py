@@ -18,7 +18,7 @@ from headrace_cli.session import InTree, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import parse_timestamp_ms
 
-#: Number of points of history for a picture in a file. The picture has fewer columns of pixels.
+#: Number of points of history for a picture in a file. More points would not be visible: the picture has fewer columns of pixels.
 _FILE_POINTS = 1_500
 #: Height of the lines in a panel of characters, in rows.
 _ROWS = 12
