@@ -40,7 +40,7 @@ class Where:
     until: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Only operations that ended before then, written in the same way."""
     position: Path | None = None
-    """For an endpoint: the file that keeps the position."""
+    """For an endpoint: the file that keeps the position in the log after the operations that were sent."""
     header: Annotated[tuple[str, ...], Parameter(name="--header", show_default=False)] = ()
     """For an endpoint: a header such as 'Authorization: Bearer ${TOKEN}', with ${NAME} for the environment variable NAME."""
 

@@ -66,8 +66,8 @@ def raw_terminal() -> Iterator[None]:
 async def converse(session: Session, *, is_terminal: bool) -> int:
     """Carry bytes in both directions until the process ends, and return its exit status.
 
-    A hang-up, SIGTERM, or Ctrl-C without a terminal ends the session. With a terminal Ctrl-C goes to the job; it ends the session
-    only while the node does not answer. Three times Ctrl-] within a second always ends it.
+    A hang-up, SIGTERM, or Ctrl-C without a terminal ends the session. With a terminal, Ctrl-C goes to the job, and ends the session only
+    while the node does not answer. Three times Ctrl-] within a second always ends the session.
     """
     left = False
 

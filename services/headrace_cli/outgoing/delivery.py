@@ -94,7 +94,7 @@ async def deliver(
 ) -> Undelivered | None:
     """Make attempts until one succeeds, with growing pauses of at most five minutes. `on_trouble` gets each failure and the pause.
 
-    Returns None, or the last failure if it is final or `give_up_after_s` have passed.
+    Returns None after a success. Returns the last failure if the failure is final, or if `give_up_after_s` have passed.
     """
     clock, pauses = SystemClock(), Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     started_s = clock.steady_s()

@@ -40,8 +40,9 @@ def login(
 ) -> int:
     """Send later commands to a cluster, under your name.
 
-    The command first asks the cluster who you are, and stores nothing if that fails. Copies that only you can read are stored below
-    `$XDG_CONFIG_HOME/headrace/places`, or `~/.config`. If you have several logins, commands use the last, or the one in `$HEADRACE_PLACE`.
+    The command first asks the cluster who you are, and stores nothing if that fails. Copies of the credential and of the certificate
+    authority, which only you can read, are stored below `$XDG_CONFIG_HOME/headrace/places`, or `~/.config/headrace/places`. If you have
+    several logins, commands use the login that `$HEADRACE_PLACE` names, or else the last login.
 
     Examples of use:
 

@@ -28,7 +28,7 @@ class ClusterReport(msgspec.Struct, frozen=True):
     shares: PoolList | None = None
     operations: list[OperationView] | None = None
     nodes: list[NodeView] | None = None
-    #: Progress of the operations of which some job reports its progress.
+    #: Progress of each operation of which at least one job reports progress.
     progress: Mapping[OperationId, OperationProgress] = {}
     #: Numbers of nodes, as `heard/enrolled`, while the allocator is recovering; empty: it is not recovering.
     recovering: str = ""

@@ -129,7 +129,7 @@ async def _show_list(
 
 
 def _refuse_state_of_operations(common: Common | None) -> None:
-    """Raise `BadInput` if the value of `--state` is a state of operations. In other systems it would be; here `--state` names a folder."""
+    """Raise `BadInput` if the value of `--state` is a state of operations. Other systems expect a state there; here it is a folder."""
     folder = str(common.state) if common is not None and common.state is not None else ""
     if folder.lower() in {*OperationState, "waiting"}:
         raise BadInput(

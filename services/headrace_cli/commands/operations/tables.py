@@ -271,7 +271,7 @@ def ephemeral_words(pool: str, near: Sequence[str]) -> str:
 
 
 def retry_rule_words(spec: OperationSpec) -> str:
-    """Return the rules of the operation about failures, in words: which failures are retried, and whether the first suspends it.
+    """Return in words after which failures jobs are retried, and whether the first failure suspends the operation.
 
     Empty if the operation has no such rules.
     """
@@ -300,7 +300,7 @@ def size_words(spec: OperationSpec) -> str:
 
 
 def failed_runs(view: OperationView) -> str:
-    """Return how many runs of the operation's jobs failed, and how many of them because of memory."""
+    """Return how many runs of the operation's jobs failed, and how many of the failed runs were out of memory."""
     words = f"{counted(view.failed_jobs, 'run')} failed"
     return words + (f" ({view.out_of_memory_runs} out of memory)" if view.out_of_memory_runs else "")
 

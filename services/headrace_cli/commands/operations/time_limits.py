@@ -11,7 +11,7 @@ from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
 
 
 def time_limit_rows(view: OperationView, places: OperationPlaces | None, now_ms: int) -> Iterator[tuple[str, str]]:
-    """Yield a row for each time limit of an operation: of the runs of its jobs, and of the whole operation."""
+    """Yield a row for each time limit that an operation has: the limit of each run of a job, and the limit of the whole operation."""
     if view.spec.time_limit_ms is not None:
         words = f"{exact_duration(view.spec.time_limit_ms)} for each run of a job"
         # If `places` names only some of the running jobs, because there are too many, the job that reaches the limit first is not known.

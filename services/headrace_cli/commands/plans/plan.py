@@ -1,7 +1,7 @@
 """The command `headrace plan`: show the shares of a tree in a file, or of the running tree after some changes.
 
 The algorithm belongs to the fair-share service, and services never import each other. For a file, a process of the
-fair-share service computes, and this command shows the result.
+fair-share service computes the shares, and this command shows them.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
 
 
 def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:
-    """Have a process of the fair-share service compute the plan. Return None if the process failed; it has printed why."""
+    """Have a process of the fair-share service compute the plan. Return None if the process failed; the process has printed the reason."""
     require("analysis", "`headrace plan FILE`")
     argv = [sys.executable, "-P", "-m", "headrace_fair_share.plan", file]
     if total is not None:

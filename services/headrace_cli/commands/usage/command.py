@@ -35,7 +35,7 @@ class Chosen:
     until: Annotated[str, Parameter(allow_leading_hyphen=True)] = "now"
     """First day that does not count any more, written in the same way; now: today counts."""
     pool: PoolOption = None
-    """Only this pool and the pools that were below it."""
+    """Only this pool and the pools that were below it when the runs ran."""
     user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None
     """Only this person."""
 
@@ -56,7 +56,8 @@ def usage(
 ) -> int:
     """Show what finished runs were allotted, used and lost, by person, pool, operation or day.
 
-    A run counts when it has ended, with the resources of its job times the time that it took, in the pool where it ran at that time.
+    A run is counted when it has ended: the resources of its job, times the time that the run took. If the operation was moved to another
+    pool meanwhile, each part of the run counts in the pool of that time.
     Work is lost to preemption if a run had to end before it was done and had not saved its state, and to failures if a run failed, timed
     out or was lost with its host. Days are those of UTC. The table shows core-, GiB- and GPU-hours; `--json` and `--csv` seconds.
 

@@ -243,7 +243,7 @@ def _fairness(resource: str, places: list[HistoryPoint | None], lost: Sequence[L
     first = {hour: min(each.first_ms for each in lost if each.hour_ms == hour) for hour in by_hour}
     work = savings_unit(resource, max(by_hour.values(), default=0))
     times = [None if place is None else (place.at_ms - place.at_ms % HOUR_MS, place.at_ms) for place in places]
-    # Lost work is known as one sum for each hour. The sum is drawn from the first loss of the hour on, and 0 before that.
+    # Lost work is known as one sum for each hour. The line is 0 until the first loss of the hour, and from then on at the sum.
     hours = [NAN if at is None else by_hour[at[0]] / work.size if at[1] >= first.get(at[0], 0) else 0.0 for at in times]
     delivered = [NAN if each is None else 100 * each.delivered / of for each, of in zip(told, owed, strict=True)]
     waiting = [
