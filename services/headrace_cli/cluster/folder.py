@@ -91,7 +91,7 @@ class ClusterFolder:
         #: Folder of the operator's keys, if the cluster has an operator.
         self.authority = path / "authority"
         self._proofs: Proofs = Passwords(self._files)
-        #: Groups of people whose credentials get other groups.
+        #: New groups, by person, of the people whose credentials the next `write` makes with other groups.
         self._groups: dict[UserName, tuple[GroupName, ...]] = {}
         #: True if the credential of any person names groups.
         self._has_groups = False
@@ -143,7 +143,8 @@ class ClusterFolder:
                 "--groups", "this cluster has no operator, so its credentials name no groups. Use `headrace group add`"
             )
         if tuple(groups) != self.groups_of(name):
-            # A new key: the server would accept the JWT of the same key with the former groups until it is revoked.
+            # Remove the credential, so that `write` makes a credential with a new key. With the same key, the server would accept the
+            # former JWT, with the former groups, until that JWT is revoked.
             (self.person(name) / CREDENTIAL_FILE).unlink(missing_ok=True)
         self._groups[name] = tuple(groups)
 

@@ -26,7 +26,7 @@ _HIGHEST_PORT = 65_535
 @Parameter(name="*")
 @dataclass(frozen=True)
 class SharedOptions:
-    """Options of a service for everybody in a cluster."""
+    """Options of `headrace web` for serving everybody in a cluster, instead of only the user who starts it."""
 
     listen: str = ""
     """Serve everybody in the cluster at this address and port, such as 0.0.0.0:8040, with TLS."""
@@ -60,8 +60,9 @@ def web(
     each use a new address is printed. A program sends the header in the file whose path is printed too, and which only you can read:
     `curl -H @FILE http://127.0.0.1:8040/api/v1/operations`.
 
-    With `--listen` it serves everybody in the cluster, with TLS: programs by tokens of `headrace token create`, and browsers by
-    `headrace web login`. It then uses only the address of the cluster and needs no login: each request acts under the rights of its person.
+    With `--listen` it serves everybody in the cluster, with TLS. Programs need tokens of `headrace token create`, and `headrace web login`
+    lets browsers in. The service then needs no login, only the address of the cluster: each request has the rights of the person who
+    sends it.
 
     Examples of use:
 
@@ -92,7 +93,7 @@ def web(
 
 
 class _Announcement:
-    """Prints at which address the service listens, and each new ticket."""
+    """Prints the address of the service when it begins to listen, and an address with a new ticket after each use of a ticket."""
 
     def __init__(self, screen: Screen, *, is_shared: bool) -> None:
         self._screen = screen
@@ -100,7 +101,7 @@ class _Announcement:
         self._is_first = True
 
     def tell(self, listening: Listening) -> None:
-        """Print the addresses."""
+        """Print the addresses in `listening`: for the browser, and at the beginning for programs."""
         screen, is_first, self._is_first = self._screen, self._is_first, False
         if screen.json:
             screen.print_line(listening)

@@ -45,7 +45,7 @@ def login(
     url
         Address of the service, with https://.
     read_only
-        The server refuses every request of the session that changes something.
+        Make a session for reading only: the server refuses every request in it that changes something.
     expires
         Time until the session ends, from 1s to 366d.
     ca
@@ -71,5 +71,5 @@ def login(
 
 
 def has_display(environment: Mapping[str, str]) -> bool:
-    """True if a browser would open a window. Without a display, `webbrowser` would start a browser in this terminal."""
+    """True if a browser would open a window. Without a display, `webbrowser` would start a text browser in this terminal."""
     return sys.platform == "darwin" or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))

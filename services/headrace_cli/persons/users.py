@@ -26,8 +26,8 @@ app = App(name="user", help="Admit people to a cluster, and remove them.")
 def add(name: str, /, *, cluster: Path, groups: str | None = None) -> int:
     """Make a credential for a person, which is valid only under the name of that person.
 
-    Give the person the folder that the command prints, in a way that nobody else can read it. With other groups than before, the person
-    gets a new credential, and the former credential is revoked.
+    Give the person the folder that the command prints, in a way that nobody else can read it. If `--groups` names other groups than before,
+    the command makes a new credential, and revokes the former credential.
 
     Examples of use:
 

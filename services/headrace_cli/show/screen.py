@@ -64,7 +64,7 @@ def harmless_json(data: bytes) -> str:
     return data.decode() if data.isascii() and b"\x7f" not in data else data.decode().translate(_JSON_ESCAPES)
 
 
-#: Characters with which a cell begins that a spreadsheet takes for a formula.
+#: If a cell begins with one of these characters, a spreadsheet takes the cell for a formula.
 _FORMULA_STARTS: Final = tuple("=+-@\t\r\n")
 
 
@@ -84,7 +84,7 @@ class Screen:
         self.err = _console(stderr=True)
 
     def show(self, answer: msgspec.Struct | Mapping[str, object], table: Table | Text) -> None:
-        """Print the answer: as JSON if JSON was asked for, else as the table. In JSON every list is a named field."""
+        """Print the answer: as JSON if the user asked for JSON, else as `table`. An answer is never a bare list: lists are named fields."""
         if self.json:
             self.show_json(answer)
         else:

@@ -27,7 +27,7 @@ _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}\Z")
 _GRES: Final = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=]([0-9]{1,4}))?\Z")
 _GPUS: Final = re.compile(r"(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})\Z")
 _ENDS: Final = {"afterok": UpstreamEnd.OK, "afterany": UpstreamEnd.ANY, "afternotok": UpstreamEnd.FAILED}
-#: The option of Slurm's commands for each keyword of a start, for the messages of admission.
+#: Option of Slurm's commands for each keyword of a start request. It replaces the keyword in the error messages of admission.
 _OPTIONS: Final = {
     "after": "--dependency",
     "after_each": "--dependency",
@@ -82,7 +82,7 @@ class Size(NamedTuple):
 
 
 def option_of(place: str) -> str:
-    """Return Slurm's option for a place in a start request; other places unchanged."""
+    """Return Slurm's option that sets the value named by `place` in a start request; without such an option, return `place`."""
     return _OPTIONS.get(keyword_of(place), place)
 
 

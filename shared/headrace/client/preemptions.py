@@ -39,7 +39,7 @@ class Starving(msgspec.Struct, frozen=True):
     below_fair_share_since_ms: int | None
     #: Usage divided by fair share, for the resource that decides the ratio.
     local_satisfaction_ratio: float
-    #: Amounts due under a YARN policy, for a pool with everything below it; None: nothing is due.
+    #: Amounts that are due to a pool and everything below it, under a YARN policy; None: nothing is due.
     due_to_min_share: Resources | None
     due_to_fair_share: Resources | None
     #: Operations that may preempt because this element starves. For an operation: only this operation. For a pool: operations below it,
@@ -50,7 +50,7 @@ class Starving(msgspec.Struct, frozen=True):
 
 
 def starving_in(answer: PoolList, observed: Sequence[ObservedPreemption] = ()) -> list[Starving]:
-    """Return what starves, the longest starving first, with the observed preemptions that would have served each element."""
+    """Return the starving elements, the longest starving first, each with the observed preemptions that would have served it."""
     items = {item.key: item for item in (*(pool.share for pool in answer.pools), *answer.operations)}
     may_preempt: dict[str, dict[str, PreemptionPriority]] = {}
     for item in answer.operations:

@@ -143,10 +143,10 @@ class OperationFile:
 
     @contextmanager
     def named_keys(self) -> Iterator[None]:
-        """Name inputs as the person gave them: the key of a value of this file, else the option of `run`.
+        """In errors of the block, name a wrong value as the user gave it: by its key in this file, else by the option of `run`.
 
-        In place of each `BadInput` of the block about a value of this file it raises an `UnusableFile` with line and key. A
-        request about such a value that a service refused raises `Refused`, whose place has file, line and key.
+        For a value of this file, a `BadInput` becomes an `UnusableFile` with line and key, and a `Refused` of a service gets file, line
+        and key as its place.
         """
         try:
             yield
@@ -165,20 +165,20 @@ class OperationFile:
             raise Refused(named_refusal) from None
 
     def _given_as(self, place: str) -> str:
-        """Return the key of the value at a place, or the option of `run` if this file does not set the value."""
+        """Return the key that sets the value named by `place`, or the option of `run` if this file does not set the value."""
         return self._key_at(place) or option_of(place)
 
     def _key_at(self, place: str) -> str:
-        """Return the key of the value at a place, with its path; empty if the value is not in this file."""
+        """Return the key, with its path, that sets the value named by `place`; empty if this file does not set the value."""
         path = self._named_task(place.removeprefix("spec."))
         first = path.partition(".")[0]
         if first == task_entries.KEY in self._root:
             return path
-        # Admission names a time limit by its option, also if it was given in milliseconds.
+        # Admission names a time limit as its option does, even if the file sets the field in milliseconds, whose name ends in `_ms`.
         for field in (first, f"{first}_ms"):
             if field in self._fields():
                 return f"{_FIELDS}.{field}{path.removeprefix(first)}"
-        # A place may have more words after the option, such as `--pool-tree gpu: weight`.
+        # `option_of` may return more words after the option, such as `--pool-tree gpu: weight`.
         return self._used.get(option_of(place).partition(" ")[0], "")
 
     def _named_task(self, field: str) -> str:

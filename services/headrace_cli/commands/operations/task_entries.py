@@ -23,7 +23,7 @@ from headrace_cli.commands.operations.key_values import parse_environment
 
 KEY: Final = "tasks"
 _KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env", "first_index")
-#: Text for a task with the key `gang`.
+#: Error message for a task that has the key `gang`.
 _GANG_OF_A_TASK: Final = (
     "`gang: true` beside `tasks`: a gang has all jobs of all tasks, and a single task cannot be a gang"
 )

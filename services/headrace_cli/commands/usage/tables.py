@@ -185,7 +185,7 @@ def _sums(shown: Shown, sums: RunSums) -> dict[str, object]:
 
 
 def left_out_words(shown: Shown) -> str:
-    """Return a sentence about lines that the table leaves out; empty if it has all lines."""
+    """Return a sentence that says how many lines the table leaves out; empty if the table has all lines."""
     count = len(shown.found.lines)
     if count <= _MOST_LINES:
         return ""
