@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import nsmallest
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import Final
 
 import msgspec
@@ -119,18 +119,22 @@ def get_operation(state: State, request: wire.GetOperation) -> OperationView | N
 
 
 def list_operations(state: State, request: wire.ListOperations) -> wire.OperationList | BadRequest:
-    """Return the operations that match, in the order asked for, after the operation that `request.after` names."""
+    """Return the operations that match, in the order asked for, after the operation that `request.after` names.
+
+    Refuse the request if that operation was forgotten and the request does not say where the list goes on.
+    """
     wanted = OperationState.PENDING.value if request.state == _WAITING else request.state
     if wanted and wanted not in list(OperationState):
         return BadRequest("state", request.state, "one of " + ", ".join([*OperationState, _WAITING]))
     chosen: list[OperationView] = []
     page_bytes = 0
     queues = Queues(state)
-    reached = not request.after
-    for operation in _ordered(state, request):
-        if not reached:
-            reached = operation.id == request.after
-        elif _matches(operation, request, wanted):
+    ordered = _ordered(state, request)
+    operations = _after(ordered, request) if request.after else ordered
+    if isinstance(operations, BadRequest):
+        return operations
+    for operation in operations:
+        if _matches(operation, request, wanted):
             shown = view_of(operation, queues.waiting(operation), short=True)
             page_bytes += size_bytes(shown)
             if len(chosen) == request.limit or (chosen and page_bytes > PAGE_OF_OPERATIONS_BYTES):
@@ -141,17 +145,33 @@ def list_operations(state: State, request: wire.ListOperations) -> wire.Operatio
 
 def _ordered(state: State, request: wire.ListOperations) -> Iterable[Operation]:
     """Return the operations from which a list is made, in the order that the request names."""
-    operations: Iterable[Operation] = reversed(state.operations.values())
+    oldest_first = request.order is OperationOrder.OLDEST
+    started = state.operations.values()
+    operations: Iterable[Operation] = started if oldest_first else reversed(started)
     if request.operations:
         operations = [each for name in request.operations if (each := state.operations.get(name)) is not None]
-        operations.sort(key=lambda each: each.started_at_ms, reverse=True)
-    if request.order is OperationOrder.STARTED:
+        operations.sort(key=lambda each: each.started_at_ms, reverse=not oldest_first)
+    if request.order.is_by_start:
         return operations
     at = 0 if request.order is OperationOrder.UNUSED_CPU else 1
     measured = (each for each in operations if each.ledger.used)
     return sorted(
         measured, key=lambda each: unused_of(each.spec, each.ledger.used, each.ledger.task_ends)[at], reverse=True
     )
+
+
+def _after(operations: Iterable[Operation], request: wire.ListOperations) -> Iterable[Operation] | BadRequest:
+    """Return the operations that follow `request.after` in the list, or in its place the time of its start."""
+    ordered, since_ms = list(operations), request.after_started_at_ms
+    for place, operation in enumerate(ordered, 1):
+        if operation.id == request.after:
+            return ordered[place:]
+    if not since_ms or not request.order.is_by_start:
+        return BadRequest("after", request.after, "an operation that the list still has; ask for the first page again")
+    # Operations of the same millisecond are repeated: their order relative to the forgotten operation is not known, and none may be lost.
+    if request.order is OperationOrder.OLDEST:
+        return dropwhile(lambda each: each.started_at_ms < since_ms, ordered)
+    return dropwhile(lambda each: each.started_at_ms > since_ms, ordered)
 
 
 def jobs_of(state: State, request: wire.GetJobs) -> wire.JobPage | NotFound:

@@ -45,7 +45,8 @@ from headrace_admission.log.checkpointing import Checkpointing
 from headrace_admission.log.history_pages import history_answer, log_page
 from headrace_admission.log.recorder import Recorder
 from headrace_admission.log.restoring import LogFollower, highest_recorded_term
-from headrace_admission.nodes.requests import NodeRequests, read_authority
+from headrace_admission.nodes.keys_file import read_authority
+from headrace_admission.nodes.requests import NodeRequests
 from headrace_admission.pools_watch import PoolsWatch
 from headrace_admission.settings import AdmissionSettings
 from headrace_admission.state.rules import GlobalRules

@@ -68,6 +68,9 @@ class AdmissionSettings(CommonSettings, frozen=True, kw_only=True):
     #: True: the groups that this host knows for an account with the name of a person (NSS: /etc/group, LDAP, ...) count as groups of
     #: that person. A person who works on another host gets the groups of the account with the same name on this host.
     groups_of_host: bool = False
+    #: True: the groups that the operator wrote into the credential of a person (`headrace user add --groups`) count as groups of the person
+    #: while the person is connected with the credential. Needs `authority_file`.
+    groups_of_login: bool = False
     #: Time after which ended runs are added to the records of consumption.
     consumption_period_ms: Annotated[int, msgspec.Meta(ge=100)] = 60_000
     #: Number of days for which the consumption of single operations is kept.

@@ -52,6 +52,7 @@ from headrace_allocator.facts.nodes import Node, NodeRules, Timing
 from headrace_allocator.facts.operations import Operation
 from headrace_allocator.facts.pool_tree import ShareSnapshot
 from headrace_allocator.facts.reconcile import Findings, reconcile
+from headrace_allocator.gangs.rearranging import better_places
 from headrace_allocator.gangs.turns import GangStarts
 from headrace_allocator.heartbeat_answer import HeartbeatAnswers
 from headrace_allocator.heartbeat_pace import Pace
@@ -376,6 +377,7 @@ class AllocatorEngine:
         effects += self.unmet_guarantees.on_tick(self.facts, self.ranking.order, now)
         self.lost_nodes.tick(now)
         self.gangs.tick(now)
+        self._rearrange_gang(now)
         effects += self._make_room_for_gangs(now)
         self.reservations.tick(now)
         self.facts.failing.tick(now.steady_s)
@@ -531,6 +533,16 @@ class AllocatorEngine:
         nodes, looking = self.gangs.settle(now)
         effects: list[Effect] = [NudgeNode(node) for node in nodes]
         return effects + [nudge for operation in looking for nudge in self._nudges(operation)]
+
+    def _rearrange_gang(self, now: Moment) -> None:
+        """Exchange the resources that are held for the gang with tasks that gathers resources, if all its jobs can get resources so."""
+        facts = self.facts
+        name = facts.gangs.gathering
+        if name is None or name not in self.ranking.order or facts.starts_paused or facts.superseded or not facts.term:
+            return
+        gang = facts.gangs.of[name]
+        if facts.pools.limits_known and (packed := better_places(facts, gang)):
+            self.answers.rearrange(gang, packed, now)
 
     def _make_room_for_gangs(self, now: Moment) -> list[Effect]:
         facts = self.facts

@@ -26,7 +26,7 @@ from headrace.wire.heartbeat import (
 )
 from headrace.wire.preemption import LARGEST_RECORD_BYTES
 from headrace.wire.snapshots import PreemptionPriority
-from headrace.wire.start_stages import LARGEST_START_BYTES
+from headrace.wire.start_stages import LARGEST_START_BYTES, StartStage
 from headrace_allocator.decide import DueSteps, HeartbeatDecision, decide
 from headrace_allocator.decision.extending import Extension, GiveBack
 from headrace_allocator.decision.placing import Placement
@@ -41,6 +41,8 @@ from headrace_allocator.facts.nodes import Node
 from headrace_allocator.facts.operations import Operation, break_up
 from headrace_allocator.facts.preempted import preempt_and_stop_counting
 from headrace_allocator.facts.reconcile import Findings
+from headrace_allocator.gangs.holds import let_go
+from headrace_allocator.gangs.packing import Packed
 from headrace_allocator.gangs.turns import GangStarts
 from headrace_allocator.heartbeat_orders import AnswerBudget, order_to_give_back, order_to_take_back, start_record
 from headrace_allocator.heartbeat_pace import Pace
@@ -194,12 +196,24 @@ class HeartbeatAnswers:
                 self._preempt(Preemption(one, taken.stage.reason, groups[one], gang, properly), now)
                 longest_ms = max(longest_ms, 0 if one.preemption is None else one.preemption.timeout_ms)
         for place in taken.places:
-            for _ in range(place.jobs):
-                name = self._next_name()
-                self._gangs.hold(name, gang, place.node, gang.spec.resources, now).stage = taken.stage.name
+            for _ in range(place.jobs.count):
+                name, job = self._next_name(), place.jobs
+                self._gangs.hold(name, gang, place.node, job.size, now, job.task).stage = taken.stage.name
         self._gangs.hold_longer(gang, longest_ms / 1000)
         self._ranking.refresh_all({one.operation: None for one in going} | {gang.id: None})
         return sorted({one.node.record.node for one in taken.places} | {one.node for one in going})
+
+    def rearrange(self, gang: Operation, packed: Iterable[Packed[Node]], now: Moment) -> None:
+        """Hold resources for all jobs of a gathering gang on these nodes, in place of all that is held for it now."""
+        holds = () if gang.gang is None else gang.gang.holds
+        stages = {index: one.stage for one in holds for index in one.slots}
+        let_go(self._facts, gang)
+        for one in packed:
+            for node in [node for node in one.nodes for _ in range(one.each)]:
+                held = self._gangs.hold(self._next_name(), gang, node, one.jobs.size, now, one.jobs.task)
+                (index,) = held.slots
+                held.stage = stages.get(index, StartStage.REGULAR_MEDIUM_PRIORITY)
+        self._ranking.refresh(gang)
 
     def on_decisions_due(self, now: Moment) -> Outcome[Decisions | None, Effect]:
         """Answer with a message of decisions that are not published yet. Call it until the answer is None."""
@@ -403,7 +417,7 @@ class HeartbeatAnswers:
             booked += 1
             name = self._next_name()
             if operation.gang is not None:
-                self._gangs.hold(name, operation, node, one.job, now).stage = one.stage
+                self._gangs.hold(name, operation, node, one.job, now, one.task).stage = one.stage
                 continue
             allocation = self._facts.start(name, operation, node, one.jobs, one.job, one.task)
             allocation.stage = one.stage

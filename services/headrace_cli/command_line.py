@@ -43,8 +43,8 @@ GROUPS: Final = {
             "Show the cluster live: resources in use, pools, operations, nodes, starvation and preemptions.",
         ),
         "web": (
-            "headrace_cli.commands.web:web",
-            "Serve the HTTP API and a page for the browser on this machine.",
+            "headrace_cli.commands.web:app",
+            "Serve the HTTP API and a page for the browser on this machine, or log a browser in at a shared service.",
         ),
         "events": (
             "headrace_cli.commands.operations.events:events",

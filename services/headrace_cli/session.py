@@ -56,7 +56,7 @@ class Common:
 @Parameter(name="*")
 @dataclass(frozen=True)
 class InTree(Common):
-    """Options of every command about what is in one tree."""
+    """Options of every command that works in one tree."""
 
     tree: str = ""
     """The tree. Default: `$HEADRACE_TREE`, else the first tree that is served."""
@@ -76,7 +76,7 @@ class Watching:
 
 
 def own_readiness() -> Readiness:
-    """Return what the systemd that runs this process is told. Without such a systemd, nothing is sent."""
+    """Return the `Readiness` that reports to systemd, if systemd runs this process; else it reports nothing."""
     return Readiness(notifier_of(os.environ, os.getpid(), time.monotonic))
 
 
@@ -100,10 +100,10 @@ def talk(
 ) -> int:
     """Run `work` with a connected client and return its exit status, or 0. Raises what `connect` and `work` raise.
 
-    If the named tree does not exist, that is refused first. With `--watch` (in `watching`), `work` runs again and again. With
+    A named tree that does not exist is refused before `work` runs. With `--watch` (in `watching`), `work` runs again and again. With
     `tells_silence`, a line below the output names each service that did not answer, unless `work` failed because of it. Set
     `bears_restarts` for work that changes something or waits: a service that is down is then tried for 10 s instead of 2 s.
-    Give `readiness` for work that systemd may run for ever: it gets signs of life, and `work` says when it is ready.
+    Give `readiness` for work that systemd may run for ever: systemd then gets signs of life, and `work` must report when it is ready.
     """
     common, readiness = common or Common(), readiness or Readiness()
     screen = Screen(json=common.json)

@@ -34,7 +34,7 @@ _POLL_S: Final = 10.0
 
 
 def as_provisioner(place: Place) -> Place:
-    """Return the `Place` with the provisioner's credential from its state folder.
+    """Return `place` with the credential of the provisioner, from the state folder that `place` names.
 
     Returns `place` unchanged if its credential is not the one in its folder, or if the folder has no credential of a provisioner.
     """
@@ -63,7 +63,7 @@ async def provision_at(
 
 
 async def keep_stores(place: Place, trees: Collection[TreeName]) -> None:
-    """Create missing buckets and streams, update and recreate them where needed, until cancelled.
+    """Create missing buckets and streams, and keep them right until cancelled.
 
     Buckets and streams of an older version are updated, and lost buckets and streams are created again.
     """

@@ -248,3 +248,13 @@ def format_amount(resource: str, amount: int) -> str:
         if abs(amount) >= size:
             return f"{amount / size:.4g} {unit}"
     return f"{amount} B"
+
+
+def percent(share: float) -> str:
+    """Return the share as a percentage such as `33.3%`, or `<0.1%` if it would round to zero."""
+    figure = share * 100
+    if abs(share) <= EPS:
+        return "0%"
+    if figure < 0.05:
+        return "<0.1%"
+    return f"{figure:.1f}".removesuffix(".0") + "%" if figure < 1000 else f"{figure:.0f}%"

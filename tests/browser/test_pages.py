@@ -20,13 +20,14 @@ ADDRESSES = {
     "/operations": "/operations",
     "/operations/{operation}": "/operations/fails",
     "/pools/{pool}": "/pools/research",
+    "/preemptions": "/preemptions",
     "/nodes": "/nodes",
     "/nodes/{node}": "/nodes/alpha",
     "/usage": "/usage",
     "/me": "/me",
 }
 #: Pages that exist before there are operations and pools.
-EMPTY = ("/", "/operations", "/nodes", "/usage", "/me", "/pools/%3CRoot%3E")
+EMPTY = ("/", "/operations", "/preemptions", "/nodes", "/usage", "/me", "/pools/%3CRoot%3E")
 MARKUP = '<img src="x" onerror="document.title=1">'
 
 
@@ -122,6 +123,15 @@ def test_now_shows_pools_and_services(console: Console) -> None:
     expect(console.rows("pools").filter(has_text="the tree")).to_have_count(0)
     console.page.go_back()
     expect(console.rows("pools").filter(has_text="the tree")).to_have_count(1)
+
+
+def test_me_says_where_tokens_can_be_made(console: Console) -> None:
+    """A Headrace on one machine has no operator, and so no tokens."""
+    console.open("/me")
+    expect(console.page.locator("main")).to_contain_text("This console cannot manage your tokens")
+    expect(console.page.locator("main pre")).to_contain_text(
+        "headrace token create --name NAME --read-only --expires 30d"
+    )
 
 
 def test_an_address_without_a_page_says_so(console: Console) -> None:

@@ -205,6 +205,7 @@ class ConsumptionKeeper:
         settings = self._settings
         return {
             Level.OPERATIONS: settings.keep_operation_consumption_days,
+            Level.POOLS: settings.keep_daily_consumption_days,
             Level.DAYS: settings.keep_daily_consumption_days,
             Level.MONTHS: settings.keep_consumption_days,
             Level.YEARS: settings.keep_consumption_days,

@@ -137,7 +137,7 @@ def unfit_pool(
         return BadRequest("pool", asked, "a pool below the root, because no operation runs in the root itself")
     if not book.exists(asked):
         if not is_name_for_users(asked):
-            return BadRequest("pool name", asked, NAME_RULE)
+            return BadRequest("pool", asked, NAME_RULE)
         if specified_pools_only:
             return NotFound("pool", asked, near=near(asked, book.rules.pools))
     rules = book.rules_of(target.pool)

@@ -232,7 +232,7 @@ def _unusable_retries(spec: OperationSpec) -> BadRequest | None:
     """Return the refusal of a spec if `retry_on` or `no_retry_on` cannot be read, or if both are given; else None."""
     if spec.retry_on and spec.no_retry_on:
         return BadRequest.because(
-            "spec.no_retry_on", "the lists of failures to retry and of failures not to retry cannot be combined"
+            "spec.no_retry_on", "`retry_on` and `no_retry_on` cannot be combined. Leave out one of them"
         )
     for place, text in (("spec.retry_on", spec.retry_on), ("spec.no_retry_on", spec.no_retry_on)):
         try:

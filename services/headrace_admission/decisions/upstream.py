@@ -134,7 +134,7 @@ def _refused_jobs(state: State, request: StartOperation, user: str, seen: set[Op
         )
     if len([*spec.pool_trees, *spec.tentative_pool_trees]) > 1:
         return BadRequest(
-            "spec.pool_trees", ", ".join(spec.pool_trees), f"one tree for an operation that names {place}"
+            "spec.pool_trees", ", ".join(spec.pool_trees), "one tree for an operation that names `after_each`"
         )
     followers = state.upstream.waiting_for_jobs_of(name)
     foreign = sum(state.live[each].user != upstream.user for each in followers)

@@ -125,21 +125,21 @@ class FloodWatch:
             await anyio.sleep(_LOOK_S - min(_LOOK_S, self._clock.steady_s() - began_s))
 
     async def _look(self, system: Bus) -> None:
+        account, counts = self._authority.account, self.looks % _COUNT_AFTER == 0
+        statistics = _read(await self._asked(system, received_subject(account), {}, waits=counts), _Statistics)
+        self.looks += 1
+        self._servers = len(statistics) if counts else self._servers
+        received = {each.data.server_id: one.received for each in statistics for one in each.data.account_statz}
+        self._book.on_received(received, self._clock.steady_s())
         if not self._book.is_watching(self._clock.steady_s()):
-            account, counts = self._authority.account, self.looks % _COUNT_AFTER == 0
-            statistics = _read(await self._asked(system, received_subject(account), {}, waits=counts), _Statistics)
-            self.looks += 1
-            self._servers = len(statistics) if counts else self._servers
-            received = {each.data.server_id: one.received for each in statistics for one in each.data.account_statz}
-            self._book.on_received(received, self._clock.steady_s())
-            if not self._book.is_watching(self._clock.steady_s()):
-                return
-        listed = await self._connections(system)
-        for flood in self._book.look(listed, self._clock.steady_s()):
+            return
+        listed, is_whole = await self._connections(system)
+        signers, now_s = self._revocations.signers, self._clock.steady_s()
+        for flood in self._book.look(listed, signers, now_s, is_whole=is_whole):
             await self._end(system, flood)
 
-    async def _connections(self, system: Bus) -> dict[str, list[Connection]]:
-        """Return the connections of each server. If there are very many, return only the connections that sent most recently."""
+    async def _connections(self, system: Bus) -> tuple[dict[str, list[Connection]], bool]:
+        """Return the connections of each server, and True; if there are very many, those that sent last, and False."""
         listed: dict[str, list[Connection]] = defaultdict(list)
         offset, read_bytes = 0, 0
         while read_bytes < _MOST_BYTES:
@@ -149,10 +149,10 @@ class FloodWatch:
             for page in pages:
                 listed[page.server_id] += page.connections or []
             if all(len(page.connections or []) < _MOST_LISTED for page in pages):
-                break
+                return listed, True
             offset += _MOST_LISTED
             read_bytes += sum(map(len, answers))
-        return listed
+        return listed, False
 
     async def _end(self, system: Bus, flood: Flood) -> None:
         rates = f"{flood.bytes_per_s // 10**6} MB and {flood.messages_per_s} messages a second"

@@ -22,10 +22,12 @@ from headrace.wire.access_tokens import (
     MOST_TOKENS,
     AccessToken,
     CreateToken,
+    EndToken,
     RevokeToken,
     TokenCreated,
     TokenList,
     TokenRevoked,
+    end_proof_of,
     proof_of,
 )
 from headrace.wire.refusals import BadRequest, Exists, NotFound, Refusal, WrongState
@@ -76,7 +78,8 @@ class PersonTokens:
                 refusal = _too_many(records, user) or await self._stored(key, wanted)
                 if refusal is not None:
                     return refusal
-        party = Party(kind=PartyKind.PERSON, name=user, reach=Reach.READ if wanted.read_only else Reach.CHANGE)
+        reach, groups = Reach.READ if wanted.read_only else Reach.CHANGE, self._authority.groups_in(request.jwt, user)
+        party = Party(kind=PartyKind.PERSON, name=user, reach=reach, groups=groups)
         lifetime_s = max(0, wanted.expires_at_ms // 1000 - now_s)
         word = self._authority.user_word(key, f"{PERSON_LOGIN}{user}", party, now_s=now_s, lifetime_s=lifetime_s)
         logger().info("token of a person made", user=user, key=key, read_only=wanted.read_only)
@@ -103,6 +106,20 @@ class PersonTokens:
         (key,) = named
         await self._revocations.revoke_token(key, tokens[key])
         return TokenRevoked(_seen(key, tokens[key]))
+
+    async def end(self, request: EndToken, user: UserName) -> TokenRevoked | Refusal:
+        """Revoke a token for the holder of its key. When this returns, the server has closed its connections."""
+        try:
+            is_proven = is_signed(end_proof_of(user, request.key), request.proof, user_key(request.key))
+        except BadInput as error:
+            return BadRequest(error.place, str(error.value), error.expected)
+        if not is_proven:
+            return BadRequest("proof", request.key, "a signature by this key")
+        token = (await self._of(user)).get(request.key)
+        if token is None:
+            return NotFound("token", request.key, [])
+        await self._revocations.revoke_token(request.key, token)
+        return TokenRevoked(_seen(request.key, token))
 
     async def _of(self, user: UserName) -> dict[str, PersonToken]:
         records = await self._keys.records()

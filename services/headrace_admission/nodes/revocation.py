@@ -61,6 +61,8 @@ class Revocations:
         self._telling = anyio.Lock()
         #: Why the server does not have all revoked keys; empty: it has them.
         self._not_sent = ""
+        #: Keys that sign the JWTs of the account's users, according to the server; empty before the first answer.
+        self.signers: frozenset[str] = frozenset()
         #: The records of the bucket when they were last read.
         self._records: dict[str, Record] = {}
         #: Pauses that this process has begun and that are not over, whether they were recorded or not.
@@ -134,7 +136,9 @@ class Revocations:
             records = self._known()
 
             def next_jwt(known: str) -> str | None:
-                revoked = revoked_in(records, jwt.revoked_by(jwt.claims_of(known)))
+                claims = jwt.claims_of(known)
+                self.signers = jwt.signers_of(claims)
+                revoked = revoked_in(records, jwt.revoked_by(claims))
                 lasting = {key: until_s for key, until_s in revoked.items() if now_s <= until_s}
                 return self._authority.account_jwt(known, lasting, now_s)
 

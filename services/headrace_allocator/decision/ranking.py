@@ -270,7 +270,7 @@ class Ranking:
         if operation.refused_size != facts.pools.refused_size(operation.spec):
             broken.append(f"{name}: the stored bound that its job size breaks is wrong")
         if operation.gang is not None and facts.gangs.judged_by == bounds_of_gangs(facts):
-            at_once = jobs_at_once(facts, operation.spec)
+            at_once = jobs_at_once(facts, operation.spec, operation.gang.judged_for)
             broken += (
                 []
                 if at_once == operation.gang.at_once

@@ -29,7 +29,7 @@ from headrace_allocator.explain.reasons import (
     Reason,
 )
 from headrace_allocator.facts.job_slots import is_whole
-from headrace_allocator.facts.operations import Operation, members, never_fits, together
+from headrace_allocator.facts.operations import Operation, judged_together, members, never_fits
 from headrace_allocator.facts.pool_tree import PoolStates, tolerant_limit
 from headrace_allocator.gangs.gang import GangPhase
 
@@ -111,7 +111,7 @@ def gang_never_fits(operation: Operation) -> GangNeverFits | None:
     gang = operation.gang
     if gang is None or gang.at_once is None or members(operation) or not never_fits(operation):
         return None
-    return GangNeverFits(together(operation), gang.at_once.most, gang.at_once.limit_of)
+    return GangNeverFits(judged_together(operation), gang.at_once.most, gang.at_once.limit_of)
 
 
 def demand_covered(operation: Operation, held: Resources) -> DemandCovered | None:

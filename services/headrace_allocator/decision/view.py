@@ -37,6 +37,7 @@ from headrace_allocator.facts.operations import (
 )
 from headrace_allocator.facts.pool_tree import PoolState, PoolStates
 from headrace_allocator.facts.preemption_groups import Group
+from headrace_allocator.gangs.sizes import ready_by_size
 
 #: The enum member is looked up only once here, because a look-up costs as much as ten comparisons.
 _RUNNING: Final = AllocationState.RUNNING
@@ -503,11 +504,19 @@ class Overlay:
 
 
 def ready_tasks(overlay: Overlay, operation: Operation) -> Iterator[tuple[int, Task]]:
-    """Yield each task of the operation that has jobs to give out at once on the node, with the number of the task."""
+    """Yield each task of the operation that has jobs to give out at once on the node, with the number of the task.
+
+    The tasks of a gang come by the size of their jobs, the largest first: smaller jobs also fit into what is left.
+    """
     without = overlay.view.allowed.elsewhere.get(operation.id, ())
-    for number, task in waiting_tasks(operation):
+    for number, task in waiting_tasks(operation) if operation.gang is None else _largest_first(operation):
         if operation.slots.ready_of(number, without) > overlay.tasks[operation.id, number]:
             yield number, task
+
+
+def _largest_first(operation: Operation) -> Iterator[tuple[int, Task]]:
+    waiting, order = dict(waiting_tasks(operation)), ready_by_size(operation)
+    yield from ((one.task, waiting[one.task]) for one in order if one.task is not None and one.task in waiting)
 
 
 def added_below(overlay: Overlay, pool: PoolState) -> Resources:

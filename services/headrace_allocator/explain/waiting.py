@@ -43,10 +43,11 @@ from headrace_allocator.facts.operations import (
     members,
     never_fits,
     pending_resources,
-    together,
     waits_for_a_turn,
 )
 from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
+from headrace_allocator.gangs.packing import Room, count_of, pack
+from headrace_allocator.gangs.sizes import resources_of, together_by_size
 
 #: Upper bound of the nodes that one reason lists.
 _MOST_NODES: Final = 5
@@ -211,10 +212,12 @@ def gang_owed_too_little(facts: Facts, operation: Operation) -> why.GangOwedTooL
     gang, total = operation.gang, facts.pools.total
     if gang is None or gang.priority is PreemptionPriority.NONE or gang.phase in TOGETHER or never_fits(operation):
         return None
-    jobs, size = together(operation), operation.spec.resources
-    if all(fair > share - EPS for fair, share in zip(operation.fair_share, (size * jobs).share_of(total), strict=True)):
+    jobs = together_by_size(operation)
+    wanted = resources_of(jobs).share_of(total)
+    if all(fair > share - EPS for fair, share in zip(operation.fair_share, wanted, strict=True)):
         return None
-    return why.GangOwedTooLittle(jobs, size.times_that_fit(total.part(operation.fair_share)))
+    owed = Room(total.part(operation.fair_share), range(1))
+    return why.GangOwedTooLittle(sum(one.count for one in jobs), count_of(pack(jobs, [owed], ZERO, total)))
 
 
 def _places_kept(facts: Facts) -> why.PlacesKept | None:

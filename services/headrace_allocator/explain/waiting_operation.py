@@ -40,7 +40,7 @@ from headrace_allocator.explain.words_of_protected import words_of_rule
 from headrace_allocator.facts.facts import Facts
 from headrace_allocator.facts.nodes import Node, PreemptiveTry
 from headrace_allocator.facts.operations import Operation
-from headrace_allocator.gangs.fitting import jobs_at_once
+from headrace_allocator.gangs.fitting import jobs_at_once, judge_gang
 
 _MOST_TRIES: Final = 3
 
@@ -84,7 +84,7 @@ def fit_of(facts: Facts, spec: OperationSpec, now: Moment) -> OperationFit:
     operation.refused_size = facts.pools.refused_size(spec)
     at_once = None if spec.tasks else jobs_at_once(facts, spec)
     if operation.gang is not None:
-        operation.gang.at_once = at_once
+        judge_gang(facts, operation, operation.gang)
     return OperationFit(
         tree=facts.tree,
         needed=operation.min_needed,

@@ -123,6 +123,16 @@ class NodeShapes:
         of_each = np.where(sizes > 0, left // np.maximum(sizes, 1), np.where(left < 0, -1, _UNBOUNDED)).min(axis=0) + 1
         return int((self._counts * np.maximum(of_each, 0))[self._matching(filters)].sum())
 
+    def sizes(self, filters: tuple[str, ...]) -> list[tuple[Resources, int]]:
+        """Return the different sizes of the nodes that match all filters, each with the number of its nodes."""
+        numbers = np.flatnonzero(self._matching(filters) & (self._counts > 0))
+        return [(Resources(*self._sizes[:, at].tolist()), int(self._counts[at])) for at in numbers]
+
+    def most(self, filters: tuple[str, ...]) -> Resources:
+        """Return the largest amount of each resource on any node that matches all filters; zero if no node does."""
+        sizes = self._sizes[:, self._matching(filters) & (self._counts > 0)]
+        return Resources(*sizes.max(axis=1, initial=0).tolist())
+
     def largest(self, filters: tuple[str, ...]) -> tuple[Resources, NodeName, Resources]:
         """Return the largest amount of each resource on any matching node, and the name and size of the node with the most cpu."""
         numbers = np.flatnonzero(self._matching(filters))

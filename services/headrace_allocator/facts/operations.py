@@ -452,7 +452,14 @@ def waits_for_a_turn(operation: Operation) -> bool:
 def never_fits(operation: Operation) -> bool:
     """True if the operation is a gang with more jobs than could run at once if nothing else ran."""
     at_once = None if operation.gang is None else operation.gang.at_once
-    return at_once is not None and together(operation) > at_once.most
+    return at_once is not None and judged_together(operation) > at_once.most
+
+
+def judged_together(operation: Operation) -> int:
+    """Return the number of jobs of a gang that must run at once. With tasks, it is the number when the gang was last judged."""
+    if operation.gang is None or not operation.kinds:
+        return together(operation)
+    return sum(jobs.count for jobs in operation.gang.judged_for)
 
 
 def can_ever_start(operation: Operation) -> bool:

@@ -34,8 +34,9 @@ from headrace_allocator.facts.operations import (
 )
 from headrace_allocator.facts.reservations import ReservationEnd
 from headrace_allocator.gangs.fitting import bounds_of_gangs
-from headrace_allocator.gangs.gang import Gang, GangPhase
+from headrace_allocator.gangs.gang import TOGETHER, Gang, GangPhase
 from headrace_allocator.gangs.holds import has_room_for_holds, hold, let_go, release_ended, take_up
+from headrace_allocator.gangs.sizes import together_by_size
 
 #: Seconds from the order to start until every node must have shown its jobs of the gang.
 _START_S: Final = 10.0
@@ -43,6 +44,8 @@ _START_S: Final = 10.0
 _FRESH_S: Final = 1.0
 #: Seconds for which the gangs of a pool yield, so that gangs of other pools get their turn.
 _YIELD_S: Final = 5.0
+#: Phases in which jobs of a gang are on nodes. What fits on all nodes together matters in the other phases only.
+_ON_NODES: Final = TOGETHER | {GangPhase.BREAKING}
 #: Largest number of gangs that are examined to find the gang whose turn is next.
 _MOST_LOOKED_AT: Final = 100
 
@@ -76,10 +79,18 @@ class GangStarts:
                 operation.gang.awaited.discard(node.record.node)
             self._settle(operation, now)
 
-    def hold(self, name: AllocationId, operation: Operation, node: Node, job: Resources, now: Moment) -> Allocation:
-        """Hold resources for one job of a gang. The first hold begins the gang's turn."""
+    def hold(
+        self,
+        name: AllocationId,
+        operation: Operation,
+        node: Node,
+        job: Resources,
+        now: Moment,
+        task: int | None = None,
+    ) -> Allocation:
+        """Hold resources for one job of a gang; with tasks, for a job of `task`. The first hold begins the gang's turn."""
         self.gather(operation, now)
-        held, book = hold(self._facts, name, operation, node, job), self._facts.reservations
+        held, book = hold(self._facts, name, operation, node, job, task), self._facts.reservations
         is_here = node.reserved is not None and node.reserved.operation == operation.id
         if is_here and book.count(operation.id) > operation.slots.ready_count:
             book.end_at(node, ReservationEnd.STARTED)
@@ -188,6 +199,9 @@ class GangStarts:
         if gang.phase is GangPhase.RUNNING and not members(operation):
             self._enter(operation, GangPhase.WAITING)
             self._end_pauses(now)
+        if operation.kinds and gang.phase not in _ON_NODES and gang.judged_for != together_by_size(operation):
+            # Some of its jobs have completed. The others are judged outside of heartbeats, because that looks at all sizes of nodes.
+            self._ranking.mark((operation.id,))
         self._ranking.refresh(operation)
 
     def _has_all_places(self, operation: Operation, gang: Gang, now: Moment) -> None:

@@ -213,7 +213,8 @@ class NodeReservations:
     def _may_gather(self, operation: Operation) -> bool:
         """True if a gang lacks resources for some of its jobs, and the gang has its turn or may begin its turn."""
         ready, gathering = operation.slots.ready_count, self._facts.gangs.gathering
-        if not ready or ready != operation.slots.pending_count or never_fits(operation):
+        # No node is reserved for an operation with tasks, because it is not known which of their sizes comes next.
+        if not ready or ready != operation.slots.pending_count or never_fits(operation) or operation.kinds:
             return False
         has_turn = gathering == operation.id if gathering is not None else waits_for_a_turn(operation)
         return has_turn and operation.id in self._ranking.order

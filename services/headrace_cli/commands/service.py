@@ -31,8 +31,8 @@ app = App(name="service", help="List the processes of Headrace itself, and their
 def list_(*, watching: Watching | None = None, common: Common | None = None) -> int:
     """Show every process of every service: role, leader or standby, term, age and lag.
 
-    The lag is the duration of one turn of its event loop. `behind` counts the entries of the log that it has not processed yet.
-    A role without a leader is shown as missing. If the log accepts no entries, the reason is printed below the table.
+    The lag is the duration of one turn of the event loop of the process. `behind` is the number of log entries that the process has not
+    processed yet. A role without a leader is shown as missing. If the log accepts no entries, the reason is printed below the table.
     In both cases the exit status is 1.
 
     Examples of use:

@@ -114,7 +114,7 @@ def create(name: str, /, *assigned: str, dry_run: Switch = False, common: Common
     Parameters
     ----------
     name
-        1 to 63 of a-z, 0-9 and '-'.
+        1 to 63 characters of a-z, 0-9 and '-'.
     assigned
         Options, such as max_operation_count=1000.
     dry_run

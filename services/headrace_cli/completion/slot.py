@@ -20,11 +20,11 @@ class Slot:
 
     #: The command, as far as it is typed.
     command: Command
-    #: Names of the command, such as `("pool", "get")`.
+    #: Words that name the command, such as `("pool", "get")`.
     path: tuple[str, ...]
     #: The word, up to the cursor.
     word: str
-    #: Argument of which the word is a value; None: no argument is possible here.
+    #: Argument whose value is being typed; None: no argument is possible here.
     argument: Argument | None = None
     #: Part of the word before the value, such as `--pool=`.
     lead: str = ""

@@ -1,4 +1,4 @@
-"""The table of all commands, from which a Tab is answered. Importing the commands takes longer than a user waits.
+"""The table of all commands. A Tab is answered from this table, because importing the commands takes longer than a user waits.
 
 `make docs-reference` writes the table's file from the commands.
 """

@@ -85,7 +85,7 @@ _BY_NAME: Final = {
     "users": ValueKind.USER,
 }
 _BY_NOUN: Final = {"group": ValueKind.GROUP, "node": ValueKind.NODE, "pool": ValueKind.POOL, "tree": ValueKind.TREE}
-#: Commands and their arguments that name something new.
+#: Arguments that name something new, each with its command. Existing names are no candidates for them.
 _NEW: Final = frozenset({("create", "name"), ("up", "node")})
 #: Commands about settings themselves. Their argument `name` is the name of a setting.
 _VERBS_OF_SETTINGS: Final = frozenset({"attributes", "options"})

@@ -30,8 +30,8 @@ def demo() -> int:
 
     It runs a separate Headrace on a free port, in a temporary folder that it removes. Another Headrace may run beside it.
 
-    The exit status is 0 only if every job completed and every log could be read. Each pool must have got its share. Each
-    preempted job must have been beyond the fair share of its operation. No process may be left running.
+    The exit status is 0 only if all of this is true: every job completed, every log could be read, each pool got its share,
+    each preempted job was beyond the fair share of its operation, and no process is left running.
     """
     require("up", "`headrace demo`")
     screen = Screen()

@@ -73,7 +73,7 @@ class Course:
         await operation.wait(progress)
 
     def on_usage(self, operations: Mapping[str, UsageItem]) -> None:
-        """Record the usage that the allocator has published, with jobs that are being started included."""
+        """Record the usage that the allocator has published. Jobs that are being started count as running."""
         cores: dict[str, float] = {}
         samples: dict[str, Sample] = {}
         for pool, started in self._operations.items():

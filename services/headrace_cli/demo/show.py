@@ -68,7 +68,7 @@ def result_table(averages: Averages, done: dict[str, int]) -> Table:
 
 
 def given_up_table(given_up: list[GivenUp]) -> Table:
-    """Return a table of the preempted jobs, with their operation's fair share and its usage before and after."""
+    """Return a table of the preempted jobs. For each: its operation's fair share, and the operation's usage before and after."""
     made = table("job", "on", "ran", "owed", "had", "kept", right=("ran",))
     for each in given_up:
         record = each.record
@@ -83,7 +83,7 @@ def given_up_table(given_up: list[GivenUp]) -> Table:
 
 
 def cores(share: Share) -> float:
-    """Return the cpu component of a share as a number of cores. The demo's nodes together are the whole."""
+    """Return the cpu component of a share as a number of cores. A share of 1 is all cores of the demo's nodes."""
     return share[RESOURCE_NAMES.index("cpu")] * sum(float(node.amounts["cpu"]) for node in NODES)
 
 

@@ -32,7 +32,7 @@ async def watch_usage(
 ) -> AsyncIterator[None]:
     """Call `on_usage` with all operations by id at every change that the allocator publishes, until the block ends.
 
-    The bus admits this subscriber by fair_share's credential, which is in the state folder.
+    The subscription uses the credential of fair_share, which is in the state folder, because the server lets fair_share read the usage.
     """
     place = msgspec.structs.replace(find_place(state=state), credential_file=str(state / "credentials" / "fair_share"))
     reader: SnapshotReader[UsageItem, UsageFrame] = SnapshotReader(_TREE, UsageFrame(), lambda item: item.operation)

@@ -40,7 +40,7 @@ class Where:
     until: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Only operations that ended before then, written in the same way."""
     position: Path | None = None
-    """For an endpoint: the file that keeps the position."""
+    """For an endpoint: the file that keeps the position in the log after the operations that were sent."""
     header: Annotated[tuple[str, ...], Parameter(name="--header", show_default=False)] = ()
     """For an endpoint: a header such as 'Authorization: Bearer ${TOKEN}', with ${NAME} for the environment variable NAME."""
 
@@ -52,7 +52,7 @@ class _Exporting:
         now_ms = SystemClock().wall_ms()
         self.target = target
         self.follow = follow
-        #: Only an export without an end is for systemd to watch.
+        #: Reports to systemd if `--follow` is given. An export that ends by itself reports nothing.
         self.readiness = own_readiness() if follow else Readiness()
         self.since_ms = parse_timestamp_ms(where.since, place="--since", now_ms=now_ms) if where.since else 0
         self.until_ms = parse_timestamp_ms(where.until, place="--until", now_ms=now_ms) if where.until else None
@@ -101,13 +101,13 @@ def operations(
     """Export finished operations, each once: as JSON lines, CSV or Parquet.
 
     JSON lines are appended to a file, or sent to an HTTP endpoint. The next export to the same file, or with the same `--position`,
-    goes on after the last operation, whatever was killed meanwhile. A file has each operation exactly once. An endpoint gets each
-    operation at least once: a request that may have been received is repeated with the same `Idempotency-Key`. An endpoint that
-    does not answer is tried again, with pauses of up to five minutes.
+    goes on after the last operation that was exported, even if the command was killed. A file has each operation exactly once. An endpoint
+    gets each operation at least once: a request that may have been received is repeated with the same `Idempotency-Key`. If an endpoint
+    does not answer, the request is sent again, with pauses of up to five minutes.
 
     CSV and Parquet files are written as a whole, and replace the file. Each person may export what `op list` shows.
     Operations are read from the log; if entries were removed before they were read, a line says which.
-    Ctrl-C ends it. After a minute without the bus it ends with exit status 3.
+    Ctrl-C ends the export. After a minute without the bus it ends with exit status 3.
 
     Examples of use:
 

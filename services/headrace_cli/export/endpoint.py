@@ -28,9 +28,10 @@ class Endpoint:
         self._screen = screen
         kept = file.read()
         self.position = LogPosition.parse(kept.position, str(file.path))
-        #: Position after the operations that a killed process was sending; None if it was sending none.
+        #: Position after the operations that a killed process was sending, and which must be sent again as one request; None if there are
+        #: no such operations.
         self._until = LogPosition.parse(kept.until, str(file.path)) if kept.until else None
-        #: Operations of this range that were read so far.
+        #: Operations up to `_until` that were read again so far.
         self._again: list[FinishedOperation] = []
 
     async def append(self, operations: Sequence[FinishedOperation], position: LogPosition) -> None:

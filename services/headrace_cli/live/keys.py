@@ -24,7 +24,7 @@ _NAMES: Final = {
 
 
 def is_begun(text: str) -> bool:
-    """True if the text ends with an unfinished sequence of a key. A single Escape counts as unfinished: it may be the first byte of one."""
+    """True if the text ends with the beginning of a key's sequence. An Escape alone counts, because every sequence begins with it."""
     return _BEGUN.search(text) is not None
 
 

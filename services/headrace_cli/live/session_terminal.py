@@ -66,8 +66,8 @@ def raw_terminal() -> Iterator[None]:
 async def converse(session: Session, *, is_terminal: bool) -> int:
     """Carry bytes in both directions until the process ends, and return its exit status.
 
-    A hang-up, SIGTERM, or Ctrl-C without a terminal ends the session. With a terminal Ctrl-C goes to the job; it ends the session
-    only while the node does not answer. Three times Ctrl-] within a second always ends it.
+    A hang-up, SIGTERM, or Ctrl-C without a terminal ends the session. With a terminal, Ctrl-C goes to the job, and ends the session only
+    while the node does not answer. Three times Ctrl-] within a second always ends the session.
     """
     left = False
 
@@ -96,11 +96,12 @@ async def converse(session: Session, *, is_terminal: bool) -> int:
 
 
 async def _carry_input(session: Session, is_terminal: bool, leave: Callable[[], None]) -> None:
-    # Keys are read even while the node does not accept earlier keys, because a key may leave the session.
+    # Keys are read even while the node does not accept earlier keys, because the user may press the key that leaves the session.
     send, receive = anyio.create_memory_object_stream[bytes](_MOST_READ_AHEAD if is_terminal else 0)
     async with receive, anyio.create_task_group() as tasks:
         tasks.start_soon(_read_input, send, session, is_terminal, leave)
-        # The session may end while input is on its way. The task that reads the output reports how it ended.
+        # The session may end while input is being sent. The task that reads the output reports how the session ended, so errors are
+        # dropped here.
         with suppress(Refused, Unanswered):
             async for data in receive:
                 await session.write(data)
@@ -124,7 +125,7 @@ async def _read_input(
 
 
 async def _read(fd: int) -> bytes:
-    # The poll refuses files, which are always readable and cannot be waited for.
+    # epoll refuses regular files with PermissionError. They are always readable, so no wait is needed.
     with suppress(PermissionError):
         await anyio.wait_readable(fd)
     try:

@@ -26,11 +26,12 @@ from headrace_cli.notify.rules import (
     words_of,
 )
 
-#: Number of occurrences waiting for one target at which the log is read no further for it. Ends of operations then wait in the log.
+#: Number of occurrences waiting for one target at which the log is not read any further for this target. Ends of operations then wait in
+#: the log.
 MOST_WAITING: Final = 1_000
 _LOST: Final = "log_entries_lost"
 _NOT_WATCHED: Final = "not_watched"
-#: Milliseconds without a look at pools or nodes that are not worth a notification, such as those of a restart.
+#: A gap of at most this many milliseconds between two looks at pools or nodes, as at a restart, causes no notification.
 _SHORT_GAP_MS: Final = 60_000
 
 
@@ -44,7 +45,7 @@ class Occurrence(msgspec.Struct, frozen=True):
     at_ms: int
     text: str
     about: dict[str, str | int | float | bool]
-    #: Addresses that get it by mail.
+    #: Mail addresses to which the occurrence is sent.
     recipients: list[str] = []
 
     def fields(self) -> dict[str, object]:
@@ -136,7 +137,10 @@ class Notifier:
     def on_ended(
         self, target: str, operations: Sequence[FinishedOperation], position: LogPosition, lost: LostEntries | None
     ) -> bool:
-        """Take ended operations for one target. True if there is something to send."""
+        """Add the ended operations that match rules of a target to the occurrences that wait for it. True if something waits now.
+
+        `position` is the position in the log after these operations. `lost` are log entries that were removed before they were read.
+        """
         own = self.state.targets[target]
         if lost is not None:
             text = (
@@ -157,7 +161,10 @@ class Notifier:
         return bool(own.waiting)
 
     def on_conditions(self, rule: Rule, tree: str, present: Mapping[str, Present], now_ms: int) -> bool:
-        """Take all starving pools or lost nodes that a rule finds in a tree now. True if there is something new to send."""
+        """Apply a rule to `present`: all pools of a tree that starve now, or all its nodes that are lost now.
+
+        True if there is something new to send.
+        """
         prefix, found = f"{rule.name}:{tree}/", self._take_look(rule, tree, now_ms)
         conditions = self.state.conditions
         for name, each in present.items():
@@ -176,9 +183,10 @@ class Notifier:
         return found
 
     def _take_look(self, rule: Rule, tree: str, now_ms: int) -> bool:
-        """Record a look. If the look before is so long ago that something may have begun and ended since, add that. True if it was added.
+        """Record a look at the pools or nodes of a tree. True if this adds an occurrence to send.
 
-        Neither Headrace nor its log records when pools starved or nodes were silent.
+        It adds one if the look before is so long ago that a condition may have begun and ended since then. The occurrence says so, because
+        neither Headrace nor its log records when pools starved or nodes were silent.
         """
         looked, key = self.state.looked_at_ms, f"{rule.name}:{tree}"
         since_ms = looked.get(key, now_ms)
@@ -205,13 +213,13 @@ class Notifier:
         self._add(target, rule, f"example:{target}", operation.ended_at_ms, facts_of_operation(operation))
 
     def is_full(self, target: str) -> bool:
-        """True if so much waits for a target that no more of the log is to be read for it."""
+        """True if so many occurrences wait for a target that the log is not to be read any further for this target."""
         return len(self.state.targets[target].waiting) >= MOST_WAITING
 
     def next_message(self, target: str) -> Message | None:
         """Return the message that is being sent, or begin the next message. None if there is nothing to send.
 
-        A mail has occurrences with the same recipients only.
+        All occurrences of a mail have the same recipients; other occurrences wait for the next mail.
         """
         own = self.state.targets[target]
         if not own.batch and own.waiting:
@@ -243,7 +251,8 @@ class Notifier:
         own = self.state.targets[target]
         own.waiting.append(occurrence)
         if occurrence.kind != RuleKind.OPERATION_ENDED and len(own.waiting) > 2 * MOST_WAITING:
-            # Drop the oldest occurrences. Only ends of operations can wait in the log instead, because conditions are not in the log.
+            # Drop the oldest occurrences. Of too many ends of operations, the rest waits in the log. Conditions cannot wait there, because
+            # they are not in the log.
             own.dropped += len(own.waiting) - 2 * MOST_WAITING
             own.waiting = own.waiting[-2 * MOST_WAITING :]
 

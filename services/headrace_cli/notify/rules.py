@@ -14,7 +14,7 @@ from headrace.client.finished import FinishedOperation
 from headrace.durations import format_duration
 from headrace_cli.show.times import timestamp
 
-#: A fact of an occurrence by its name.
+#: Facts of an occurrence, by the name of the fact.
 About = Mapping[str, str | int | float | bool]
 
 
@@ -68,7 +68,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     to: Webhook | Mail
-    #: Milliseconds between two messages. What happens meanwhile is in the next message.
+    #: Milliseconds between two messages. Occurrences in the meantime are in the next message.
     pause_ms: int
     #: Milliseconds after which a message that could not be delivered is dropped.
     give_up_after_ms: int

@@ -189,7 +189,7 @@ class _RulesFile:
                 self._wrong(f"rules.{rule.name}.to", name, expected)
 
     def _texts(self, place: str, value: Map, key: str, fits: Callable[[str], bool], expected: str) -> list[str]:
-        """Return a list of at least one text. A single text stands for a list."""
+        """Return the list of texts at a key, which must have at least one text. A single text counts as a list with this text."""
         given = value.get(key)
         texts: list[Any] = list(given.texts) if isinstance(given, Listing) else [value.texts.get(key)]
         if not texts or any(not isinstance(each, str) for each in texts):
@@ -205,7 +205,7 @@ class _RulesFile:
     def _text(
         self, place: str, value: Map, key: str, expected: str, fits: Callable[[str], bool], default: str | None = None
     ) -> str:
-        """Return a text with the values of environment variables."""
+        """Return the text at a key, with the values of environment variables in place of `${NAME}`."""
         if key not in value and default is not None:
             return default
         text = value.texts.get(key)
@@ -218,7 +218,7 @@ class _RulesFile:
             self._problems.add(error)
             return default or ""
         if not fits(found):
-            # A value of an environment variable may be a secret.
+            # The problem shows `text`, which has the names of environment variables, because their values may be secrets.
             self._wrong(f"{place}.{key}", text, expected)
         return found
 

@@ -38,7 +38,7 @@ class Undelivered(HeadraceError):
 
 
 def has_variable(text: str) -> bool:
-    """True if a text has a part `${NAME}`."""
+    """True if a text refers to an environment variable, as `${NAME}`."""
     return _VARIABLE.search(text) is not None
 
 
@@ -67,7 +67,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str]) -> None:
             url,
             data=data,
             headers=dict(headers),
-            # Otherwise a line of ~/.netrc would replace the header `Authorization`.
+            # Without an `auth`, requests would replace the header `Authorization` if ~/.netrc has a line for the host.
             auth=lambda request: request,
             timeout=TIMEOUT_S,
             allow_redirects=False,
@@ -80,7 +80,7 @@ def post(url: str, data: bytes, headers: Mapping[str, str]) -> None:
                 after_s = float(answer.headers.get("Retry-After", ""))
             raise Undelivered(f"it answers {answer.status_code} {answer.reason}", after_s=after_s)
     except requests.RequestException as error:
-        # The text of the error can contain the address, and with it a secret.
+        # Only the type is shown: the text of the error can contain the address, which may contain a secret.
         raise Undelivered(f"it does not answer ({type(error).__name__})") from None
     except UnicodeError:
         raise Undelivered("its address or a header cannot be sent") from None
@@ -94,7 +94,7 @@ async def deliver(
 ) -> Undelivered | None:
     """Make attempts until one succeeds, with growing pauses of at most five minutes. `on_trouble` gets each failure and the pause.
 
-    Returns None, or the last failure if it is final or `give_up_after_s` have passed.
+    Returns None after a success. Returns the last failure if the failure is final, or if `give_up_after_s` have passed.
     """
     clock, pauses = SystemClock(), Pauses(_FIRST_PAUSE_S, _LONGEST_PAUSE_S)
     started_s = clock.steady_s()

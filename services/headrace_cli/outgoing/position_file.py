@@ -39,7 +39,7 @@ class PositionFile(Generic[S]):
             raise BadInput("position file", str(self.path), expected) from None
 
     def write(self, value: S) -> None:
-        """Write the file, unless it has this content. Raises OSError."""
+        """Write the file, unless it has this content already. Raises OSError."""
         text = msgspec.json.encode(value).decode() + "\n"
         if text != self._text:
             replace_durably(self.path, text)

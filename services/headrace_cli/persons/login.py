@@ -25,6 +25,8 @@ from headrace_cli.show.rights import reasons
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import facts_table, table
 
+_SOURCES = {GroupSource.HEADRACE: "", GroupSource.HOST: " (of the host)", GroupSource.LOGIN: " (of the credential)"}
+
 
 def login(
     url: str,
@@ -38,8 +40,9 @@ def login(
 ) -> int:
     """Send later commands to a cluster, under your name.
 
-    The command first asks the cluster who you are, and stores nothing if that fails. Copies that only you can read are stored below
-    `$XDG_CONFIG_HOME/headrace/places`, or `~/.config`. If you have several logins, commands use the last, or the one in `$HEADRACE_PLACE`.
+    The command first asks the cluster who you are, and stores nothing if that fails. Copies of the credential and of the certificate
+    authority, which only you can read, are stored below `$XDG_CONFIG_HOME/headrace/places`, or `~/.config/headrace/places`. If you have
+    several logins, commands use the login that `$HEADRACE_PLACE` names, or else the last login.
 
     Examples of use:
 
@@ -132,9 +135,7 @@ def whoami(*, common: Common | None = None) -> int:
         place = find_place(state=(common or Common()).state)
         rights = await client.persons.rights()
         told = {"user": rights.user, "place": place.where, "url": place.url, "administrator": rights.administrator}
-        groups = [
-            f"{each.name} (of the host)" if each.source is GroupSource.HOST else each.name for each in rights.groups
-        ]
+        groups = [f"{each.name}{_SOURCES[each.source]}" for each in rights.groups]
         if screen.json:
             screen.print_line({**told, "groups": rights.groups, "pools": rights.pools, "left_out": rights.left_out})
             return

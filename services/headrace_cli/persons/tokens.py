@@ -5,15 +5,12 @@ from __future__ import annotations
 from cyclopts import App
 
 from headrace.client import Client
-from headrace.durations import parse_duration_ms
-from headrace.errors import BadInput
-from headrace.wire.access_tokens import LONGEST_MS
+from headrace.client.tokens import token_lifetime_ms
+from headrace.wire.refusals import renamed_inputs
 from headrace_cli.session import Common, Switch, Watching, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import table
 from headrace_cli.show.times import timestamp
-
-_SHORTEST_MS = 1_000
 
 app = App(
     name="token",
@@ -42,16 +39,15 @@ def create(*, name: str = "", read_only: Switch = False, expires: str = "30d", c
     name
         A name by which you recognise the token.
     read_only
-        The server refuses every request with the token that changes something.
+        Make a token for reading only: with this token, the server refuses every request that changes something.
     expires
         Time until the token ends, from 1s to 366d.
     """
-    lifetime_ms = parse_duration_ms(expires, place="--expires")
-    if not _SHORTEST_MS <= lifetime_ms <= LONGEST_MS:
-        raise BadInput("--expires", expires, "a length of time from 1s to 366d")
+    lifetime_ms = token_lifetime_ms(expires, place="--expires")
 
     async def work(client: Client, screen: Screen) -> None:
-        made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=lifetime_ms)
+        with renamed_inputs(lambda place: "--name" if place == "name" else place):
+            made = await client.tokens.create(name=name, read_only=read_only, lifetime_ms=lifetime_ms)
         if screen.json:
             screen.print_line({"text": made.text, "token": made.token})
             return

@@ -49,9 +49,10 @@ def replay(
 
     In simulated time, the services' own engines decide again when jobs start and which jobs are preempted. No job runs, and nothing is
     changed.
-    For each pool it shows usage, fair share and waiting times, before and after. The first lines say how well the replay under the
-    recorded configuration agrees with what happened. The recorded configuration and the nodes are the present ones: the log does not
-    contain how pools were changed, or when nodes came and went.
+    For each pool it shows usage, fair share and waiting times, under the recorded configuration (before) and under the other configuration
+    (after). The first lines say how well the replay under the recorded configuration agrees with what happened. The log does not contain
+    how pools were changed, or when nodes came and went: the recorded configuration is the present configuration, and the nodes are the
+    present nodes.
 
     Examples of use:
 
@@ -90,10 +91,10 @@ def replay(
 
 
 def _asked(file: str, wished: Wished, common: Common | None) -> ReplayTask | None:
-    """Return what to replay. None if the file breaks rules, which have been printed."""
+    """Return what to replay. None if the file breaks rules; the broken rules have been printed."""
     from headrace_cli.commands.pools.files import configured
 
-    # YAML and XML take longer to import than most commands take.
+    # Imported only for this command, because the parsers of YAML and XML take longer to import than most commands take to run.
     from headrace_cli.commands.pools.importing import read_import
 
     importing = read_import(file, None)
@@ -131,7 +132,7 @@ def _replayed(task: ReplayTask, screen: Screen) -> Replay | ReplayRefused | None
         given.write(msgspec.msgpack.encode(task))
         given.seek(0)
         with ExitStack() as stack:
-            # Without this, Ctrl-C during the start could leave a process that nothing ends.
+            # Without holding Ctrl-C back, a Ctrl-C during the start could leave a process that nothing ends.
             with _interrupts_held():
                 process = stack.enter_context(
                     subprocess.Popen(argv, stdin=given, stdout=answered, stderr=subprocess.PIPE, env=environment)

@@ -34,7 +34,7 @@ class Wished(msgspec.Struct, frozen=True):
     since_ms: int
     until_ms: int
     resource: str
-    #: Milliseconds between two updates of shares; None: the shortest with which the replay still takes only minutes.
+    #: Milliseconds between two updates of shares; None: the shortest time with which the replay still takes only minutes.
     step_ms: int | None = None
 
 
@@ -90,7 +90,7 @@ async def _running(client: Client, until_ms: int) -> list[LiveRun]:
         try:
             places = await client.places(view.operation, [client.trees.own])
         except Refused:
-            # An operation that is not found is over by now, and has no running jobs.
+            # The operation was not found, so it is over by now, and has no running jobs.
             continue
         now_ms = SystemClock().wall_ms()
         found += [

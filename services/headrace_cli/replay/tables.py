@@ -10,8 +10,8 @@ from rich.text import Text
 
 from headrace.durations import format_duration
 from headrace.ids import ROOT_POOL
+from headrace.resources import percent
 from headrace.wire.replay import ComparedPool, Replay, ReplayedPool
-from headrace_cli.show.amounts import percent
 from headrace_cli.show.tables import branches, printable, table
 from headrace_cli.show.times import timestamp
 

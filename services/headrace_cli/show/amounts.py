@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headrace.ids import ROOT_POOL
-from headrace.resources import EPS, RESOURCE_NAMES, Resources, Share, format_amount
+from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
 
 
 def short_name(resource: str) -> str:
@@ -32,16 +32,6 @@ def amounts(resources: Resources, *, leave_out: Sequence[str] = ()) -> str:
 def component(share: Share, resource: str) -> float:
     """Return the component of a share for one resource."""
     return share[RESOURCE_NAMES.index(resource)]
-
-
-def percent(share: float) -> str:
-    """Return the share as a percentage such as `33.3%`, or `<0.1%` if it would round to zero."""
-    figure = share * 100
-    if abs(share) <= EPS:
-        return "0%"
-    if figure < 0.05:
-        return "<0.1%"
-    return f"{figure:.1f}".removesuffix(".0") + "%" if figure < 1000 else f"{figure:.0f}%"
 
 
 def compact(resource: str, amount: int) -> str:

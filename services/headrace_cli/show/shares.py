@@ -7,10 +7,10 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount
+from headrace.resources import RESOURCE_NAMES, Resources, Share, format_amount, percent
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.snapshots import ElementKind, ShareComplaint, ShareItem, StarvationStatus
-from headrace_cli.show.amounts import amounts, component, percent, short_name
+from headrace_cli.show.amounts import amounts, component, short_name
 from headrace_cli.show.tables import facts_table, resource_table
 
 _ROOM_FOR_SHARES: Final = 100
@@ -68,7 +68,7 @@ def _rows(share: ShareItem) -> list[tuple[str, Share]]:
 
 
 def share_summary(share: ShareItem, total: Resources) -> Table:
-    """Return what an operation uses, is owed and wants of its dominant resource, and whether it starves."""
+    """Return an operation's usage, fair share and demand of its dominant resource, and whether the operation starves."""
     facts, name = facts_table(), share.dominant_resource
 
     def words(figures: Share) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from headrace.client.preemptions import starving_cause
 from headrace.durations import format_duration
-from headrace.starvation import lowest_starving_ancestor
 from headrace.wire.pools import StarvationOutlook
 from headrace.wire.snapshots import (
     PreemptionPriority,
@@ -79,12 +79,6 @@ def _when(at_ms: int, now_ms: int) -> str:
     if at_ms <= now_ms:
         return "with the next update"
     return f"in {format_duration(at_ms - now_ms)}, at {time_of_day(at_ms, now_ms)}"
-
-
-def starving_cause(items: dict[str, ShareItem], item: ShareItem) -> ShareItem | None:
-    """Return the element whose starvation gives an operation its preemption priority, or None."""
-    aggressively = item.preemption_priority is PreemptionPriority.AGGRESSIVE
-    return lowest_starving_ancestor(items, item, aggressively=aggressively)
 
 
 def _passed(since_ms: int, now_ms: int) -> str:

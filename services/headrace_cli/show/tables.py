@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headrace_cli.show.amounts import short_name
 
-#: Least width, in characters, of a column that is cut.
+#: Smallest width, in characters, to which a column is cut.
 _NARROWEST_CUT: Final = 24
 #: Smallest number of characters for the last column at which its text is wrapped between words.
 _NARROWEST_TEXT: Final = 30

@@ -52,7 +52,7 @@ def parse_timestamp_ms(
 
 
 def timestamp(unix_s: float, zone: tzinfo | None = None) -> str:
-    """Return the time as `2026-11-20 18:00:05`, in the machine's zone unless `zone` is given. Any later time is shown as `_LATEST_S`."""
+    """Return the time as `2026-11-20 18:00:05`, in the machine's zone unless `zone` is given. A time after `_LATEST_S` is shown as that."""
     return datetime.fromtimestamp(min(unix_s, _LATEST_S), zone).astimezone(zone).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -86,7 +86,7 @@ def time_ticks(start_s: float, end_s: float, most: int, zone: tzinfo | None = No
             local = datetime.fromtimestamp(at, zone).astimezone(zone)
             ticks.append((at, _label(local, step, new_day=local.strftime("%j") != day)))
             day = local.strftime("%j")
-        # Skip the time before the start at once. Otherwise a step of one second would be counted from midnight on.
+        # Skip all steps before the start at once. Otherwise steps of one second would be counted one by one from midnight on.
         at = at + step if at >= start_s else at + max(step, (start_s - at) // step * step)
     return ticks
 

@@ -18,7 +18,7 @@ _NAMED: Final = re.compile(rf"\b{GROUP}([A-Za-z0-9_.-]+)")
 
 
 async def with_unknown_groups(client: Client, plan: PoolPlan) -> PoolPlan:
-    """Return the plan with a warning for each group that it newly names and that is not in the bucket of groups."""
+    """Return the plan with a warning for each group that the plan's changes newly name and that is missing in the bucket of groups."""
     pools = chain(plan.created, plan.changed)
     named = list(dict.fromkeys(_newly_named(chain(plan.options, *(pool.attributes for pool in pools)))))
     if not named:

@@ -74,7 +74,7 @@ def run(command: str, words: list[str]) -> int:
 
 def main(words: list[str]) -> None:
     """Run the command that the first word names, and end the process. Errors are written as Slurm writes them."""
-    # As in the command `headrace`: a short process ends before there is anything to collect.
+    # No garbage is collected, as in the command `headrace`: a short process ends before there is garbage worth collecting.
     gc.disable()
     open_streams()
     atexit.register(gc.freeze)

@@ -26,7 +26,7 @@ _KINDS: Final = ("user", "account", "association", "assoc")
 
 
 class Association(NamedTuple):
-    """A person and an account."""
+    """A line of `sacctmgr show`: the user, and an account, which is a pool or a name in the file of pools."""
 
     user: str
     account: str

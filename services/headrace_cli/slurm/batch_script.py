@@ -13,14 +13,14 @@ from headrace_cli.slurm.options import SBATCH
 _MARK: Final = "#SBATCH"
 #: Options whose variable has another name than the option, by the variable without `SBATCH_`.
 _RENAMED: Final = {"TIMELIMIT": "time", "ARRAY_INX": "array", "MEM_PER_NODE": "mem", "NUM_TASKS": "ntasks"}
-#: Options that no variable sets. If a job submits another job, the other job would inherit such a variable.
+#: Options that no variable sets. Otherwise a job that submits another job would pass these options on to it in its environment.
 _NOT_BY_VARIABLES: Final = frozenset({"wrap", "parsable", "array"})
 
 
 class BatchScript(NamedTuple):
-    """A script."""
+    """A script that `sbatch` submits."""
 
-    #: Name of its file, or `wrap`, or `sbatch` for a script from stdin.
+    #: Name of the script's file; `wrap` for a script of `--wrap`; `sbatch` for a script from stdin.
     name: str
     body: bytes
 

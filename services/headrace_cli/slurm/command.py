@@ -29,7 +29,8 @@ from headrace_cli.slurm.__main__ import main
 
 main(["{command}", *sys.argv[1:]])
 """
-#: Used if the kernel cannot read the interpreter's path after `#!`. `_TEXT` is better: some shells lose functions that bash exported.
+#: File of a command in place of `_TEXT`, if the kernel cannot read the interpreter's path after `#!`. `_TEXT` is better, because it needs
+#: no shell: some shells lose functions that bash exported.
 _TEXT_OF_SHELL: Final = """#!/bin/sh
 # Written by `headrace slurm install`.
 HEADRACE_SLURM_POOLS=${{HEADRACE_SLURM_POOLS-{pools}}}
@@ -41,7 +42,7 @@ _LONGEST_PATH: Final = 120
 
 
 def command_text(command: str, python: str, pools: str) -> str:
-    """Return the file of a command. `python` is the path of the interpreter that runs it, and `pools` the path of the file of pools."""
+    """Return the text of a command's file. `python` is the path of the interpreter that runs it, and `pools` that of the file of pools."""
     if len(os.fsencode(python)) > _LONGEST_PATH or any(map(str.isspace, python)):
         return _TEXT_OF_SHELL.format(command=command, python=shlex.quote(python), pools=shlex.quote(pools))
     return _TEXT.format(command=command, python=python, pools=pools)
@@ -59,7 +60,7 @@ def install(folder: Path, /, *, json: Json = False) -> None:
     """Write the files sbatch, srun, squeue, scancel, sacct, sinfo, scontrol and sacctmgr into a folder.
 
     Put the folder first in the PATH of those who use tools of Slurm, on the hosts where they work and on all nodes, at the same path.
-    The file pools.toml in that folder may say which pools, tags and trees partitions, accounts and QOS stand for. It is not overwritten.
+    The file pools.toml in that folder may map partitions, accounts and QOS to pools, tags and trees. It is not overwritten.
     docs/how-to/slurm-commands.md has more.
 
     Examples of use:

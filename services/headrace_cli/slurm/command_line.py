@@ -108,7 +108,7 @@ class Table:
         return given
 
     def note(self, name: str, value: str | None, given: Given, place: str) -> None:
-        """Add one option to those that are given. Raises `NoCounterpart` if the option is refused."""
+        """Add one option to `given`. Raises `NoCounterpart` if the option is refused."""
         option = self.by_name[name]
         if option.refusal:
             raise NoCounterpart(f"{place}={value}" if value else place, option.refusal)

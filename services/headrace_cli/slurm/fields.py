@@ -159,7 +159,7 @@ SQUEUE_LETTERS: Final[Mapping[str, tuple[str, str]]] = {
     "v": ("RESERVATION", "none"),
     "g": ("GROUP", "none"),
 }
-#: Names of `squeue --Format`, each for a letter.
+#: Letter of `squeue --format` for each name of `squeue --Format`.
 SQUEUE_NAMES: Final[Mapping[str, str]] = {
     "jobid": "A",
     "jobarrayid": "i",

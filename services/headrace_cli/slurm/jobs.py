@@ -59,7 +59,7 @@ _OF_OPERATION: Final = {
 
 
 class Job(NamedTuple):
-    """A job, a task of an array, or those tasks of an array that are pending."""
+    """One job of a list: a job without an array, one task of an array, or all pending tasks of an array together."""
 
     number: int
     view: OperationView
@@ -173,7 +173,7 @@ def _state(view: OperationView, row: JobRow | None) -> JobState:
     if of_operation is None:
         return JobState.PENDING
     if view.spec.job_count > 1:
-        # A task that never ran.
+        # This is a task of an array that never ran before the operation ended.
         return JobState.CANCELLED
     if of_operation is JobState.FAILED and view.timed_out_jobs:
         return JobState.TIMEOUT

@@ -14,7 +14,7 @@ _MIB: Final = 2**20
 
 
 class Partition(NamedTuple):
-    """A partition of the file of pools, or a tree if the file names none."""
+    """A partition that the file of pools names, or a tree if the file names no partition."""
 
     name: str
     is_default: bool
@@ -74,7 +74,10 @@ def node_state(node: NodeView) -> str:
 
 
 def groups_of(partitions: Iterable[Partition], *, each_node: bool, states: Sequence[str] = ()) -> list[Group]:
-    """Return the nodes of each partition by their states, or each node by itself. `states` chooses by long or short names."""
+    """Return one group for each state of a partition's nodes, or for each node. With `states`, only nodes in these states are returned.
+
+    `states` has long or short names of states.
+    """
     found = []
     for partition in partitions:
         by_state: dict[tuple[str, str], list[NodeView]] = {}

@@ -1,9 +1,9 @@
 """Numbers of jobs. Slurm's tools expect whole numbers, and operations have ids of letters and digits. Pure.
 
-The id of an operation that `sbatch` starts is its number after `slurm-`, so that every host finds the operation by the number, and the
-number by the operation, without a table. The number is the time of the submission in tenths of a second since 2026. Admission gives an
-id to one operation only: if a number is taken, `sbatch` tries a later number. Numbers rise with time, so a number is not given out again
-after admission has forgotten its operation.
+The id of an operation that `sbatch` starts is `slurm-` and then the number of the job, so that every host finds the operation by the
+number, and the number by the operation, without a table. The number is the time of the submission in tenths of a second since the
+beginning of 2026. Admission accepts an id for one operation only: if a number is taken, `sbatch` tries a later number. Numbers rise with
+time, so a number is not used again after admission has forgotten its operation.
 
 A task of an array has a number of its own, as in Slurm: the array's number times 1,000,000, plus the index of the task. A number
 below 10**11 belongs to a job or an array, and a larger number to a task.
@@ -34,9 +34,9 @@ _ID: Final = re.compile(rf"{_PREFIX}([1-9][0-9]{{5,10}})\Z")
 
 
 class JobName(NamedTuple):
-    """A job as people name it: the number of a job or of an array, and the indexes of tasks.
+    """The name of a job on a command line: the number of a job or of an array, and the indexes of tasks.
 
-    If `indexes` is None, the whole job or all tasks are named.
+    If `indexes` is None, the name stands for the whole job or for all tasks.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Pools for partitions, accounts and QOS, from a file of an administrator. A name that is not in the file is the name of a pool. Pure."""
+"""The file in which an administrator maps partitions, accounts and QOS to pools. A name that is not in it is the name of a pool. Pure."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class SacctColumn(NamedTuple):
 
 
 def parse_sacct(text: str) -> list[SacctColumn]:
-    """Read a format such as `JobID%20,State`. Raises `BadInput`, with similar names."""
+    """Read a format such as `JobID%20,State`. Raises `BadInput`, whose message suggests names that are similar to an unknown name."""
     found = []
     for word in filter(None, (each.strip() for each in text.split(","))):
         name, _, width = word.partition("%")

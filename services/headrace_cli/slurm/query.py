@@ -24,7 +24,7 @@ from headrace_cli.slurm.pools_file import choose
 from headrace_cli.slurm.printing import parse_letters, parse_names, parse_sacct, rows, sacct_rows, squeue_letters
 from headrace_cli.slurm.submit import pools_file, say
 
-#: Upper bound of the operations in a list, the newest first. By default, admission keeps as many operations after their end.
+#: Upper bound of the operations in a list, the newest first. By default, admission keeps the same number of ended operations.
 _MOST_OPERATIONS: Final = 10_000
 _AGO: Final = re.compile(r"now-([0-9]{1,6})([a-z]*)\Z")
 _UNITS: Final = ("seconds", "minutes", "hours", "days", "weeks")
@@ -33,7 +33,7 @@ _AT_ONCE: Final = 50
 
 
 async def squeue(client: Client, given: Given) -> int:
-    """Print pending and running jobs, or those with the states that were asked for. Return the exit status."""
+    """Print the jobs in the states that `--states` names; without `--states`, live jobs. Return the exit status."""
     now_ms = SystemClock().wall_ms()
     if text := given.one("Format"):
         parts = parse_names(text, now_ms, "--Format")
@@ -138,10 +138,10 @@ async def named_jobs(
     detail: bool = False,
     each_task: bool = False,
 ) -> Found:
-    """Return the named jobs, or all jobs if none is named; with `live` only of operations that are not over.
+    """Return the named jobs, or all jobs if none is named.
 
-    Only the operations that pass `keep` are looked at. `detail` asks for the start, the end and the usage of each run too.
-    Raises `Unanswered`.
+    Only jobs of operations that pass `keep` are returned. With `live` and without names, only operations that are not over are requested.
+    With `detail`, the start, the end and the usage of each run are requested too. Raises `Unanswered`.
     """
     found, now_ms = Found(), SystemClock().wall_ms()
     listed = await _views(client, names, found) if names else await client.list(live=live, limit=_MOST_OPERATIONS)
@@ -183,7 +183,7 @@ async def _facts(client: Client, view: OperationView, *, detail: bool) -> tuple[
         try:
             places = await operation.places()
         except Refused as refused:
-            # The allocator does not know an operation that has just started or ended.
+            # NotFound is no error: the allocator does not know an operation that has just started or ended.
             if not isinstance(refused.refusal, NotFound):
                 raise
         if places is None or not places.running_jobs + places.pending_jobs:
@@ -206,7 +206,7 @@ def parse_states(texts: Iterable[str], place: str) -> frozenset[JobState]:
             return frozenset(JobState)
         if word not in by_name and word not in others:
             raise BadInput(place, text, f"one of {', '.join(by_name)}, or all")
-        # A job that begins or ends counts as running here.
+        # Headrace has no states such as CONFIGURING and COMPLETING: a job that begins or ends is shown as running.
         found.add(by_name.get(word, JobState.RUNNING))
     return frozenset(found)
 
@@ -232,9 +232,9 @@ def wanted(given: Given, user: str) -> Callable[[OperationView], bool]:
 
 
 def _users(given: Given, user: str) -> set[str]:
-    """Return the users that are asked for; an empty set: all."""
+    """Return the users whose jobs were asked for; an empty set stands for all users."""
     if given.has("me"):
         return {user}
-    # Scripts name the user by $USER, the login on this host. The user's name in Headrace may be another name.
+    # Scripts name the user by $USER, the login on this host, which may differ from the user's name in Headrace.
     own = (pwd.getpwuid(os.getuid()).pw_name, str(os.getuid()))
     return {user if name in own else name for name in given.listed("user")}

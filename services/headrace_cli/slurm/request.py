@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from headrace.client.run_options import keyword_of
 from headrace.errors import BadInput
 from headrace.ids import PoolName, pool_or_path
 from headrace.job_indexes import JobIndexes, parse_indexes
@@ -26,6 +27,23 @@ _COUNT: Final = re.compile(r"[1-9][0-9]{0,8}\Z")
 _GRES: Final = re.compile(r"(?:gres[:/])?gpu(?::([A-Za-z][\w.-]*))?(?:[:=]([0-9]{1,4}))?\Z")
 _GPUS: Final = re.compile(r"(?:([A-Za-z][\w.-]*):)?([0-9]{1,4})\Z")
 _ENDS: Final = {"afterok": UpstreamEnd.OK, "afterany": UpstreamEnd.ANY, "afternotok": UpstreamEnd.FAILED}
+#: Option of Slurm's commands for each keyword of a start request. It replaces the keyword in the error messages of admission.
+_OPTIONS: Final = {
+    "after": "--dependency",
+    "after_each": "--dependency",
+    "cpu": "--cpus-per-task",
+    "environment": "--export",
+    "gpu": "--gpus",
+    "indexes": "--array",
+    "jobs": "--array",
+    "max_running": "--array",
+    "memory": "--mem",
+    "node_filter": "--constraint",
+    "pool": "--partition",
+    "time_limit": "--time",
+    "title": "--job-name",
+    "working_directory": "--chdir",
+}
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 #: Variables that belong to one job. All steps of the job have them. If a job submits another job, the other job must not inherit them.
 OF_ONE_JOB: Final = re.compile(
@@ -61,6 +79,11 @@ class Size(NamedTuple):
     @property
     def cpus(self) -> int:
         return self.tasks * self.cpus_per_task
+
+
+def option_of(place: str) -> str:
+    """Return Slurm's option that sets the value named by `place` in a start request; without such an option, return `place`."""
+    return _OPTIONS.get(keyword_of(place), place)
 
 
 def size_of(given: Given) -> Size:
@@ -170,7 +193,7 @@ def upstream_of(given: Given) -> dict[str, Any]:
 
 
 def time_fields(given: Given) -> tuple[dict[str, Any], StartWishes | None]:
-    """Return the fields of the spec for `--time` and `--signal`, and how the start treats the signal. Raises `BadInput`."""
+    """Return the fields of the spec for `--time` and `--signal`, and how the start script treats the signal. Raises `BadInput`."""
     limit_s = parse_time_s(text, "--time") if (text := given.one("time")) else None
     fields: dict[str, Any] = {"time_limit_ms": None if limit_s is None else limit_s * 1000}
     wish = given.one("signal")

@@ -11,7 +11,7 @@ from headrace.wire.heartbeat import EXIT_SAVED
 from headrace_cli.slurm.numbers import task_number
 from headrace_cli.slurm.values import padded, pattern_pieces
 
-#: Letters in the names of files whose values only the node knows, each with the shell variable that has the value there.
+#: Letters in patterns of file names, such as `%j`, if only the node knows the value. Each has the shell variable with the value there.
 _ON_THE_NODE: Final = {"a": "SLURM_ARRAY_TASK_ID", "j": "SLURM_JOB_ID", "J": "SLURM_JOB_ID", "N": "HEADRACE_NODE"}
 _VARIABLES: Final = """\
 SLURMD_NODENAME=$HEADRACE_NODE SLURM_JOB_NODELIST=$HEADRACE_NODE SLURM_NODELIST=$HEADRACE_NODE SLURM_TASK_PID=$$
@@ -22,7 +22,7 @@ export SLURM_JOB_ID SLURM_JOBID SLURMD_NODENAME SLURM_JOB_NODELIST SLURM_NODELIS
 """
 #: `scontrol requeue` in a job sends this signal to the start script, which then ends with the exit status for a saved state.
 REQUEUE_SIGNAL: Final = signal.SIGALRM
-#: Variable that says that the start script understands the signal.
+#: Variable that is set if the start script handles `REQUEUE_SIGNAL`.
 CAN_REQUEUE: Final = "SLURM_HEADRACE_CAN_REQUEUE"
 _WAIT_FOR_REQUEUE: Final = f"""\
 requeue=
@@ -33,10 +33,10 @@ _END: Final = f"""\
 [ -z "$requeue" ] || exit {EXIT_SAVED}
 exit "$code"
 """
-#: End of the start script if the user's script is a child in the same process group, so that the signals of the job reach it too.
+#: End of the start script that runs the user's script as a child in the same process group. Signals to the job reach both scripts.
 _IN_GROUP: Final = '"$@"\ncode=$?\n' + _END
-#: End of the start script for `--signal=B:…`. The user's script runs in a session of its own. The signals of the job are passed on to the
-#: user's script, but not to the processes that it started.
+#: End of the start script for `--signal=B:…`. The user's script runs in a session of its own. The start script passes the signals of the
+#: job on to the user's script, but not to the processes that the user's script started.
 _ALONE: Final = (
     """\
 exec 3<&0
@@ -59,12 +59,12 @@ class StartWishes(NamedTuple):
 
     number: int
     is_array: bool
-    #: Letters in the names of files whose values are known when the job is submitted, with these values.
+    #: Letters in patterns of file names, such as `%x`, if the value is known when the job is submitted; each with its value.
     words: Mapping[str, str]
     output: str = ""
     error: str = ""
     stdin: str = ""
-    #: True: the files are not emptied.
+    #: True: output is appended to the files. False: the files are emptied at the start.
     appends: bool = False
     #: Signal that only the steps of the job get; empty: none.
     ignored_signal: str = ""

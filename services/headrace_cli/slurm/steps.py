@@ -17,7 +17,7 @@ from headrace_cli.slurm.command_line import Given, NoCounterpart
 from headrace_cli.slurm.request import OF_ONE_JOB, exported, size_of
 from headrace_cli.slurm.values import in_pattern
 
-#: Signals that the tasks get together with `srun`, because they are in the same process group. `srun` itself waits for the tasks.
+#: Signals to the process group that `srun` ignores. The tasks are in the same group and get them too, and `srun` waits for the tasks.
 _OF_TASKS: Final = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -91,7 +91,7 @@ def _environment(given: Given, own: Mapping[str, str], task: int, tasks: int, cp
 
 
 class _Files:
-    """Opens the input and output files of one task. At the end of the block it closes them in this process; the task keeps them open."""
+    """Opens the input and output files of one task. At the end of the block, this process closes the files; the task keeps them open."""
 
     def __init__(self, given: Given, environment: Mapping[str, str]) -> None:
         self._given = given

@@ -22,7 +22,7 @@ from headrace.ids import TreeName
 from headrace.runtime.clock import SystemClock
 from headrace.wire.logs import LogStream
 from headrace.wire.operations import OperationSpec, OperationState, OperationView
-from headrace.wire.refusals import Exists
+from headrace.wire.refusals import Exists, renamed_inputs
 from headrace_cli.commands.operations.dry_run import warn_of_what_never_runs
 from headrace_cli.show.screen import Screen
 from headrace_cli.slurm.batch_script import (
@@ -35,7 +35,7 @@ from headrace_cli.slurm.batch_script import (
 from headrace_cli.slurm.command_line import Given, NoCounterpart
 from headrace_cli.slurm.numbers import number_at, operation_of
 from headrace_cli.slurm.pools_file import PoolsFile, choose, parse_pools_file
-from headrace_cli.slurm.request import Submission, Submitter, submission
+from headrace_cli.slurm.request import Submission, Submitter, option_of, submission
 
 if TYPE_CHECKING:
     from headrace.archives import Packed
@@ -72,7 +72,8 @@ async def sbatch(client: Client, given: Given) -> int:
     _remark("sbatch", given, chosen.remarks)
     packed = _pack(script)
     if given.has("test-only"):
-        plan = await client.starts.plan(await _spec(client, job, 1))
+        with renamed_inputs(option_of):
+            plan = await client.starts.plan(await _spec(client, job, 1))
         say("sbatch", f"the job would run in pool {plan.places[0].pool}")
         return 0
     await client.files.send(packed)
@@ -97,7 +98,7 @@ async def srun(client: Client, given: Given) -> int:
     words = given.words
     job = submission(given, chosen, _submitter(client), Path(words[0]).name, words, has_script=False)
     if job.size.tasks > 1:
-        # The `srun` on the node starts the tasks of the job, as in a batch script.
+        # The job runs `srun` on its node, as a batch script would, and that `srun` starts the tasks of the job.
         job = job._replace(
             words=["srun", f"--ntasks={job.size.tasks}", *(["--label"] if given.has("label") else []), *words]
         )
@@ -129,7 +130,7 @@ def _script(given: Given) -> tuple[BatchScript, list[str]]:
 
 
 def _submitter(client: Client) -> Submitter:
-    # The variable keeps the links in the path, as `pwd` does.
+    # $PWD keeps symbolic links in the path, as the shell's `pwd` does. `os.getcwd` resolves them.
     here = os.environ.get("PWD", "")
     folder = here if here and os.path.realpath(here) == os.getcwd() else os.getcwd()
     return Submitter(client.user, socket.gethostname(), folder, os.environ, secrets.token_hex(8))
@@ -165,7 +166,8 @@ async def _start(client: Client, job: Submission, packed: Packed | None) -> tupl
         if packed is not None:
             spec = msgspec.structs.replace(spec, files=packed.archive)
         try:
-            return number, await client.start(spec, operation=operation_of(number))
+            with renamed_inputs(option_of):
+                return number, await client.start(spec, operation=operation_of(number))
         except Refused as refused:
             is_taken = isinstance(refused.refusal, Exists) and refused.refusal.what == "operation"
             if left == 1 or not is_taken:

@@ -1,1 +1,1 @@
-"""The command `headrace top`: the cluster at a glance. What is known, the user's view, and the frame made from both are pure."""
+"""The command `headrace top`: the cluster at a glance. Pure: the report of the cluster, the user's view, and the frame made from both."""

@@ -43,7 +43,7 @@ _ROWS_AN_INTERVAL: Final = 200
 _MOST_LINES: Final = 500
 #: Bytes that are read from the end of each log for the page of an operation's output.
 _MOST_BYTES_OF_A_LOG: Final = 16 * 1024
-#: Most seconds to read stdout for the page of an operation's output. Reading stderr may take as many.
+#: Longest time in seconds to read stdout for the page of an operation's output. Reading stderr may take the same time again.
 _MOST_READING_S: Final = 2.0
 #: Seconds to wait for the progress of jobs. After that, operations are shown without it.
 _PROGRESS_S: Final = 1.0

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from headrace.client.preemptions import Starving, starving_in
 from headrace.ids import OperationId
 from headrace.resources import RESOURCE_NAMES
 from headrace.wire.happenings import AllocationPreempted
@@ -15,7 +16,6 @@ from headrace.wire.operations import OperationView
 from headrace.wire.plain_values import plain_amount
 from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.snapshots import ShareItem
-from headrace_cli.commands.pools.starving import Starving, starving_in
 
 #: Upper bound of the operations that are requested: the newest that are not over.
 MOST_OPERATIONS: Final = 200
@@ -28,7 +28,7 @@ class ClusterReport(msgspec.Struct, frozen=True):
     shares: PoolList | None = None
     operations: list[OperationView] | None = None
     nodes: list[NodeView] | None = None
-    #: Progress of the operations of which some job reports its progress.
+    #: Progress of each operation of which at least one job reports progress.
     progress: Mapping[OperationId, OperationProgress] = {}
     #: Numbers of nodes, as `heard/enrolled`, while the allocator is recovering; empty: it is not recovering.
     recovering: str = ""
@@ -57,7 +57,7 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
 
 class InUse(msgspec.Struct, frozen=True):
-    """The usage of one resource that the cluster has, in units of the wire."""
+    """The usage of one resource of the cluster, counted as in messages (cpu in hundredths of a core)."""
 
     resource: str
     used: int

@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from rich.text import Text
 
-from headrace.resources import format_amount
+from headrace.client.preemptions import Starving
+from headrace.resources import format_amount, percent
 from headrace.wire.happenings import AllocationPreempted
 from headrace.wire.nodes import NodeView
 from headrace.wire.operations import OperationState, OperationView
@@ -17,8 +18,8 @@ from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
 from headrace_cli.commands.node_tables import node_state, use_words
 from headrace_cli.commands.operations.tables import state_words, time_words, waiting_words
 from headrace_cli.commands.operations.time_limits import operation_left_words
-from headrace_cli.commands.pools.starving import Starving, starvation_cells
-from headrace_cli.show.amounts import component, percent, short_name
+from headrace_cli.commands.pools.starving import starvation_cells
+from headrace_cli.show.amounts import component, short_name
 from headrace_cli.show.tables import branches
 from headrace_cli.show.times import timestamp
 from headrace_cli.top.cluster_report import MOST_OPERATIONS, ClusterReport

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace_web.api import nodes, operations, people, pools
+from headrace_web.api import nodes, operations, people, pools, preemptions, tokens
 
-ENDPOINTS: Final = (*operations.ENDPOINTS, *pools.ENDPOINTS, *nodes.ENDPOINTS, *people.ENDPOINTS)
+ENDPOINTS: Final = (
+    *operations.ENDPOINTS,
+    *pools.ENDPOINTS,
+    *preemptions.ENDPOINTS,
+    *nodes.ENDPOINTS,
+    *people.ENDPOINTS,
+    *tokens.ENDPOINTS,
+)

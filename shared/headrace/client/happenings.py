@@ -69,13 +69,13 @@ class Happenings:
                 left -= found.keys()
         return found
 
-    async def log(self, since_ms: int = 0) -> AsyncIterator[LogPage]:
-        """Yield the pages of the log, all that it keeps or those since a Unix time in milliseconds, the oldest entry
-        first.
+    async def log(self, since_ms: int = 0, *, after: int = 0) -> AsyncGenerator[LogPage, None]:
+        """Yield the pages of the log, the oldest entry first: all that it keeps, those since a Unix time in milliseconds, or those after
+        the entry `after`.
 
         Raises `Refused`, `Unanswered`.
         """
-        request = ReadEvents(since_ms=since_ms)
+        request = ReadEvents(after, since_ms)
         while True:
             page = await self._asker.ask("op.log", request, LogPage)
             yield page

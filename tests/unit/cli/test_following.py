@@ -10,6 +10,7 @@ import msgspec
 
 from headrace.client.following import DecisionTail, HappeningFilter, LogTail, StarvationTail
 from headrace.client.happenings import plain_happening
+from headrace.client.preemptions import preemption_words
 from headrace.ids import AllocationId, NodeName, OperationId, PoolName, TreeName
 from headrace.wire.happenings import (
     AllocationPreempted,
@@ -35,7 +36,6 @@ from headrace.wire.version import Version
 from headrace_cli.commands.operations.event_lines import (
     happening_words,
     history_table,
-    preemption_words,
 )
 from tests.unit.cli.test_render import shown
 

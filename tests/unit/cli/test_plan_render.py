@@ -11,7 +11,7 @@ from rich.text import Text
 
 from headrace.ids import PoolName, TreeName
 from headrace.pools import IntegralGuarantees, IntegralType, PartialResources, PoolConfig
-from headrace.resources import Resources
+from headrace.resources import Resources, percent
 from headrace.wire.integral import Downtime
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement, Scaled
 from headrace.wire.pools import PoolList, PoolView
@@ -20,7 +20,7 @@ from headrace.wire.version import Version
 from headrace_cli.commands.plans.plan_table import plan_notes, plan_table, plan_title
 from headrace_cli.commands.pools.get_page import pool_facts
 from headrace_cli.commands.pools.tables import tree_table
-from headrace_cli.show.amounts import compact, percent
+from headrace_cli.show.amounts import compact
 from headrace_cli.show.shares import share_facts
 from headrace_cli.show.tables import bar, branches
 

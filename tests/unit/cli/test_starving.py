@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace.client.preemptions import starving_in
 from headrace.wire.plain_values import plain
 from headrace.wire.pools import GetPools, PoolList, StarvationOutlook
 from headrace.wire.snapshots import (
@@ -15,7 +16,7 @@ from headrace.wire.snapshots import (
     StarvationStatus,
 )
 from headrace.wire.version import Version
-from headrace_cli.commands.pools.starving import starving_in, starving_table
+from headrace_cli.commands.pools.starving import starving_table
 from headrace_cli.show.starvation import starvation_facts
 from headrace_cli.show.times import time_of_day
 from headrace_fair_share.view import pool_list

@@ -12,14 +12,13 @@ from headrace.client import Client
 from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace.efficiency import Efficiency, efficiency_of
-from headrace.resources import format_amount
+from headrace.resources import format_amount, percent
 from headrace.wire.heartbeat import JobResult
 from headrace.wire.operations import FINAL_STATES, OperationView, RunUsage
 from headrace.wire.plain_values import plain
 from headrace_cli.commands.operations.operation_id import whole_id
 from headrace_cli.commands.operations.tables import peak_words, result_words, size_words, state_words, unused_words
 from headrace_cli.session import Common, talk
-from headrace_cli.show.amounts import percent
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import facts_table, table
 

@@ -9,8 +9,9 @@ from typing import Final, assert_never
 from rich.table import Table
 from rich.text import Text
 
+from headrace.client.preemptions import preemption_words
 from headrace.durations import exact_duration, format_duration
-from headrace.resources import EPS, RESOURCE_NAMES
+from headrace.resources import RESOURCE_NAMES, percent
 from headrace.wire.happenings import (
     AllocationPreempted,
     AllocationStarted,
@@ -26,15 +27,12 @@ from headrace.wire.happenings import (
 )
 from headrace.wire.heartbeat import JobResult, JobSlot
 from headrace.wire.log import SessionEnd, StateCause
-from headrace.wire.preemption import PreemptionRecord
 from headrace.wire.snapshots import StarvationReason, StarvationStatus
 from headrace.wire.start_stages import StartStage
 from headrace_cli.commands.operations.tables import peak_words, result_words
-from headrace_cli.show.amounts import percent
 from headrace_cli.show.tables import table
 from headrace_cli.show.times import timestamp
 
-_GROUPS: Final = ("non-preemptible", "aggressively preemptible", "preemptible")
 _MISSED: Final = {
     "admission": "log entries",
     "allocator": "decisions of the allocator",
@@ -100,24 +98,6 @@ def happening_words(happening: Happening, zone: tzinfo | None = None) -> str:
             return f"{at}  {_what(happening)}"
         case _:
             assert_never(happening)
-
-
-def preemption_words(record: PreemptionRecord) -> str:
-    """Return why an allocation was preempted, its operation's share before and after, and which threshold allowed it."""
-    at = max(range(len(RESOURCE_NAMES)), key=lambda one: record.share_before[one])
-    before, after, owed = (percent(each[at]) for each in (record.share_before, record.share_after, record.fair_share))
-    shares = f"{RESOURCE_NAMES[at]} {before} → {after} of the cluster, owed {owed}"
-    if record.share_before[at] <= EPS:
-        shares = f"owed {owed}"
-    group = _GROUPS[record.group]
-    if record.threshold:
-        group += f": above {record.threshold:g} × fair share"
-    why = record.words if record.words.startswith("for ") else f"since {record.words}"
-    words = f"preempted {why}; {shares}; {group}"
-    if record.exempt_time_ms:
-        ran = f"its job had run for {format_duration(record.ran_ms)}" if record.ran_ms else "its job had not begun"
-        words += f"; {ran}, preemption_exempt_time {exact_duration(record.exempt_time_ms)}"
-    return f"{words}; {format_duration(record.timeout_ms)} from the signal to the kill"
 
 
 def _what(happening: Happening) -> str:

@@ -12,7 +12,7 @@ from headrace.counted import counted
 from headrace.durations import format_duration
 from headrace.ids import ROOT_POOL, TreeName
 from headrace.pools.tree_options import PreemptionPolicy
-from headrace.resources import Resources, format_amount
+from headrace.resources import Resources, format_amount, percent
 from headrace.satisfaction import INFINITE_SATISFACTION
 from headrace.wire.explanations import Ahead, PoolRoom, ProtectedAllocations, Tries, Try, WaitingExplained
 from headrace.wire.operations import FINAL_STATES, OperationExplanation, OperationState
@@ -22,7 +22,7 @@ from headrace.wire.snapshots import ElementKind, PreemptionPriority, SchedulingS
 from headrace_cli.commands.operations.tables import memory_words, retry_words, waiting_words
 from headrace_cli.commands.operations.time_limits import time_limit_rows
 from headrace_cli.commands.operations.upstream_words import awaited_words, ends_words, following_words
-from headrace_cli.show.amounts import amounts, component, percent, pool_words
+from headrace_cli.show.amounts import amounts, component, pool_words
 from headrace_cli.show.starvation import starvation_facts
 from headrace_cli.show.tables import facts_table, table
 

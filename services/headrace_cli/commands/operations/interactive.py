@@ -32,10 +32,10 @@ from headrace_cli.commands.operations.run import (
     spec_of_options,
     start_operation,
 )
-from headrace_cli.commands.operations.spec_option import named_options
 from headrace_cli.commands.operations.tables import waiting_words
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.live.session_terminal import converse, has_terminal, raw_terminal, window
+from headrace_cli.option_names import named_options
 from headrace_cli.session import Common, PoolOption, talk
 from headrace_cli.show.screen import Screen
 

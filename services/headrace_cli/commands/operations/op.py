@@ -61,7 +61,7 @@ def list_(
 
         headrace op list --live
 
-        headrace op list --pool research --in-state waiting
+        headrace op list --pool research --in-state waiting --sort oldest
 
         headrace op list --live --node host-17
 
@@ -80,8 +80,8 @@ def list_(
     node
         Only operations that have a job on this node now.
     sort
-        `started`: the newest first. `unused-cpu` or `unused-memory`: first the operation whose runs left the most core-hours or GiB-hours
-        unused; operations without a measured run are left out.
+        `started`: the newest first. `oldest`: the oldest first. `unused-cpu` or `unused-memory`: first the operation that left
+        the most core-hours or GiB-hours unused; operations without a measured run are left out.
     limit
         Largest number of operations to list.
     """
@@ -98,7 +98,7 @@ def list_(
         )
         await _show_list(client, screen, views, limit, order)
         if not views and not screen.json:
-            chosen = pool or user or in_state or live or node or order is not OperationOrder.STARTED
+            chosen = pool or user or in_state or live or node or not order.is_by_start
             screen.say("no operations" + (" match these options" if chosen else " yet"))
             await _say_if_no_pool(screen, client, pool or "")
 
@@ -106,7 +106,7 @@ def list_(
 
 
 def _state_of_operations(text: str) -> str:
-    """Return a state as admission knows it. Raises `BadInput`."""
+    """Return the state that the user typed in lower case, as admission expects it. Raises `BadInput` for an unknown state."""
     if text.lower() not in ("", "waiting", *OperationState):
         raise BadInput("--in-state", text, f"one of waiting, {', '.join(OperationState)}")
     return text.lower()
@@ -121,7 +121,7 @@ async def _show_list(
     shown = {"operations": views, "more": more, "no_job_runs_because": idle}
     screen.show(shown, operation_table(views, SystemClock().wall_ms(), idle, order))
     if more and not screen.json:
-        which = "newest" if order is OperationOrder.STARTED else "first"
+        which = {OperationOrder.STARTED: "newest", OperationOrder.OLDEST: "oldest"}.get(order, "first")
         filters = "--live, --pool, --user, --in-state, --node"
         screen.say(f"only the {which} {limit} are shown: raise --limit, or filter with {filters}")
     if not all_told:
@@ -129,7 +129,7 @@ async def _show_list(
 
 
 def _refuse_state_of_operations(common: Common | None) -> None:
-    """Raise `BadInput` if `--state` names a state of operations, as in other systems, instead of a folder."""
+    """Raise `BadInput` if the value of `--state` is a state of operations. Other systems expect a state there; here it is a folder."""
     folder = str(common.state) if common is not None and common.state is not None else ""
     if folder.lower() in {*OperationState, "waiting"}:
         raise BadInput(
@@ -220,7 +220,10 @@ def get(
 
 
 def print_file(screen: Screen, view: OperationView) -> None:
-    """Print the file of an operation, as YAML or as JSON. Raises `BadInput` if the command is withheld from the caller."""
+    """Print the file from which `run --spec` starts the operation again, as YAML or JSON.
+
+    Raises `BadInput` if admission withholds the operation's command from this user.
+    """
     from headrace.tree_file.pools import as_yaml
     from headrace_cli.commands.operations.operation_file import as_file
 
@@ -322,7 +325,7 @@ def logs(
 ) -> int:
     """Print the output of jobs: stdout, and stderr to this command's stderr. With several jobs, each line begins with the index of its job.
 
-    A node keeps the newest output of each job, up to its log cap. A line in brackets says how much is missing.
+    A node keeps the newest output of each job, up to the log cap of the job. If older output is missing, a line in brackets says how much.
 
     Examples of use:
 
@@ -341,7 +344,7 @@ def logs(
     job
         Only this job, by its index from 0.
     attempt
-        Number of the attempt whose output is printed, from 1. Unless given: the newest attempt that ended, and the running one.
+        Number of the attempt whose output is printed, from 1. Default: the newest attempt that has ended, and the running attempt.
     stdout
         Print stdout only.
     stderr
@@ -402,7 +405,7 @@ def wait(
         Ctrl-C aborts the operation that is waited for.
     """
 
-    # Imported here because importing progress bars takes longer than printing a list of operations.
+    # Imported here and not for every command: importing progress bars takes longer than printing a list of operations.
     from headrace_cli.commands.operations.progress import follow as follow_to_end
 
     async def work(client: Client, screen: Screen) -> int:

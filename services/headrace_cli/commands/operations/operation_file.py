@@ -7,7 +7,7 @@
     env: {MODE: fast}
     fields: {fair_share_starvation_timeout_ms: 5000}
 
-Each key is an option of `run`, with `_` for `-` inside, and its value is parsed as on the command line. `fields` has the fields of
+Each key is an option of `run`, with `_` in place of `-`, and its value is parsed as on the command line. `fields` has the fields of
 the operation spec for which `run` has no option, as `op get --json` prints them. In place of the command, the number of jobs and
 their size, `tasks` may name several kinds of jobs (`task_entries.py` beside this module).
 """
@@ -42,18 +42,18 @@ from headrace.wire.operation_spec import (
     PreemptionMode,
 )
 from headrace.wire.preemption import InterruptSignal
+from headrace.wire.refusals import BadRequest, Refused
 from headrace.wire.tasks import Task
 from headrace_cli.commands.operations import task_entries
+from headrace_cli.option_names import option_of
 
 COMMAND: Final = "command"
 _FIELDS: Final = "fields"
 _ENV: Final = "env"
 #: Fields of the operation spec that each start sets for itself.
 _NOT_KEPT: Final = frozenset({"trace"})
-#: Fields for which `run` has other defaults than the operation spec.
+#: Fields whose default in `run` differs from their default in the operation spec.
 _CHOSEN_BY_RUN: Final = frozenset({"tree", "working_directory", "tries", "keep_going", "max_failed_job_count"})
-#: Some parsers do not know the option. Their errors name a place instead; here is the option for each such place.
-_OPTION_OF_NAME: Final = {"pool name": "--pool", "tree name": "--pool-tree"}
 #: Options that an operation with tasks does not accept. Most of them are set for each task instead.
 _OF_ONE_KIND: Final = frozenset({COMMAND, "jobs", "cpu", "gpu", "memory", "each_line"})
 #: Fields of the operation spec that are amounts of resources.
@@ -66,7 +66,7 @@ _AMOUNTS: Final = (
 
 
 class OperationFile:
-    """A file of an operation. Every method raises `UnusableFile` with all problems that it finds."""
+    """A file that describes an operation. Every method raises `UnusableFile` with all problems that it finds."""
 
     def __init__(self, path: str) -> None:
         self.problems = Problems("standard input" if path == STDIN else path)
@@ -75,7 +75,10 @@ class OperationFile:
         self._used: dict[str, str] = {}
 
     def fill(self, arguments: ArgumentCollection) -> None:
-        """Give every argument that is not on the command line its value in the file. `--env` gets the variables of both."""
+        """Give every argument that is not on the command line its value in the file.
+
+        `--env` gets the variables of the file and those of the command line.
+        """
         known = {key: argument for argument in arguments if (key := _key_of(argument))}
         for key, value in self._root.items():
             argument = known.get(key.replace("-", "_"))
@@ -90,7 +93,8 @@ class OperationFile:
             self._used[argument.name if argument.name.startswith("-") else COMMAND] = key
             place = f"{self.problems.file}:{self.problems.line_of(key)}: {key}"
             given = [token.evolve(index=len(words) + index) for index, token in enumerate(argument.tokens)]
-            # `Argument.append` compares each token with all tokens before it, and thousands of words would take half a minute.
+            # `Argument.append` is not used: it compares each token with all tokens before it, which takes half a minute for thousands of
+            # words.
             argument.tokens = [
                 Token(keyword=place, value=word, index=index) for index, word in enumerate(words)
             ] + given
@@ -139,23 +143,46 @@ class OperationFile:
 
     @contextmanager
     def named_keys(self) -> Iterator[None]:
-        """Raise an `UnusableFile` with line and key in place of each `BadInput` that the block raises about a value of this file."""
+        """In errors of the block, name a wrong value as the user gave it: by its key in this file, else by the option of `run`.
+
+        For a value of this file, a `BadInput` becomes an `UnusableFile` with line and key, and a `Refused` of a service gets file, line
+        and key as its place.
+        """
         try:
             yield
         except BadInput as error:
-            field = error.place.removeprefix("spec.")
-            # A place may have more words after the option, such as `--pool-tree gpu: weight`.
-            option = _OPTION_OF_NAME.get(error.place, error.place.partition(" ")[0])
-            field = self._named_task(field)
-            key = f"{_FIELDS}.{field}" if field.partition(".")[0] in self._fields() else self._used.get(option, "")
-            key = field if field.partition(".")[0] == task_entries.KEY in self._root else key
-            if not key:
-                raise
-            self.problems.add(error.at(key))
+            named = error.renamed(self._given_as)
+            if not self._key_at(error.place):
+                raise named from None
+            self.problems.add(named)
             raise self.problems.unusable() from None
+        except Refused as refused:
+            if not isinstance(refused.refusal, BadRequest):
+                raise
+            named_refusal = refused.refusal.renamed(self._given_as)
+            if key := self._key_at(refused.refusal.place):
+                named_refusal = named_refusal.at(f"{self.problems.file}:{self.problems.line_of(key)}: {key}")
+            raise Refused(named_refusal) from None
+
+    def _given_as(self, place: str) -> str:
+        """Return the key that sets the value named by `place`, or the option of `run` if this file does not set the value."""
+        return self._key_at(place) or option_of(place)
+
+    def _key_at(self, place: str) -> str:
+        """Return the key, with its path, that sets the value named by `place`; empty if this file does not set the value."""
+        path = self._named_task(place.removeprefix("spec."))
+        first = path.partition(".")[0]
+        if first == task_entries.KEY in self._root:
+            return path
+        # Admission names a time limit as its option does, even if the file sets the field in milliseconds, whose name ends in `_ms`.
+        for field in (first, f"{first}_ms"):
+            if field in self._fields():
+                return f"{_FIELDS}.{field}{path.removeprefix(first)}"
+        # `option_of` may return more words after the option, such as `--pool-tree gpu: weight`.
+        return self._used.get(option_of(place).partition(" ")[0], "")
 
     def _named_task(self, field: str) -> str:
-        """Return the path of a field with the name of a task in place of its number."""
+        """Return the path of a field, such as `tasks.0.argv`, with the name of the task in place of the task's number."""
         parts, names = field.split("."), list(self._root.get(task_entries.KEY) or ())
         if parts[0] == task_entries.KEY and parts[1:] and int(parts[1]) < len(names):
             parts[1] = names[int(parts[1])]
@@ -203,7 +230,10 @@ def _expected(error: msgspec.ValidationError) -> str:
 
 
 def _amounts(value: object, others: Resources | PartialResources, place: str) -> list[int | None]:
-    """Return amounts in the order of resources. `others` has the amounts of resources that `value` does not name. Raises `BadInput`."""
+    """Parse the amounts in `value`, and return them in the order of resources. Raises `BadInput`.
+
+    A resource that `value` does not name gets its amount in `others`.
+    """
     if not isinstance(value, Map) or len(value.texts) != len(value):
         raise BadInput(place, shown(value), "a map of amounts by resource")
     for name in value:
@@ -218,7 +248,8 @@ def _amounts(value: object, others: Resources | PartialResources, place: str) ->
 def as_file(spec: OperationSpec) -> dict[str, Any]:
     """Return the content of a file from which `run --spec` makes the same spec, except for the trace.
 
-    The file always names the tree and the working directory. Otherwise `run` would choose them by the place where it is started.
+    The file always names the tree and the working directory. Otherwise `run` would take the tree of its login, and the folder in which
+    it is started.
     """
     options: dict[str, Any] = {}
     written: set[str] = set(_NOT_KEPT)
@@ -328,9 +359,9 @@ def _ends(spec: OperationSpec) -> _Written:
 
 
 def _amount_words(amounts: Resources | PartialResources) -> dict[str, str]:
-    """Return the amounts that are named, by resource and as people write them.
+    """Return amounts by resource, as people write them. Amounts that are not named are left out.
 
-    For the size of a job, which names all amounts, return only the amounts that no option sets.
+    The size of a job names all amounts. Of these, return only the amounts that no option of `run` sets.
     """
     if isinstance(amounts, Resources):
         return {"user_slots": str(amounts.user_slots), "network": str(amounts.network)}

@@ -28,7 +28,7 @@ from headrace_cli.commands.operations.tables import (
 from headrace_cli.exit_statuses import Exit
 from headrace_cli.show.screen import Screen
 
-#: Seconds between two requests for the running jobs, for the display only. The wait itself is notified and does not poll.
+#: Seconds between two requests for the running jobs, which are only displayed. The end of the operation is reported without polling.
 _POLL_S = 1.0
 _WITHOUT_BAR_S = 10.0
 #: Upper bound of the lines that are shown from the end of the stdout of a failed job.
@@ -59,7 +59,7 @@ class _Display:
         self._view: OperationView | None = None
         self._said = ""
         self._has_told_failure = False
-        #: Reason of the failure that was printed; empty: none.
+        #: Reason of the failure that was already printed; empty: no failure was printed.
         self.told = ""
 
     def on_view(self, view: OperationView) -> None:
@@ -242,7 +242,7 @@ async def _end_of_stdout(operation: Operation, end: JobEnd) -> list[str]:
 
 
 async def send_files(screen: Screen, client: Client, packed: Packed) -> Archive:
-    """Send the files of an operation, with a bar on a terminal. Raises what `Files.send` raises."""
+    """Send the files of an operation, and show a progress bar on a terminal. Raises what `Files.send` raises."""
     bar = Progress(
         TextColumn("sending files"),
         BarColumn(bar_width=None),

@@ -38,7 +38,8 @@ async def share_of(client: Client, view: OperationView, placement: TreePlacement
     return ToldShare(share, answer.frame, answer.outlooks)
 
 
-#: Upper bound of the operations for which the reason is requested. The list must appear quickly, and is useful without the reasons too.
+#: Upper bound of the operations in a list for which the reason why they run no job is requested. The list must appear quickly, and is
+#: useful without the reasons too.
 _MOST_IDLE: Final = 20
 #: Seconds to wait for all reasons together.
 _IDLE_TIME_S: Final = 0.5
@@ -47,7 +48,7 @@ _IDLE_TIME_S: Final = 0.5
 async def reasons_of_idle(client: Client, views: Sequence[OperationView]) -> tuple[dict[str, str], bool]:
     """Return the reasons why operations run no job, by operation id, and True if all answers arrived in time.
 
-    Only running operations are asked about, first the operations without an ended job.
+    Reasons are requested only for operations in the state running, first for the operations of which no job has ended.
     """
     found: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""The command `headrace op rerun`: start an operation's jobs, or those that failed, again as a new operation."""
+"""The command `headrace op rerun`: start all jobs of an operation, or only its failed jobs, again as a new operation."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def _left(client: Client, view: OperationView) -> OperationSpec:
 
 
 def _tasks_of(tasks: Sequence[Task], numbers: Sequence[int]) -> list[Task]:
-    """Return the tasks with only some of their jobs. The jobs see the same index in their task as before."""
+    """Return the tasks with only the jobs in `numbers`. Each job sees the same index in its task as in the old operation."""
     found = []
     for task, indexes in zip(tasks, ranges_of(tasks), strict=True):
         first = indexes.start if task.first_index is None else task.first_index

@@ -26,16 +26,10 @@ from headrace.wire.operation_spec import (
 from headrace_cli.commands.operations.dry_run import try_start, warn_of_what_never_runs
 from headrace_cli.commands.operations.key_values import parse_environment
 from headrace_cli.commands.operations.operation_id import whole_id
-from headrace_cli.commands.operations.spec_option import (
-    KEYWORDS,
-    NO_KEYWORDS,
-    SpecOption,
-    named_keys,
-    named_options,
-    opened_file,
-)
+from headrace_cli.commands.operations.spec_option import SpecOption, named_as_given, opened_file
 from headrace_cli.commands.operations.tables import ephemeral_words
 from headrace_cli.commands.operations.upstream_words import ends_words, following_words
+from headrace_cli.option_names import KEYWORDS, NO_KEYWORDS, named_options
 from headrace_cli.option_values import MaybeWhole, Number, Whole
 from headrace_cli.session import Common, PoolOption, Switch, talk
 from headrace_cli.show.amounts import pool_words
@@ -68,10 +62,10 @@ class JobOptions:
     """A file to send with the operation, or a folder whose contents are sent. On the node, jobs find the files in the
     folder that `HEADRACE_FILES` names. May be repeated; at most 64 MiB in total, packed."""
     tries: MaybeWhole = None
-    """Number of failed runs of one job after which it is not retried. Default: 3. The jobs of a gang count together."""
+    """Number of failed runs of one job after which it is not retried. Default: 3. The failed runs of all jobs of a gang count together."""
     keep_going: Annotated[bool | None, Parameter(negative=["--no-keep-going"])] = None
-    """Run the other jobs on when a job is not retried any more, and fail at the end. Default for more than one job, unless they are
-    a gang. With `--no-keep-going` the operation fails at once."""
+    """When a job has failed and is not retried any more, let the other jobs run to their ends before the operation fails. This is the
+    default for more than one job, except for a gang. With `--no-keep-going` the operation fails at once."""
     max_failed_job_count: MaybeWhole = None
     """Number of failed runs, of all jobs together, at which the operation fails. Without `--tries`, jobs are retried until this number
     is reached, as in YTsaurus."""
@@ -92,8 +86,8 @@ class JobOptions:
     on_lost_node: OnLostNode = OnLostNode.REQUEUE
     """Whether a job is retried when its node is lost, or waits for the node."""
     time_limit: str | None = None
-    """Time limit of each run of a job, such as 2h. At the limit the job is interrupted, and it is not retried. Default: that of the
-    pool, which may be none."""
+    """Time limit of each run of a job, such as 2h. At the limit the job is interrupted, and it is not retried. Default: the limit of the
+    pool, if it has one."""
     operation_time_limit: str | None = None
     """Time limit of the whole operation, from its first running slot, such as 1d; then the operation fails. Default: that of the pool."""
     log_cap: str | None = None
@@ -117,12 +111,12 @@ class ArrayOptions:
     indexes: str | None = None
     """One job for each of these indexes, such as 1-99:7,200. A job finds its index in `HEADRACE_JOB_INDEX`."""
     max_running: MaybeWhole = None
-    """Most jobs that run at the same time."""
+    """Largest number of jobs that run at the same time."""
     output: Annotated[str, Parameter(name=["--output", "-o"])] = ""
     """File on the node for the stdout of each job, such as out/%i.txt, where %i is the index. Its folder is made. Relative to the
     working directory. Unless given, the job's log keeps the output."""
     error: str = ""
-    """File on the node for stderr; the same as --output for both in one file."""
+    """File on the node for the stderr of each job. With the same value as --output, stdout and stderr go to one file."""
     stdin: str = ""
     """File on the node that each job reads as its stdin. Empty unless given."""
 
@@ -161,9 +155,9 @@ class PreemptionOptions:
     interrupt_signal: str = "TERM"
     """Signal that tells a job that it is being preempted: TERM, INT, HUP, QUIT, USR1 or USR2, or its number."""
     interruption_timeout: str | None = None
-    """Time between that signal and SIGKILL. Unless given: 10s, and the tree's timeout if the job is preempted."""
+    """Time between the interruption signal and SIGKILL. Unless given: for a preempted job the tree's timeout, otherwise 10s."""
     preemption_mode: PreemptionMode = PreemptionMode.NORMAL
-    """With graceful, jobs are preempted as soon as the operation has more than its fair share, get more time, and never otherwise."""
+    """With graceful, jobs are preempted only while the operation has more than its fair share, but then at once, with more time to end."""
 
 
 @Parameter(name="*")
@@ -182,11 +176,11 @@ class OperationOptions:
     """Id of the operation. A second start with the same id starts nothing new. Default: a new id."""
 
     after: Annotated[list[str] | None, Parameter(negative=())] = None
-    """An operation that must complete before this operation runs, by its id or the beginning of its id. `ID:failed` waits until it has
-    failed or was aborted, `ID:any` for any end. If it ends in another way, this operation fails. May be repeated."""
+    """An operation that must complete before this operation runs, by its id or the beginning of its id. `ID:failed` waits until operation
+    ID has failed or was aborted, `ID:any` for any end. If operation ID ends in another way, this operation fails. May be repeated."""
 
     after_each: str | None = None
-    """An operation whose jobs the jobs follow: each job runs when the job with the same index has completed there."""
+    """Another operation: each job of this operation runs when the job with the same index of the other operation has completed."""
 
 
 @Parameter(name="*")
@@ -197,7 +191,8 @@ class WaitOptions:
     wait: Annotated[Switch, Parameter(name=["--wait", "-w"])] = False
     """Wait until the operation is over, with a progress bar on stderr. For failed jobs the end of the output is shown."""
     follow: Annotated[Switch, Parameter(name=["--follow", "-f"])] = False
-    """Wait until the operation is over, and print the output of its jobs as it is written; with several jobs, after the job's index."""
+    """Wait until the operation is over, and print the output of its jobs as it is written. With several jobs, each line begins with the
+    index of its job."""
     abort_on_interrupt: Switch = False
     """With `--wait` or `--follow`: Ctrl-C aborts the operation."""
     dry_run: Switch = False
@@ -210,7 +205,7 @@ class WaitOptions:
 
     async def stay(self, screen: Screen, operation: Operation, job_count: int) -> int:
         """Wait until the operation is over and return the exit status."""
-        # Progress bars take longer to import than a start takes.
+        # Imported only to wait, because progress bars take longer to import than an operation takes to start.
         from headrace_cli.commands.operations.progress import follow
 
         several = job_count > 1 if self.follow else None
@@ -234,7 +229,7 @@ def run(
     `HEADRACE_JOB_COUNT`. It sees only the environment variables that `--env` names.
 
     Without `--wait` it prints the operation's id and returns as soon as the operation is recorded. With `--wait` or `--follow` the exit
-    status is 0 only if it completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
+    status is 0 only if the operation completed. Ctrl-C then stops the waiting, not the operation, unless `--abort-on-interrupt` is given.
 
     Examples of use:
 
@@ -259,14 +254,14 @@ def run(
     """
     names, waits = operation_options or OperationOptions(), wait_options or WaitOptions()
     file = opened_file(names.spec)
-    with named_keys(file):
+    with named_as_given(file):
         asked = spec_of_options(
             command, pool, job_options, array_options, share_options, preemption_options, operation_options, file
         )
         packed = pack_up(job_options.upload if job_options else None)
 
     async def work(client: Client, screen: Screen) -> int | None:
-        with named_keys(file), named_options():
+        with named_as_given(file):
             whole = await completed(asked, packed, client, file)
             if waits.dry_run:
                 return await try_start(screen, client, whole, names.id)
@@ -301,13 +296,11 @@ def spec_of_options(
             check_memory_on_oom(spec)
     if file is None:
         return spec
-    # A value that `completed` does not find in `fields` is at a key or on the command line, by the name of its option.
-    with named_keys(file), named_options():
-        return file.completed(spec)
+    return file.completed(spec)
 
 
 def keywords(pool: str | None, *groups: object) -> RunOptions:
-    """Return the options as keywords of `operation_spec`. Raises `BadInput`, `OSError`."""
+    """Return the options as keyword arguments of `operation_spec`. Raises `BadInput`, `OSError`."""
     given = {name: value for group in groups for name, value in vars(group).items() if name not in NO_KEYWORDS}
     found: dict[str, Any] = {KEYWORDS.get(name, name): value for name, value in given.items()} | {"pool": pool}
     if found.get("environment"):
@@ -354,7 +347,7 @@ _ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=")
 
 
 def _check_command(command: Sequence[str]) -> None:
-    """Refuse an empty command and a variable in place of the program. Raises `BadInput`."""
+    """Raise `BadInput` if the command is empty, or if it begins with a variable such as `B=2` instead of a program."""
     if not command:
         raise BadInput.because(
             "command",
@@ -368,7 +361,7 @@ def _check_command(command: Sequence[str]) -> None:
 
 
 def read_lines(file: Path) -> list[str]:
-    """Return the lines of a text file, or of stdin for `-`, without their ends. Raises `BadInput`, `OSError`."""
+    """Return the lines of a text file, or of stdin for `-`, without line feeds. Raises `BadInput`, `OSError`."""
     data = read_bounded(file, LARGEST_FILE_BYTES, "--each-line", or_stdin=True)
     try:
         text = data.decode()

@@ -15,7 +15,7 @@ from headrace.durations import format_duration
 from headrace.efficiency import mean_cores, unused_of
 from headrace.errors import shortened
 from headrace.ids import TreeName
-from headrace.resources import format_amount
+from headrace.resources import format_amount, percent
 from headrace.wire.happenings import JobEnded
 from headrace.wire.heartbeat import JobEnd, JobResult, JobSlot
 from headrace.wire.nodes import JobPlace, OperationPlaces
@@ -25,12 +25,12 @@ from headrace.wire.placements import UPSTREAM, TreePlacement, WaitingFor
 from headrace_cli.commands.node_tables import limits_words
 from headrace_cli.commands.operations.time_limits import job_left_words, time_limit_rows
 from headrace_cli.commands.operations.upstream_words import after_words, ends_words
-from headrace_cli.show.amounts import amounts, percent, pool_words
+from headrace_cli.show.amounts import amounts, pool_words
 from headrace_cli.show.tables import facts_table, table
 from headrace_cli.show.times import time_of_day
 
 _ONE_TREE: Final[Mapping[TreeName, OperationPlaces | None]] = {}
-#: Upper bound of the jobs whose progress is shown one by one with their operation.
+#: Upper bound of the jobs whose progress is listed one by one when their operation is shown.
 _MOST_PROGRESS: Final = 5
 _NO_ENDS: Final[Mapping[JobSlot, JobEnded]] = {}
 _NO_REASONS: Final[Mapping[str, str]] = {}
@@ -88,7 +88,7 @@ def operation_table(
     columns = ["operation", "state", "pool", "done", "failed", "started", "time", "user", "each job", "title"]
     if idle or any(map(waiting_words, views)):
         columns.insert(3, "waits for")
-    if order is not OperationOrder.STARTED:
+    if not order.is_by_start:
         columns.insert(1, "unused")
     made = table(*columns, right=("done", "failed", "time"), cut="waits for" if "waits for" in columns else "title")
     for view in views:
@@ -271,7 +271,10 @@ def ephemeral_words(pool: str, near: Sequence[str]) -> str:
 
 
 def retry_rule_words(spec: OperationSpec) -> str:
-    """Return after which failures jobs are retried, and whether the first failure suspends the operation; empty without such rules."""
+    """Return in words after which failures jobs are retried, and whether the first failure suspends the operation.
+
+    Empty if the operation has no such rules.
+    """
     words = [f"retried only after {shortened(spec.retry_on)}"] if spec.retry_on else []
     words += [f"not retried after {shortened(spec.no_retry_on)}"] if spec.no_retry_on else []
     words += [f"memory after out of memory: {spec.memory_on_oom}"] if spec.memory_on_oom else []
@@ -297,7 +300,7 @@ def size_words(spec: OperationSpec) -> str:
 
 
 def failed_runs(view: OperationView) -> str:
-    """Return how many runs of the operation's jobs failed, and how many of them because of memory."""
+    """Return how many runs of the operation's jobs failed, and how many of the failed runs were out of memory."""
     words = f"{counted(view.failed_jobs, 'run')} failed"
     return words + (f" ({view.out_of_memory_runs} out of memory)" if view.out_of_memory_runs else "")
 
@@ -339,7 +342,7 @@ def peak_words(size_bytes: int | None) -> str:
 
 
 def unused_words(core_seconds: int, byte_seconds: int) -> str:
-    """Return the cores and the memory that jobs had and did not use, as a sum over time."""
+    """Return in words the core-hours and the GiB-hours of memory that jobs were allotted and did not use."""
     return f"{core_seconds / 3600:.3g} core-hours, {byte_seconds / 3600 / 1024**3:.3g} GiB-hours"
 
 
@@ -378,7 +381,7 @@ def job_table(
     gpus = ["gpus"] if any(place.gpus for place in running.values()) else []
     used = ("started", "ran", "cpu time", "peak memory") if ends else ()
     task = ["task"] if spec is not None and spec.tasks else []
-    # The table of facts shows the account of the jobs. If there is only one, this table does not repeat it.
+    # If all jobs ran as the same account, this table does not show it, because the table of facts does.
     accounts = {place.account for place in running.values()} | {row.account for row in rows if row.result is not None}
     run_as = ["as"] if len(accounts) > 1 else []
     headings = ("job", *task, "attempt", "state", "node", *gpus, *limits, *run_as, "exit code", *used)

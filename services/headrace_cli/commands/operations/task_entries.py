@@ -23,6 +23,10 @@ from headrace_cli.commands.operations.key_values import parse_environment
 
 KEY: Final = "tasks"
 _KEYS: Final = ("command", "jobs", *RESOURCE_NAMES, "env", "first_index")
+#: Error message for a task that has the key `gang`.
+_GANG_OF_A_TASK: Final = (
+    "`gang: true` beside `tasks`: a gang has all jobs of all tasks, and a single task cannot be a gang"
+)
 #: Amounts of resources that a task does not name. `run` has the same defaults.
 _DEFAULTS: Final = {"user_slots": "1", "cpu": "1"}
 
@@ -43,7 +47,8 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
     if not 0 < len(name) <= LONGEST_TASK_NAME:
         problems.say(place, "the name cannot be used", f"a name of 1 to {LONGEST_TASK_NAME} characters")
     for key in (key for key in given if key not in _KEYS):
-        problems.say(f"{place}.{key}", "unknown key", hint(key, _KEYS), key)
+        expected = _GANG_OF_A_TASK if key == "gang" else hint(key, _KEYS)
+        problems.say(f"{place}.{key}", "unknown key", expected, key)
     command, found, jobs, environment = _command(given.get("command")), Resources(), 1, dict[str, str]()
     first_index = None
     if not command:
@@ -60,7 +65,7 @@ def _task(name: str, given: object, problems: Problems) -> Task | None:
 
 
 def _command(value: object) -> list[str]:
-    """Return a list of texts as they are written; empty if the value is no such list."""
+    """Return the words of a command as the file has them; empty if the value is not a list of texts."""
     if not isinstance(value, Listing) or None in value.texts:
         return []
     return [text or "" for text in value.texts]
@@ -110,6 +115,6 @@ def _entry(task: Task) -> Iterator[tuple[str, Any]]:
     if task.first_index is not None:
         yield "first_index", task.first_index
     if task.environment:
-        # The parser of files refuses the key `<<`, also in quotes.
+        # Variables are written as a list if a name is `<<`: the parser of files refuses this key, even in quotes.
         listed = [f"{name}={value}" for name, value in task.environment.items()]
         yield "env", listed if "<<" in task.environment else task.environment

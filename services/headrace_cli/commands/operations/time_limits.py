@@ -11,10 +11,10 @@ from headrace.wire.operations import FINAL_STATES, OperationState, OperationView
 
 
 def time_limit_rows(view: OperationView, places: OperationPlaces | None, now_ms: int) -> Iterator[tuple[str, str]]:
-    """Yield a row for each time limit of an operation: of the runs of its jobs, and of the whole operation."""
+    """Yield a row for each time limit that an operation has: the limit of each run of a job, and the limit of the whole operation."""
     if view.spec.time_limit_ms is not None:
         words = f"{exact_duration(view.spec.time_limit_ms)} for each run of a job"
-        # The time is left out if an operation has so many running jobs that only some of them are named.
+        # If `places` names only some of the running jobs, because there are too many, the job that reaches the limit first is not known.
         if places is not None and places.running and places.running_jobs == len(places.running):
             longest = max(places.running, key=lambda place: place.ran_ms)
             words += f"; job {longest.index} reaches it first, {job_left_words(view.spec, longest)}"

@@ -51,7 +51,7 @@ def after_words(spec: OperationSpec) -> str:
 
 
 def awaited_words(awaited: AwaitedOperation) -> tuple[str, str]:
-    """Return two texts: the state of an awaited operation and the end that it must have, and the command that explains this operation."""
+    """Return two texts about an awaited operation: its state with the end that it must have, and the command that explains it."""
     state = f"operation {awaited.operation} of {awaited.user} in pool {awaited.pool} is {awaited.state.value}"
     jobs = f"{counted(awaited.open_jobs, 'job')} to complete"
     return f"{state} with {jobs}; {_MUST[awaited.end]}", f"→ headrace op explain {awaited.operation}"

@@ -1,7 +1,7 @@
 """The command `headrace plan`: show the shares of a tree in a file, or of the running tree after some changes.
 
 The algorithm belongs to the fair-share service, and services never import each other. For a file, a process of the
-fair-share service computes, and this command shows the result.
+fair-share service computes the shares, and this command shows them.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def plan(
     The last column says what bounds the fair share: `met` (its demand is met), `limit` (its own limit or that of a pool above), `fifo`
     (operations ahead of it), `gang` (all or nothing), the name of a used up resource, or `no` and a resource that the cluster lacks.
 
-    With `--live` the running tree computes its shares before and after the changes, and what would starve when. Nothing is changed.
+    With `--live` the running tree computes its shares before and after the changes, and which pools and operations would starve, and when.
+    Nothing is changed.
     Changes are `POOL.ATTRIBUTE=VALUE` with the attributes of `headrace pool set`.
 
     Examples of use:
@@ -140,7 +141,8 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
     async def work(client: Client, screen: Screen) -> int:
         listed = (await client.nodes()).nodes if node_changes else []
         nodes = supposed_nodes(node_changes, listed)
-        # `without_what_never_runs` compares jobs with the present nodes only. If nodes are supposed, a job may fit on one of them.
+        # `without_what_never_runs` marks operations whose jobs fit on no present node. If nodes are supposed, it is not called, because
+        # such jobs may fit on a supposed node.
         those = operations if nodes else await without_what_never_runs(screen, client, operations)
         answer = await client.pools.what_if(changes, operations=those, nodes=nodes)
         for each in nodes:
@@ -151,7 +153,7 @@ def _ask_live(common: Common | None, words: list[str], supposed: Suppositions) -
 
 
 def _ask(file: str, total: dict[str, str] | None) -> Plan | PlanRefused | None:
-    """Have a process of the fair-share service compute the plan. Return None if the process failed; it has printed why."""
+    """Have a process of the fair-share service compute the plan. Return None if the process failed; the process has printed the reason."""
     require("analysis", "`headrace plan FILE`")
     argv = [sys.executable, "-P", "-m", "headrace_fair_share.plan", file]
     if total is not None:

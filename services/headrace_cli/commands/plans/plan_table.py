@@ -7,10 +7,10 @@ from typing import Final, assert_never
 from rich.table import Table
 from rich.text import Text
 
-from headrace.resources import Resources
+from headrace.resources import Resources, percent
 from headrace.wire.plan import Bound, BoundKind, Plan, PlanElement
 from headrace.wire.snapshots import ElementKind, ShareComplaint
-from headrace_cli.show.amounts import amounts, compact, component, percent, short_name
+from headrace_cli.show.amounts import amounts, compact, component, short_name
 from headrace_cli.show.tables import branches, printable, table
 
 #: Smallest width of a screen, in characters, at which a column shows what bounds each element.
@@ -35,7 +35,7 @@ def plan_title(plan: Plan, resource: str | None) -> Text:
 
 
 def plan_table(plan: Plan, resource: str | None, width: int) -> Table:
-    """Return a table with one line for each element: amounts, share of the cluster, its parts, and what bounds the element."""
+    """Return a table with one line for each element: amounts, the fair share with its parts, and what bounds the fair share."""
     made = table(blanks=1)
     wide = width >= _ROOM_FOR_WORDS
     made.add_column("\nelement", overflow="fold")

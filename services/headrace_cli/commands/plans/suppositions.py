@@ -24,7 +24,7 @@ from headrace_cli.show.amounts import amounts
 _JOBS_EXPECTED: Final = "POOL:COUNT, or POOL:COUNT,cpu=AMOUNT,memory=AMOUNT with what each job needs"
 _NODES_EXPECTED: Final = "+COUNT or -COUNT, such as -2,cpu=16,memory=64G with what each node has, or -NODE"
 _COUNT: Final = re.compile(r"[0-9]{1,9}\Z")
-#: States of nodes whose resources count.
+#: States of the nodes whose resources are part of the cluster's total.
 _COUNTED: Final = frozenset({"online", "suspect", "draining"})
 
 
@@ -111,7 +111,7 @@ def _nodes(text: str, there: Sequence[NodeView]) -> SupposedNodes:
 
 
 def _slots(resources: Resources, there: Sequence[NodeView]) -> int:
-    """Return the most slots of a node with the same cpu and memory. If there is no such node, return the most slots of any node."""
+    """Return the largest number of slots among the nodes with the same cpu and memory; without such nodes, among all nodes."""
     alike = [
         node.total.user_slots
         for node in there

@@ -10,10 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.durations import format_duration
-from headrace.resources import EPS, Resources
+from headrace.resources import EPS, Resources, percent
 from headrace.wire.snapshots import ElementKind
 from headrace.wire.what_if import ComparedElement, ElementShares, WhatIfAnswer
-from headrace_cli.show.amounts import amounts, compact, percent, short_name
+from headrace_cli.show.amounts import amounts, compact, short_name
 from headrace_cli.show.configuration_changes import plan_lines, say_plan
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.tables import branches, printable, table

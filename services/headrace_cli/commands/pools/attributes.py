@@ -15,9 +15,9 @@ from headrace_cli.show.tables import table
 
 
 def attribute_table(schema: Schema, name: str = "") -> tuple[list[dict[str, str]], Table]:
-    """Return rows and a table of the attributes whose name contains `name`, or for which `name` is another name. Empty `name`: all.
+    """Return rows and a table of the attributes whose name contains `name`, or which have the alias `name`.
 
-    Raises `BadInput` if no attribute matches.
+    An empty `name` matches all attributes. Raises `BadInput` if no attribute matches.
     """
     rows = [row for row in rows_of(schema) if name in row["name"] or name in row["also"].split(", ")]
     if not rows:

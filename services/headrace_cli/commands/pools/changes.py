@@ -169,7 +169,7 @@ def remove(
     recursive
         Remove all pools below it too.
     in_use
-        Remove a pool that has operations: they continue in an ephemeral pool of its name.
+        Remove the pool even if it has operations: the operations continue in an ephemeral pool with the name of the removed pool.
     dry_run
         Only show what would change, with all shares and every broken rule.
     """
@@ -209,7 +209,7 @@ def move(
     tree
         Another tree: the pool is made there first, and then removed here.
     in_use
-        With a tree: move a pool that has operations. They continue here in an ephemeral pool of its name.
+        With `--tree`: move the pool even if it has operations. They continue in the old tree, in an ephemeral pool with the old name.
     """
     if tree:
         request = MovePoolToTree(
@@ -289,9 +289,9 @@ def import_(
 ) -> int:
     """Replace the pools of the tree by the pools in a file, all or nothing. `headrace pool export` writes such files, YAML or JSON.
 
-    Pools that the file does not name are removed. The command asks first if operations are in them, or if they are more than half of
-    the tree, and if running jobs do not fit below new limits; without a terminal the exit status is 4 unless --yes is given. Options of
-    the tree stay unless the file has them.
+    Pools that the file does not name are removed. The command asks first in three cases: a removed pool has operations, more than half of
+    the pools are removed, or running jobs do not fit below new limits. Without a terminal it cannot ask: then nothing is changed and the
+    exit status is 4, unless --yes is given. Options of the tree stay unless the file has them.
 
     The file may be YARN's fair-scheduler.xml. Queues become pools, and every difference is a warning with its line.
 
@@ -314,7 +314,7 @@ def import_(
     keep
         Keep pools that the file does not name.
     """
-    # YAML and XML take longer to import than most commands take.
+    # Imported only for this command, because the parsers of YAML and XML take longer to import than most commands take to run.
     from headrace_cli.commands.pools.importing import Importing, read_import
 
     read = read_import(str(file), str(yarn_site) if yarn_site is not None else None)
@@ -388,7 +388,7 @@ def _changes(
 ) -> dict[str, object]:
     """Return the changes that a command line asks for.
 
-    Raises `BadInput` for a setting that is given twice, and for a value that can be seen to be wrong without asking fair_share.
+    Raises `BadInput` for a setting that is given twice, and for a wrong value if the command can find that out without fair_share.
     """
     changes = assignments(assigned, POOL_ATTRIBUTES, unset or [])
     for key, value in (options or PoolOptions()).changes().items():

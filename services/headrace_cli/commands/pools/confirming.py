@@ -33,12 +33,12 @@ class ChangeOptions:
 
 
 class Confirming:
-    """A request to change pools, made a second time after the user has confirmed it."""
+    """One command that changes pools. If the user must confirm the changes, the command sends its request again after that."""
 
     def __init__(self, options: ChangeOptions | None) -> None:
         options = options or ChangeOptions()
         self._dry_run, self._is_confirmed = options.dry_run, options.yes
-        #: Question that the user must answer; empty: none.
+        #: Question that the user must answer before the changes are made; empty: there is no question.
         self.question = ""
 
     async def request(
@@ -50,7 +50,7 @@ class Confirming:
         warnings: Sequence[str] = (),
         expected_revision: int = 0,
     ) -> PoolPlan | WhatIfAnswer:
-        """Make the changes. For a dry run, or while they must still be confirmed, only return what they would do.
+        """Make the changes. For a dry run, or if the user must still confirm the changes, only return what they would do.
 
         Changes must be confirmed if `question` is given, or if running jobs do not fit below new limits. Raises `Refused`, `Unanswered`.
         """
@@ -71,7 +71,10 @@ class Confirming:
         *,
         whole: bool = False,
     ) -> int:
-        """Run `ask`, which calls `request`. If the changes must be confirmed, ask the user and run `ask` again. Return the exit status."""
+        """Run `ask`, which calls `request`. If the user must confirm the changes, ask the user, and run `ask` again after a yes.
+
+        Return the exit status.
+        """
         status = change(common, ask, done, whole=whole)
         if not self.question or status != Exit.DONE:
             return status
@@ -101,7 +104,7 @@ def _may_end_jobs(change: PoolChange) -> bool:
 def _warned(plan: PoolPlan, warnings: Sequence[str]) -> PoolPlan:
     """Return the plan with `warnings` in front of the plan's own warnings.
 
-    A warning of the plan is left out if one of `warnings` gives the same reason: `warnings` also name the line of the file.
+    A warning of the plan is left out if one of `warnings` gives the same reason, because `warnings` also name the line of the file.
     """
     reasons = ((each, each.partition(": ")[2]) for each in plan.warnings)
     rest = [each for each, reason in reasons if not (reason and any(more.endswith(f": {reason}") for more in warnings))]

@@ -23,7 +23,8 @@ def explain(name: str, /, *, against: str | None = None, common: InTree | None =
     limit, its weight among its siblings, guarantees of other pools, or limits of its children. Then come the pools, operations and people
     that hold the resources that the pool lacks.
 
-    The last lines are your rights on the pool: the access list that gives you each right, or who has the right.
+    The last lines are about rights on the pool: for each right that you have, the access list that gives it to you; for each other right,
+    the people who have it.
 
     With `--against`, another pool is shown beside it, from the pool that contains both downwards, and the difference is explained.
 

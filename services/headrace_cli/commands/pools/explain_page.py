@@ -15,18 +15,18 @@ from rich.text import Text
 
 from headrace.client.share_words import bound_words, more_words, resource_of
 from headrace.durations import exact_duration, format_duration
-from headrace.resources import Resources, format_amount
+from headrace.resources import Resources, format_amount, percent
 from headrace.wire.plan import BoundKind
 from headrace.wire.pool_explanations import Division, Holder, Holders, PoolExplained, ShareStep
 from headrace.wire.snapshots import StarvationStatus
-from headrace_cli.show.amounts import amounts, percent, pool_words
+from headrace_cli.show.amounts import amounts, pool_words
 from headrace_cli.show.tables import facts_table, printable, table
 
 _SLOTS: Final = ("user_slots",)
 
 
 def explanation(told: PoolExplained) -> list[Table | Text | str]:
-    """Return the page: the last level in a sentence, then all levels, what would give more, and the holders."""
+    """Return the page: the pool in a sentence, all levels from the root, facts about the pool, and what holds the missing resources."""
     own = told.steps[-1]
     facts = facts_table()
     for label, words in _facts(own):

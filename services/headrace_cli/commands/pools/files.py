@@ -41,7 +41,7 @@ def exported(pools: Sequence[ConfiguredPool], tree: str, options: TreeOptions | 
 
 
 def changes_between(before: Sequence[ConfiguredPool], after: TreeFile, *, keep: bool = False) -> list[PoolChange]:
-    """Return the changes that make the pools match a file. Pools that the file does not name are removed, unless `keep`."""
+    """Return the changes that make the pools match a file. Pools that the file does not name are removed, unless `keep` is true."""
     old = {pool.name: pool for pool in before}
     named = {pool.name for pool in after.pools}
     changes: list[PoolChange] = []

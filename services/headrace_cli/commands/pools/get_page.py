@@ -9,19 +9,18 @@ from typing import Any, Final, NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from headrace.client.preemptions import observes
 from headrace.durations import format_duration
 from headrace.ids import ROOT_POOL
 from headrace.pools import POOL_ATTRIBUTES, TREE_ATTRIBUTES, IntegralType, PreemptionPolicy, TreeOptions
 from headrace.pools.effective_options import EffectiveOptions, of_tree
 from headrace.pools.presets import with_presets
-from headrace.resources import RESOURCE_NAMES, Resources, format_amount
+from headrace.resources import RESOURCE_NAMES, Resources, format_amount, percent
 from headrace.wire.lost_work import LostWork
 from headrace.wire.pools import PoolView, ResourceDistribution, StarvationOutlook
 from headrace.wire.preemption import ObservedPreemption, ObservedPreemptions
 from headrace.wire.snapshots import ElementKind, ShareFrame
 from headrace_cli.commands.pools.attributes import value_words
-from headrace_cli.commands.pools.starving import observes
-from headrace_cli.show.amounts import percent
 from headrace_cli.show.shares import share_facts, share_table
 from headrace_cli.show.starvation import starvation_facts
 from headrace_cli.show.tables import resource_table, table
@@ -86,7 +85,7 @@ def pool_facts(
 
 
 def preemption_facts(pool: PoolView, told: ObservedPreemptions, now_ms: int) -> list[tuple[str, str]]:
-    """Return facts of a pool: what was preempted in it, or would have been if it only observes preemption."""
+    """Return facts of a pool: what was preempted in the pool, and, if it only observes preemption, what would have been preempted."""
     facts = []
     if told.taken:
         reasons, groups = Counter[str](), Counter[str]()
@@ -118,7 +117,7 @@ def _places(count: int) -> str:
 
 
 def integral_tables(pool: PoolView, total: Resources) -> list[Table | Text]:
-    """Return tables of an integral pool's flow, burst, savings and capacity, and of the guarantees given out below the root."""
+    """Return a table of an integral pool's flow, burst, savings and capacity, and for the root a table of the promised guarantees."""
     made: list[Table | Text] = []
     there = [name for name in RESOURCE_NAMES if getattr(total, name)]
     if pool.specified_resource_flow is not None:
@@ -176,7 +175,7 @@ def _amount_words(resource: str, amount: float, *, times_time: bool) -> str:
 
 
 def integral_facts(pool: PoolView) -> list[tuple[str, str]]:
-    """Return facts about an integral pool: ratios, savings, how long the savings last, and time in which nothing was saved or spent."""
+    """Return facts about an integral pool: ratios, savings, how long the savings last, and for how long nothing was saved or spent."""
     kind = pool.settings.integral_guarantees.guarantee_type
     if kind is IntegralType.NONE:
         return []
@@ -207,7 +206,10 @@ class OptionInForce(NamedTuple):
 
 
 def options_in_force(way: Sequence[PoolView], tree: TreeOptions) -> Iterator[OptionInForce]:
-    """Yield the options in force for the last pool of `way`, a path of pools from the root. Nothing before its first update."""
+    """Yield the options in force for a pool, the last one in `way`, which is the path of pools from the root.
+
+    Nothing is yielded before the first update that contains the pool, because the options are not known yet.
+    """
     options = way[-1].share.options
     if options is None:
         return
@@ -236,9 +238,9 @@ def _option_words(name: str, value: Any) -> str:
 
 
 def _option_source(way: Sequence[PoolView], tree: TreeOptions, name: str, value: Any) -> str:
-    """Return the source of a value: the nearest pool that sets this value.
+    """Return the source of the value in force: the nearest pool on the path that sets this value, else the tree or the default.
 
-    Pools that set another value are skipped: a pool cannot allow what a pool above it forbids.
+    A pool may set another value that is not in force, because a pool cannot allow what a pool above it forbids. Such pools are skipped.
     """
     for pool in reversed(way):
         own = getattr(with_presets(pool.settings, tree), name, None)

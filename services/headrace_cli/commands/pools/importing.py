@@ -66,7 +66,8 @@ def read_import(path: str, yarn_site: str | None) -> Import:
         of_site, said = Problems(yarn_site), Warnings(yarn_site)
         site = read_site(read(yarn_site, of_site), of_site, said)
         warnings.found += said.found
-    # Translate the files once and drop the result: this finds problems with the rules, which are thus reported before the first request.
+    # Translate the files once only to find problems with the rules, so that they are reported before the first request. The result is
+    # dropped.
     imported(file, site, ZERO, problems, Warnings(path))
     return _Queues(file, site, warnings)
 

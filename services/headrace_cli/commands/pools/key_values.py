@@ -41,7 +41,7 @@ _SCALARS: Final[dict[str, object]] = {
 def assignments(
     given: Sequence[str], schema: Schema, unset: Sequence[str] = (), *, above: str = ""
 ) -> dict[str, object]:
-    """Return the changes from texts `key=value` and from keys to reset. Raises `BadInput`; `above` precedes each key in its message."""
+    """Return the changes from texts `key=value` and from keys to reset. Raises `BadInput`, whose message has `above` before each key."""
     changes: dict[str, object] = {}
     for each in given:
         key, equals, text = each.partition("=")
@@ -60,7 +60,7 @@ def assignments(
 def checked(changes: Mapping[str, object], schema: Schema, *, above: str = "") -> None:
     """Check changes as far as that is possible without a request.
 
-    Raises `BadInput`, or `Defects` for several problems. Their messages name each key with `above` in front.
+    Raises `BadInput`, or `Defects` for several problems. The messages of both name each key with `above` in front.
     """
     try:
         schema.changed(schema.of(), {key: value for key, value in changes.items() if value is not None})
@@ -93,8 +93,8 @@ def kind_at(schema: Schema, key: str) -> Kind | None:
 def _read_structure(text: str, place: str, number: type[str] | None) -> object:
     """Parse JSON or the looser form, in which each token has an equivalent in JSON. Raises `BadInput`.
 
-    If `number` is str, numbers stay texts. `group:x` is read as the key `group` with a value. If the text cannot be parsed then, it is
-    read as the name of a group.
+    If `number` is str, numbers stay texts. First, `group:x` in the text is read as the key `group` with the value `x`. If the text cannot
+    be parsed like that, `group:x` is read as one word, the name of a group.
     """
     for token in (_TOKEN, _TOKEN_OR_GROUP):
         try:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.client import Client, Refused, Unanswered
+from headrace.client.preemptions import observes, starving_in
 from headrace.counted import counted
 from headrace.ids import ROOT_POOL, pool_or_path
 from headrace.pools import TreeOptions
@@ -20,7 +21,7 @@ from headrace.wire.pools import PoolList, PoolView
 from headrace.wire.preemption import ObservedPreemptions
 from headrace.wire.version import NEVER
 from headrace_cli.commands.pools.fields import field_of, read, words
-from headrace_cli.commands.pools.starving import observes, starving_in, starving_table
+from headrace_cli.commands.pools.starving import starving_table
 from headrace_cli.commands.pools.tables import pool_table, tree_table
 from headrace_cli.session import InTree, Switch, Watching, talk
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
@@ -215,8 +216,9 @@ def starving(*, watching: Watching | None = None, common: InTree | None = None) 
     """Show pools and operations that are starving: below their fair share or strong guarantee for too long.
 
     Each line shows since when an element starves, for which share, its satisfaction, and which operations may preempt for it. `!` marks
-    aggressive starvation. If pools only observe preemption, it shows how many allocations would have been preempted there. Under a YARN
-    policy it shows the resources that are due to a pool, with everything below it, for its guarantee and for its fair share.
+    aggressive starvation. For pools that only observe preemption, the line says how many allocations would have been preempted in them.
+    Under a YARN policy, the line of a pool shows the resources that are due to the pool and everything below it: for its guarantee, and for
+    its fair share.
 
     Examples of use:
 

@@ -8,10 +8,10 @@ from typing import Final
 from rich.table import Table
 from rich.text import Text
 
-from headrace.resources import Resources, Share
+from headrace.resources import Resources, Share, percent
 from headrace.wire.pools import PoolList
 from headrace.wire.snapshots import ElementKind, ShareItem, StarvationStatus
-from headrace_cli.show.amounts import amounts, component, percent, short_name
+from headrace_cli.show.amounts import amounts, component, short_name
 from headrace_cli.show.tables import bar, branches, printable, table
 
 _EPHEMERAL: Final = " (ephemeral)"

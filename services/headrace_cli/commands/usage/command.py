@@ -17,7 +17,7 @@ from headrace.installation.extras import require
 from headrace.pools.tree_options import Prices
 from headrace.runtime.clock import SystemClock
 from headrace.suggestions import hint
-from headrace_cli.commands.usage.tables import Shown, csv_text, notes, usage_json, usage_table
+from headrace_cli.commands.usage.tables import Shown, csv_text, left_out_words, notes, usage_json, usage_table
 from headrace_cli.session import InTree, PoolOption, Switch, talk
 from headrace_cli.show.screen import Screen, draws_more_than_ascii
 from headrace_cli.show.times import parse_timestamp_ms
@@ -35,7 +35,7 @@ class Chosen:
     until: Annotated[str, Parameter(allow_leading_hyphen=True)] = "now"
     """First day that does not count any more, written in the same way; now: today counts."""
     pool: PoolOption = None
-    """Only this pool and the pools that were below it."""
+    """Only this pool and the pools that were below it when the runs ran."""
     user: Annotated[str | None, Parameter(name=["--user", "-u"])] = None
     """Only this person."""
 
@@ -56,7 +56,8 @@ def usage(
 ) -> int:
     """Show what finished runs were allotted, used and lost, by person, pool, operation or day.
 
-    A run counts when it has ended, with the resources of its job times the time that it took, in the pool where it ran at that time.
+    A run is counted when it has ended: the resources of its job, times the time that the run took. If the operation was moved to another
+    pool meanwhile, each part of the run counts in the pool of that time.
     Work is lost to preemption if a run had to end before it was done and had not saved its state, and to failures if a run failed, timed
     out or was lost with its host. Days are those of UTC. The table shows core-, GiB- and GPU-hours; `--json` and `--csv` seconds.
 
@@ -75,7 +76,8 @@ def usage(
     Parameters
     ----------
     by
-        What has lines of its own: user, pool, tree (each pool with all pools below it), operation, day, or several, separated by commas.
+        Print one line for each of these: user, pool, tree (each pool with all pools below it), operation, day, or several, separated by
+        commas.
     resource
         The resource that the bars show and by which lines are sorted.
     cost
@@ -83,7 +85,7 @@ def usage(
     csv
         Print the lines as CSV.
     report
-        A file for a page of HTML with all sums and charts of the period, for whoever pays.
+        A file for a page of HTML with all sums and charts of the period, for the people who pay.
     """
     require("analysis", "`headrace usage`")
     keys, chosen = read_keys(by), chosen or Chosen()
@@ -141,9 +143,11 @@ def _tell(shown: Shown, screen: Screen, *, csv: bool) -> None:
     if csv:
         screen.print_raw(csv_text(shown), end="")
     elif screen.json:
-        screen.show(usage_json(shown), usage_table(shown, ascii_only=True))
+        screen.show_json(usage_json(shown))
         return
     elif found.lines:
         screen.print(usage_table(shown, ascii_only=not draws_more_than_ascii(screen.out)))
+        if words := left_out_words(shown):
+            screen.say(words)
     for line in notes(shown):
         screen.say(line)

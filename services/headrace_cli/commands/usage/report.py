@@ -14,9 +14,9 @@ from headrace.consumption_sums import By, Line, total_of
 from headrace.errors import BadInput
 from headrace.files.durable import replace_durably
 from headrace.pools.tree_options import Prices
+from headrace.resources import percent
 from headrace.wire.consumption import RunSums
 from headrace_cli.commands.usage.tables import Shown, allotted_hours, cost_of, figure, lost_words, money, notes
-from headrace_cli.show.amounts import percent
 
 #: Upper bound of the rows of a table; smaller sums are in its last row.
 _MOST_ROWS: Final = 200

@@ -13,6 +13,7 @@ const PAGES = [
   { path: /^\/operations$/, module: "operations", name: "Operations", address: "/operations" },
   { path: /^\/operations\/([^/]+)$/, module: "operation", under: "/operations" },
   { path: /^\/pools\/([^/]+)$/, module: "pool", under: "/" },
+  { path: /^\/preemptions$/, module: "preemptions", name: "Preemptions", address: "/preemptions" },
   { path: /^\/nodes$/, module: "nodes", name: "Nodes", address: "/nodes" },
   { path: /^\/nodes\/([^/]+)$/, module: "node", under: "/nodes" },
   { path: /^\/usage$/, module: "usage", name: "Usage", address: "/usage" },
@@ -85,7 +86,14 @@ async function listen(where, signal) {
   }
 }
 
+// Scroll to the part of the page that the address names. The browser cannot, since the part is drawn later.
+function goToPart() {
+  const part = location.hash && document.getElementById(location.hash.slice(1));
+  part?.scrollIntoView?.();
+}
+
 async function keepUp(view) {
+  let isFirst = true;
   for (;;) {
     await untilVisible();
     const hidden = new AbortController();
@@ -98,6 +106,8 @@ async function keepUp(view) {
       try {
         await view.page.load(hidden.signal);
         view.paint();
+        if (isFirst) goToPart();
+        isFirst = false;
         asOf.textContent = `as of ${new Date().toLocaleTimeString("sv")}`;
         say("live");
       } catch (error) {
@@ -105,6 +115,8 @@ async function keepUp(view) {
         if (!(error instanceof Problem)) throw error;
         next = AGAIN_MS;
         say(error.message, true);
+        // A page that has data keeps it until the person has logged in again, perhaps in another tab.
+        if (error.status === 401 && !main.hasChildNodes()) draw(main, h("h1", null, "Log in"), h("p", null, error.message));
       }
       const since = Date.now();
       await Promise.race([woken, pause(next), new Promise((done) => hidden.signal.addEventListener("abort", done))]);

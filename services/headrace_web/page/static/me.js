@@ -1,23 +1,38 @@
-// The person: name, groups, rights, and a way to their operations.
+// The person: name, groups, rights, tokens, and a way to their operations.
 
 import { facts, h, link, table } from "./draw.js";
-import { ask, path } from "./session.js";
+import { ask, leave, path, Problem } from "./session.js";
+import { Tokens } from "./tokens.js";
 import { count, poolName } from "./words.js";
 
 export default function me(view) {
   let found = null;
+  const tokens = new Tokens(view);
+  let trouble = "";
+
+  async function logOut() {
+    try {
+      await leave();
+      location.reload();
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      trouble = error.message;
+      view.paint();
+    }
+  }
 
   async function load(signal) {
-    found = await ask(path`/me`, { signal });
+    [found] = await Promise.all([ask(path`/me`, { signal }), tokens.load(signal)]);
   }
 
   function paint() {
     const user = encodeURIComponent(found.user);
     return [
       h("h1", null, found.user),
+      h("p", null, h("button", { type: "button", onclick: logOut }, "Log out"), " ", trouble),
       facts(
         ["administrator", found.administrator ? "yes" : "no"],
-        ["groups", found.groups.map((each) => each.name).join(", ") || "none"],
+        ["groups", found.groups.map((each) => each.name + ({ host: " (of the host)", login: " (of the credential)" }[each.source] ?? "")).join(", ") || "none"],
         ["operations", [link(`/operations?live=true&user=${user}`, "live"), ", ", link(`/operations?user=${user}`, "all")]],
         ["usage", link(`/usage?user=${user}`, "what your runs were allotted and used")],
       ),
@@ -35,6 +50,7 @@ export default function me(view) {
             (each) => `${each.tree} ${each.pool}`,
           )
         : h("p", null, "No right on any pool."),
+      tokens.paint(),
     ];
   }
 

@@ -1,10 +1,11 @@
-// One operation: progress, why it waits, what failed, jobs, output, history, spec.
+// One operation: progress, why it waits, timeline, what failed, jobs, output, history, spec.
 
 import { Actions } from "./actions.js";
 import { bar, barWords } from "./bars.js";
 import { facts, h, link, table } from "./draw.js";
 import { LogReader } from "./log.js";
 import { ask, follow, path } from "./session.js";
+import { Life, Waterfall } from "./waterfall.js";
 import { amount, amounts, clock, count, duration, isOver, percent, poolName, stateWords, timeWords, waitsFor } from "./words.js";
 
 const LIMIT = 100;
@@ -19,11 +20,12 @@ export default function operation(view) {
   let explained = null;
   let places = null;
   let jobs = null;
-  let history = { newest: [], failures: new Map(), number: 0, beginsLate: false };
+  let history = { newest: [], failures: new Map(), life: new Life(), number: 0, beginsLate: false, isFinal: false };
   let historyAgainAt = 0;
   let jobsOf = "";
   const actions = new Actions(view, () => [found]);
   const log = new LogReader(id);
+  const waterfall = new Waterfall(view);
 
   async function load(signal) {
     const wasOver = found !== null && isOver(found);
@@ -38,19 +40,21 @@ export default function operation(view) {
     ]);
     [found, explained, places] = [one, why, where];
     if (search === location.search) [jobs, jobsOf] = [page, search];
-    if (!wasOver && Date.now() >= historyAgainAt) await loadHistory(signal);
+    if (!history.isFinal && Date.now() >= historyAgainAt) await loadHistory(signal, isOver(one));
     log.keepUp(found);
   }
 
-  async function loadHistory(signal) {
+  // A history that is read after the operation is over has everything.
+  async function loadHistory(signal, isFinal) {
     const begun = Date.now();
-    const read = { newest: [], failures: new Map(), number: 0, beginsLate: false };
+    const read = { newest: [], failures: new Map(), life: new Life(), number: 0, beginsLate: false, isFinal };
     await follow(
       path`/operations/${id}/history`,
       (kind, event) => {
         if (kind === "begins_late") read.beginsLate = true;
         if (event.happened === undefined) return;
         read.number += 1;
+        read.life.take(event);
         read.newest.push(event);
         if (read.newest.length > MOST_EVENTS) read.newest.shift();
         if (event.happened === "job_ended" && event.result !== "completed") addFailure(read.failures, event);
@@ -82,6 +86,7 @@ export default function operation(view) {
       progress(),
       !over && actions.paint(),
       !over && why(),
+      waterfall.paint(found, places, history.life, reasonOf),
       failures(),
       jobTable(),
       log.paint(),
@@ -113,7 +118,7 @@ export default function operation(view) {
     const full = found.state === "pending" ? limits.levels.filter((each) => each.full) : [];
     const upstream = limits.upstream.map((each) => h("li", null, "operation ", link(`/operations/${encodeURIComponent(each.operation)}`, each.operation), ` is ${each.state}, and has to end first`));
     return [
-      h("h2", null, "Why it waits"),
+      h("h2", { id: "why" }, "Why it waits"),
       causes.length + upstream.length + limits.pauses.length + full.length
         ? h(
             "ul",
@@ -220,7 +225,7 @@ export default function operation(view) {
   function events() {
     const newest = history.newest.map((each, place) => ({ ...each, number: history.number - history.newest.length + place })).reverse();
     return [
-      h("h2", null, "History"),
+      h("h2", { id: "history" }, "History"),
       table(
         history.number > newest.length ? `The newest ${newest.length} of ${count(history.number, "event")}` : count(history.number, "event"),
         [

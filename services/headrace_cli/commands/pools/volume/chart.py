@@ -38,7 +38,7 @@ class LineKind(enum.Enum):
 
 
 class Unit(msgspec.Struct, frozen=True):
-    """A unit that a chart shows, such as GiB: its name, and how many units of the wire it has."""
+    """A unit that a chart shows, such as GiB: its name, and its size in units of messages (hundredths of a core, bytes, pieces)."""
 
     name: str
     size: float
@@ -99,12 +99,12 @@ class Chart(msgspec.Struct, frozen=True):
 
 
 def scale_of(resource: str) -> float:
-    """Return the number of units of the wire in one core, byte or piece."""
+    """Return how many units of messages one core, byte or piece has. Messages count cpu in hundredths of a core."""
     return 100.0 if resource == "cpu" else 1.0
 
 
 def amount_unit(resource: str, largest: float) -> Unit:
-    """Return the unit for figures up to `largest`, which is in units of the wire."""
+    """Return the unit for figures up to `largest`, which is counted as in messages (cpu in hundredths of a core)."""
     if resource == "cpu":
         return Unit("cores", 100.0)
     if resource == "memory":
@@ -116,7 +116,7 @@ def amount_unit(resource: str, largest: float) -> Unit:
 
 
 def savings_unit(resource: str, largest: float) -> Unit:
-    """Return the unit for savings up to `largest`: hours if there are many seconds, else seconds."""
+    """Return the unit for savings up to `largest`, such as core-hours if they reach ten core-hours, else core-seconds."""
     unit = amount_unit(resource, largest / 3600)
     one = unit.name[:-1] if unit.name in ("cores", "GPUs", "slots", "bytes") else unit.name
     if largest / unit.size >= 36_000:
@@ -243,7 +243,7 @@ def _fairness(resource: str, places: list[HistoryPoint | None], lost: Sequence[L
     first = {hour: min(each.first_ms for each in lost if each.hour_ms == hour) for hour in by_hour}
     work = savings_unit(resource, max(by_hour.values(), default=0))
     times = [None if place is None else (place.at_ms - place.at_ms % HOUR_MS, place.at_ms) for place in places]
-    # Lost work is known as one sum for each hour. The sum is drawn from the first loss of the hour on, and 0 before that.
+    # Lost work is known as one sum for each hour. The line is 0 until the first loss of the hour, and from then on at the sum.
     hours = [NAN if at is None else by_hour[at[0]] / work.size if at[1] >= first.get(at[0], 0) else 0.0 for at in times]
     delivered = [NAN if each is None else 100 * each.delivered / of for each, of in zip(told, owed, strict=True)]
     waiting = [

@@ -143,7 +143,7 @@ def _cells(
 def _dots(chart: Chart, line: Line, columns: int, height: int, top: float) -> list[str]:
     end = max(chart.end_s, chart.start_s + 1.0)
     canvas = plotille.Canvas(columns, height, xmin=chart.start_s, ymin=0.0, xmax=end, ymax=top)
-    # Clip, so that the end of the period falls into the last column.
+    # A point at the very end of the period, or at the top, would be outside of the canvas. Clip it into the last column or row.
     latest = canvas.xmax_inside
     for run in line.runs():
         places = [(min(chart.times_s[place], latest), min(line.values[place], canvas.ymax_inside)) for place in run]

@@ -18,7 +18,7 @@ from headrace_cli.session import InTree, talk
 from headrace_cli.show.screen import Screen
 from headrace_cli.show.times import parse_timestamp_ms
 
-#: Number of points of history for a picture in a file. The picture has fewer columns of pixels.
+#: Number of points of history for a picture in a file. More points would not be visible: the picture has fewer columns of pixels.
 _FILE_POINTS = 1_500
 #: Height of the lines in a panel of characters, in rows.
 _ROWS = 12
@@ -80,7 +80,7 @@ def volume(
     async def work(client: Client, screen: Screen) -> None:
         width = min(screen.width, _WIDEST) if screen.out.is_terminal else _WIDTH_OF_A_PIPE
         count = points or (_FILE_POINTS if file is not None else 2 * width)
-        # The period begins at the oldest record. Otherwise a new pool's history would be a sliver at the end of a day.
+        # Show the period from the oldest record on. Otherwise the history of a new pool would be a sliver at the end of a day.
         within = dict(since_ms=since_ms, until_ms=until_ms, points=count)
         history = await client.pools.history(await client.pools.at(name), **within, resource=resource, from_oldest=True)
         _tell(history, await _lost_work(client, history), screen, file, width, figures=plot is None)

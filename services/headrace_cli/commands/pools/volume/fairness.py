@@ -49,7 +49,7 @@ def lost_words(lost: Sequence[LostWork], resource: str) -> str:
 
 
 def work_of(work: Volume, resource: str) -> float:
-    """Return the work of one resource, in units of the wire times seconds."""
+    """Return the work of one resource: the amount as in messages (cpu in hundredths of a core), times seconds."""
     return float(getattr(work, resource))
 
 
